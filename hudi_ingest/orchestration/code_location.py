@@ -25,7 +25,7 @@ from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.orchestration.topics_sensor import topics_sensor
-from hudi_ingest.pipeline.folder import LoadedFolder, load_folder
+from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
 
@@ -59,10 +59,18 @@ def ingest_definitions(
         loaded = LoadedFolder(tuple(pipelines))
     # Definitions of several folders may be merged, and no two sensors or schedules of a code location may have the same name.
     suffix = "" if where in ("", str(home.pipelines)) else f"_{zlib.crc32(where.encode()):08x}"
+    shared = shared_definitions(loaded.pipelines, loaded.broken, suffix, housekeeping=housekeeping)
+    return Definitions.merge(definitions_of(loaded, spark_config, io_manager_key), shared)
+
+
+def shared_definitions(
+    pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile] = (), suffix: str = "", *, housekeeping: bool = True
+) -> Definitions:
+    """What these pipelines of a code location have in common: alerts, overview and housekeeping. `suffix`: of their names, if a code
+    location merges several. Raises ConfigError if housekeeping.yaml cannot be read."""
     return Definitions.merge(
-        definitions_of(loaded, spark_config, io_manager_key),
-        alerts_definitions(loaded.pipelines, loaded.broken, suffix),
-        overview_definitions(loaded.pipelines, suffix),
+        alerts_definitions(pipelines, broken, suffix),
+        overview_definitions(pipelines, suffix),
         housekeeping_definitions(suffix) if housekeeping else Definitions(),
     )
 
@@ -72,15 +80,17 @@ def definitions_of(
     spark_config: Mapping[str, Any] | None = None,
     io_manager_key: str = IO_MANAGER,
     only: str = "",
+    others: Sequence[Pipeline] = (),
 ) -> Definitions:
-    """As `ingest_definitions`, of a folder already loaded. `only`: the one pipeline to build, if it is among them."""
+    """The definitions of each pipeline of a folder already loaded. `only`: the one pipeline to build, if it is among them; `others`:
+    pipelines that the code location has elsewhere, which may provide the topics that both read."""
     pipelines = folder.pipelines
     for file in folder.broken:
         # In a run's or a step's process nothing else would say why the job is missing, for example for a variable that is
         # set for the code server only.
         _logger.warning("%s", problem_text(file))
     resources = ingest_resources(spark_config)
-    topics = topics_by_pipeline(pipelines)
+    topics = topics_by_pipeline([*pipelines, *others])
     parts = [
         pipeline_definitions(pipeline, topic_assets(pipeline, topics[pipeline.name]), resources, io_manager_key)
         for pipeline in [pipeline for pipeline in pipelines if pipeline.name == only] or pipelines

@@ -1,4 +1,4 @@
-"""The Dagster component: a pipeline in a `dg` project, in a few lines of its defs.yaml.
+"""The Dagster component: a pipeline in a `dg` project, or those of a template, in a few lines of its defs.yaml.
 
     type: hudi_ingest.KafkaToHudi
     attributes:
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from dagster import Component, ComponentLoadContext, Definitions
@@ -18,17 +19,18 @@ from dagster.components.component.component import ComponentTypeSpec
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
-from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER
-from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
+from hudi_ingest.pipeline.conflicts import conflicts
 from hudi_ingest.pipeline.describe import keys
-from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
+from hudi_ingest.pipeline.file import LoadedFile, pipeline_from
+from hudi_ingest.pipeline.folder import LoadedFolder, load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
 
 _FILE = "pipeline_file"
 _RESULTS = "io_manager_key"
+_SUFFIX = "_components"
 
 
 class _Attributes(BaseModel):
@@ -67,11 +69,13 @@ def _attributes() -> type[BaseModel]:
 
 
 class KafkaToHudi(Component):
-    """Ingest Kafka topics into one Apache Hudi table, exactly once: the table as an asset with its checks, the coordinator
-    sensor, and the jobs of transactions, table services and sweeps."""
+    """Ingest Kafka topics into Apache Hudi tables, exactly once: each table as an asset with its checks, the coordinator sensor,
+    and the jobs of transactions, table services and sweeps. Components of a project share alerts, overview and housekeeping."""
 
-    def __init__(self, pipeline: Pipeline, io_manager_key: str = IO_MANAGER) -> None:
-        self.pipeline = pipeline
+    def __init__(self, content: LoadedFolder, where: Path, io_manager_key: str = IO_MANAGER) -> None:
+        """`content`: one pipeline, or those of a template; `where`: the file that they are in."""
+        self.content = content
+        self.where = where
         self.io_manager_key = io_manager_key
 
     @classmethod
@@ -95,19 +99,33 @@ class KafkaToHudi(Component):
         folder = context.path if context.path.is_dir() else context.path.parent
         file = settings.get(_FILE)
         where = folder / ("defs.yaml" if file is None else file)
-        pipeline = pipeline_from(settings, folder, str(where)) if file is None else load_pipeline(where)
-        if problems := format_problems(pipeline):
+        content = (
+            LoadedFolder((pipeline_from(settings, folder, str(where)),)) if file is None else load_file_alone(where)
+        )
+        if problems := [problem for pipeline in content.pipelines for problem in format_problems(pipeline)]:
             raise ConfigError(str(where), problems)
-        return cls(pipeline, io_manager_key)
+        return cls(content, where, io_manager_key)
 
     def build_defs(self, context: ComponentLoadContext) -> Definitions:
-        pipelines = [component.pipeline for component in context.component_tree.get_all_components(KafkaToHudi)]
-        topics = topics_by_pipeline(pipelines or [self.pipeline])
-        specs = topic_assets(self.pipeline, topics[self.pipeline.name])
-        definitions = pipeline_definitions(self.pipeline, specs, io_manager_key=self.io_manager_key)
-        # Once for the whole project: the job finds the pipelines of all components.
-        first = not pipelines or pipelines[0].name == self.pipeline.name
-        return Definitions.merge(definitions, housekeeping_definitions()) if first else definitions
+        """Raises ConfigError if two components of the project have a pipeline's name or a table in common."""
+        components = context.component_tree.get_all_components(KafkaToHudi) or [self]
+        loaded = [
+            LoadedFile(component.where, pipeline.name, pipeline)
+            for component in components
+            for pipeline in component.content.pipelines
+        ]
+        if problems := [problem for _, problem in conflicts(loaded)]:
+            raise ConfigError(str(self.where), problems)
+        own = {pipeline.name for pipeline in self.content.pipelines}
+        pipelines = [file.pipeline for file in loaded if file.pipeline is not None]
+        definitions = definitions_of(
+            self.content,
+            io_manager_key=self.io_manager_key,
+            others=[pipeline for pipeline in pipelines if pipeline.name not in own],
+        )
+        # Once for the whole project. The location may also merge `ingest_definitions`, which has the same without the suffix.
+        first = components[0].where == self.where
+        return Definitions.merge(definitions, shared_definitions(pipelines, suffix=_SUFFIX)) if first else definitions
 
 
 _ATTRIBUTES = _attributes()

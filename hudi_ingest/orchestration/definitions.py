@@ -9,11 +9,8 @@ from typing import Any
 from dagster import Definitions
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.alerts_sensor import alerts_definitions
-from hudi_ingest.orchestration.code_location import definitions_of
+from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
 from hudi_ingest.orchestration.executor import EXECUTOR
-from hudi_ingest.orchestration.housekeeping_job import housekeeping_definitions
-from hudi_ingest.orchestration.overview import overview_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager
 from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.run_launcher import RUN_PIPELINE
@@ -37,17 +34,9 @@ def build_definitions(
     among them."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
     folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates))
-    # The process of a pipeline's run has no use for them.
-    shared = (
-        []
-        if only
-        else [
-            housekeeping_definitions(),
-            alerts_definitions(folder.pipelines, folder.broken),
-            overview_definitions(folder.pipelines),
-        ]
-    )
-    return Definitions.merge(ours, definitions_of(folder, spark_config, only=only), *shared)
+    # The process of a pipeline's run has no use for what pipelines share.
+    shared = Definitions() if only else shared_definitions(folder.pipelines, folder.broken)
+    return Definitions.merge(ours, definitions_of(folder, spark_config, only=only), shared)
 
 
 def _problems(pipeline: Pipeline) -> Iterable[str]:

@@ -44,7 +44,10 @@ def pipeline_from(
     document = parse_document(yaml.safe_dump(dict(settings)), folder, environment_or_own(environment), Pipeline)
     document.lines.clear()  # line numbers of the dump above mean nothing to the user
     if is_template(document.data):
-        problem = "{topic} in table.base_path and `route` make several pipelines, and here only one can be; use a file of its own"
+        problem = (
+            "{topic} in table.base_path and `route` make several pipelines, and here only one can be; put this into a file of "
+            "its own, and name it by pipeline_file"
+        )
         raise ConfigError(where, [*document.problems, problem])
     loaded = validated(document, Path(where), folder)
     if loaded.pipeline is None:

@@ -208,10 +208,16 @@ def _not_found(folder: Path, name: str, content: _Content) -> ConfigError:
 
 def load_file_pipelines(path: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
     """All pipelines of one file: several of a template. Raises ConfigError with all its problems."""
+    return load_file_alone(path, environment).pipelines
+
+
+def load_file_alone(path: Path, environment: Mapping[str, str] | None = None) -> LoadedFolder:
+    """One file as if it were alone in its folder, with its template if it is one. Raises ConfigError with all its problems."""
     expansion = expand(path, environment_or_own(environment), _seen_topics)
     if problems := [problem for file in expansion.loaded for problem in file.problems]:
         raise ConfigError(str(path), problems)
-    return tuple(file.pipeline for file in expansion.loaded if file.pipeline is not None)
+    pipelines = tuple(file.pipeline for file in expansion.loaded if file.pipeline is not None)
+    return LoadedFolder(pipelines, templates=(expansion.template,) if expansion.template else ())
 
 
 def find_template(folder: Path, name: str, environment: Mapping[str, str] | None = None) -> Template:

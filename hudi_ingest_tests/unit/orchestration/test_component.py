@@ -12,10 +12,22 @@ from typing import Any
 
 import pytest
 import yaml
-from dagster import AssetKey, DefaultScheduleStatus, Definitions, GraphDefinition, mem_io_manager
+from dagster import (
+    AssetKey,
+    DagsterInstance,
+    DefaultScheduleStatus,
+    Definitions,
+    GraphDefinition,
+    TableMetadataValue,
+    build_sensor_context,
+    mem_io_manager,
+)
 
 from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.home.folder import ALERTS_VARIABLE
+from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.component import KafkaToHudi
+from hudi_ingest.pipeline.folder import load_pipelines
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
 
@@ -30,11 +42,14 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
     definitions = load_project(make_project(tmp_path, orders=attributes()))
     repository = definitions.get_repository_def()
     assert {"orders_transaction", "orders_sweep", "orders_services"} <= set(repository.job_names)
-    assert [each.name for each in repository.sensor_defs] == ["orders_coordinator"]
+    assert {each.name for each in repository.sensor_defs} == {
+        "orders_coordinator",
+        "hudi_ingest_overview_components",
+    }
     assert {each.name for each in repository.schedule_defs} == {
         "orders_sweep_daily",
         "orders_services_daily",
-        "hudi_ingest_housekeeping_hourly",
+        "hudi_ingest_housekeeping_hourly_components",
     }
     graph = definitions.resolve_asset_graph()
     assert graph.get(AssetKey(["orders"])).kinds == {"kafka", "hudi", "spark"}
@@ -89,6 +104,65 @@ def test_two_pipelines_may_read_one_topic(tmp_path: Path) -> None:
     topic = AssetKey(["kafka", "orders_topic"])
     assert graph.get(topic).child_keys == {AssetKey(["a"]), AssetKey(["b"])}
     assert graph.get(topic).group_name == "a"
+
+
+def test_k9_components_share_one_overview_and_one_alerts_sensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "alerts.yaml"
+    settings.write_text("webhooks:\n  pager: {url: 'http://127.0.0.1:9/'}\n")
+    monkeypatch.setenv(ALERTS_VARIABLE, str(settings))
+    project = make_project(tmp_path, a=attributes("a"), b=attributes("b"))
+    repository = load_project(project).get_repository_def()
+    shared = {"hudi_ingest_alerts_components", "hudi_ingest_overview_components"}
+    assert {each.name for each in repository.sensor_defs} == {"a_coordinator", "b_coordinator", *shared}
+    with DagsterInstance.local_temp(str(tmp_path)) as instance:
+        overview = repository.get_sensor_def("hudi_ingest_overview_components")
+        overview(build_sensor_context(instance=instance))
+        (record,) = instance.fetch_observations(AssetKey("hudi_ingest_overview_components"), limit=1).records
+        assert record.asset_observation is not None
+        table = record.asset_observation.metadata["pipelines"]
+        assert isinstance(table, TableMetadataValue)
+        assert {row.data["pipeline"] for row in table.records} == {"a", "b"}
+
+
+def test_k9_a_location_may_have_components_and_a_folder_of_pipeline_files(tmp_path: Path) -> None:
+    files = tmp_path / "pipelines"
+    files.mkdir()
+    (files / "other.yaml").write_text(yaml.safe_dump(attributes("other", source__topics=["other"])))
+    components = load_project(make_project(tmp_path, orders=attributes()))
+    repository = Definitions.merge(
+        components, ingest_definitions(load_pipelines(files), housekeeping=False)
+    ).get_repository_def()
+    assert {"orders_coordinator", "other_coordinator"} <= {each.name for each in repository.sensor_defs}
+
+
+def test_k1_a_template_named_by_pipeline_file_makes_all_its_pipelines_and_finds_topics(tmp_path: Path) -> None:
+    project = make_project(
+        tmp_path, listed={"pipeline_file": "shop.yaml"}, found={"pipeline_file": "lake.yaml"}, a=attributes("a")
+    )
+    folder = project / "src" / "shop" / "defs"
+    topics = {"source__topics": ["orders", "refunds"], "table__base_path": "/data/{topic}"}
+    (folder / "listed" / "shop.yaml").write_text(yaml.safe_dump(attributes("shop_{topic}", **topics)))
+    pattern = {"source__topics": None, "source__topics_pattern": r"lake\..+", "table__base_path": "/lake/{topic}"}
+    (folder / "found" / "lake.yaml").write_text(yaml.safe_dump(attributes("lake_{topic}", **pattern)))
+    definitions = load_project(project)
+    assert {each.name for each in definitions.get_repository_def().sensor_defs} == {
+        *(f"{name}_coordinator" for name in ("a", "shop_orders", "shop_refunds")),
+        "lake_topics",
+        "hudi_ingest_overview_components",
+    }
+    graph = definitions.resolve_asset_graph()
+    assert graph.get(AssetKey(["kafka", "orders_topic"])).child_keys == {AssetKey(["a"]), AssetKey(["shop_orders"])}
+
+
+def test_two_components_with_one_table_are_refused(tmp_path: Path) -> None:
+    project = make_project(
+        tmp_path, a=attributes("a", table__base_path="/data/t"), b=attributes("b", table__base_path="/data/t")
+    )
+    with pytest.raises(Exception, match="Error while building definitions for a") as unloaded:
+        load_project(project)
+    assert "both have the table.base_path /data/t" in str(unloaded.value.__cause__)
 
 
 def test_every_problem_is_told_at_once_with_its_place(tmp_path: Path) -> None:
