@@ -10,7 +10,7 @@ from pathlib import Path
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, ok, problem, warning
+from hudi_ingest.operations.doctor.diagnosis import Diagnosis, failing, ok, problem, warning
 from hudi_ingest.operations.health import RUNS_SUCCEED
 from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
@@ -101,8 +101,7 @@ def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> It
     for name, results in newest_results(instance, pipelines, RUNS_SUCCEED).items():
         result = results.get(RUNS_SUCCEED)
         if result is not None and not result.passed:
-            state = State.WARNING if result.warning else State.PROBLEM
-            yield Diagnosis(f"pipeline {name}", state, f"{RUNS_SUCCEED}: {result.text.strip()}")
+            yield failing(f"pipeline {name}", RUNS_SUCCEED, result.text, result.warning)
 
 
 def _queue(instance: DagsterInstance) -> Iterator[Diagnosis]:

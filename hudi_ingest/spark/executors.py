@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.listening import first_listening
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.worker_version import OWN_PYTHON
 
@@ -27,17 +28,12 @@ def require_master(master: str) -> None:
     the driver without a word. Kubernetes and YARN report their own errors."""
     if not master.startswith("spark://"):
         return
-    reasons = []
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
-            return
-        except OSError as error:
-            reasons.append(f"{address}: {error}")
-    raise EnvironmentProblem(
-        f"no Spark master answers at {master} ({'; '.join(reasons)}); start it, or correct `master` in engine.yaml."
-    )
+    listening, refusals = first_listening(master.removeprefix("spark://").split(","))
+    if listening is None:
+        reasons = "; ".join(f"{address}: {error}" for address, error in refusals.items())
+        raise EnvironmentProblem(
+            f"no Spark master answers at {master} ({reasons}); start it, or correct `master` in engine.yaml."
+        )
 
 
 def require_executors(session: SparkSession, settings: EngineSettings) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs
 
-from hudi_ingest.local.processes import LOOPBACK
+from hudi_ingest_tests.support.http_server import QuietHandler, serving
 
 CLIENT, CLIENT_SECRET = "ingest", "Okapi/secret+7"
 
@@ -45,37 +43,19 @@ def identity_provider(seconds: float = 300) -> Iterator[tuple[str, list[dict[str
     forms: list[dict[str, list[str]]] = []
     login = base64.b64encode(f"{CLIENT}:{CLIENT_SECRET}".encode()).decode()
 
-    class Provider(BaseHTTPRequestHandler):
+    class Provider(QuietHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            body = self.body().decode()
             if self.headers.get("Authorization") != f"Basic {login}":
-                self._answer(401, {"error": "invalid_client"})
+                self.answer(401, {"error": "invalid_client"})
                 return
             forms.append(parse_qs(body))
-            self._answer(
+            self.answer(
                 200, {"access_token": unsigned_token(seconds), "token_type": "Bearer", "expires_in": int(seconds)}
             )
 
-        def _answer(self, status: int, answer: object) -> None:
-            content = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass  # the tests' output is not its log
-
-    server = ThreadingHTTPServer((LOOPBACK, 0), Provider)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://{LOOPBACK}:{server.server_address[1]}/token", forms
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Provider) as url:
+        yield f"{url}/token", forms
 
 
 def _encoded(part: object) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 from openlineage.client import event_v2
@@ -23,6 +21,7 @@ from openlineage.client.facet_v2 import (
 
 from hudi_ingest.lineage import emitter
 from hudi_ingest.lineage.events import OffsetRange, OffsetsInputDatasetFacet
+from hudi_ingest_tests.support.http_server import QuietHandler, serving
 
 FACETS: dict[str, Any] = {
     "processing_engine": processing_engine_run.ProcessingEngineRunFacet,
@@ -53,28 +52,16 @@ class Backend:
 
 @contextmanager
 def backend(status: int = 201) -> Iterator[Backend]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             assert self.path == "/api/v1/lineage"
-            found.take(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            received.take(self.body())
+            self.answer(status)
 
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    found = Backend(f"http://127.0.0.1:{server.server_port}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield found
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        assert found.refusal is None, found.refusal
+    with serving(Handler) as url:
+        received = Backend(url)
+        yield received
+    assert received.refusal is None, received.refusal
 
 
 def checked(document: dict[str, Any]) -> event_v2.RunEvent:

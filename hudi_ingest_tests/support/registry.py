@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import shutil
 import tarfile
-import threading
 import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.spark.jars import cache_root
 from hudi_ingest.spark.java import find_java
+from hudi_ingest_tests.support.http_server import QuietHandler, serving
 
 VERSION = "3.0.9"
 SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
@@ -134,32 +132,22 @@ def door(registry: Registry, authorization: str | None, closed: str | None = Non
     """
     target = f"http://{LOOPBACK}:{registry.port}"
 
-    class Door(BaseHTTPRequestHandler):
+    class Door(QuietHandler):
         def do_GET(self) -> None:
             if closed is not None and closed in self.path:
-                self._answer(503, b'{"error_code": 503, "message": "Service Unavailable"}')
+                self.answer(503, b'{"error_code": 503, "message": "Service Unavailable"}')
                 return
             if self.headers.get("Authorization") != authorization:
-                self._answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
+                self.answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
                 return
             try:
                 with urllib.request.urlopen(target + self.path, timeout=30) as answer:
-                    self._answer(answer.status, answer.read())
+                    self.answer(answer.status, answer.read())
             except urllib.error.HTTPError as error:
-                self._answer(error.code, error.read())
+                self.answer(error.code, error.read())
 
-        def _answer(self, status: int, content: bytes) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass  # the tests' output is not its log
-
-    with _served(Door) as port:
-        yield f"http://{LOOPBACK}:{port}{_API}"
+    with serving(Door) as url:
+        yield f"{url}{_API}"
 
 
 @contextmanager
@@ -170,36 +158,15 @@ def canned_registry(answers: Mapping[str, object]) -> Iterator[tuple[str, list[s
     """
     asked: list[str] = []
 
-    class Canned(BaseHTTPRequestHandler):
+    class Canned(QuietHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             asked.append(path)
             answer = answers.get(path, {"error_code": 40403, "message": "Schema not found"})
-            content = json.dumps(answer).encode()
-            self.send_response(200 if path in answers else 404)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+            self.answer(200 if path in answers else 404, answer)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass  # the tests' output is not its log
-
-    with _served(Canned) as port:
-        yield f"http://{LOOPBACK}:{port}", asked
-
-
-@contextmanager
-def _served(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
-    server = ThreadingHTTPServer((LOOPBACK, 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield int(server.server_address[1])
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(Canned) as url:
+        yield url, asked
 
 
 def basic(username: str, password: str) -> str:

@@ -32,6 +32,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "model/storage_options.py",
     "orchestration/code_location.py",
     "orchestration/code_server.py",
+    "orchestration/component.py",
     "orchestration/daemon/__main__.py",
     "orchestration/dagster_diagnoses.py",
     "orchestration/dagster_storage.py",

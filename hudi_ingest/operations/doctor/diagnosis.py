@@ -45,6 +45,11 @@ def problem(subject: str, text: str, remedy: str = "") -> Diagnosis:
     return Diagnosis(subject, State.PROBLEM, text, remedy)
 
 
+def failing(subject: str, check: str, text: str, is_warning: bool) -> Diagnosis:
+    """The diagnosis of a check that fails."""
+    return Diagnosis(subject, State.WARNING if is_warning else State.PROBLEM, f"{check}: {text.strip()}")
+
+
 def examined(subject: str, examine: Callable[[], Iterable[Diagnosis]]) -> Iterator[Diagnosis]:
     """Yield the diagnoses of `examine`; an IngestError, which says what to do, is one, too."""
     try:

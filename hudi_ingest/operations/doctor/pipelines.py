@@ -11,14 +11,14 @@ from pathlib import Path
 
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
+from hudi_ingest.home.listening import first_listening
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, examined, ok, problem, warning
+from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, examined, failing, ok, problem, warning
 from hudi_ingest.operations.doctor.ledger import existing_ledger
 from hudi_ingest.operations.findings import findings_now, findings_on_commits
 from hudi_ingest.operations.health import Finding
-from hudi_ingest.operations.listening import first_listening
 from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -92,8 +92,7 @@ def _state_text(situation: Situation, now: datetime) -> str:
 
 
 def _from_finding(subject: str, finding: Finding) -> Diagnosis:
-    state = State.WARNING if finding.warning else State.PROBLEM
-    return Diagnosis(subject, state, f"{finding.check}: {finding.text.strip()}")
+    return failing(subject, finding.check, finding.text, finding.warning)
 
 
 def _folder(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:

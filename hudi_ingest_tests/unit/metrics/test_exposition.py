@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -33,6 +31,7 @@ from hudi_ingest.metrics.records import (
 )
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.operations.health import Finding
+from hudi_ingest_tests.support.http_server import QuietHandler, serving
 
 NOW = datetime(2026, 11, 23, 10, 0, tzinfo=timezone.utc)
 WELL = PipelineRecord(
@@ -168,25 +167,13 @@ def test_an_unexpected_error_fails_the_scrape_and_not_the_server() -> None:
 def collector_of_otlp(status: int) -> Iterator[tuple[str, list[bytes]]]:
     bodies: list[bytes] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            bodies.append(self.body())
+            self.answer(status)
 
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", bodies
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        yield url, bodies
 
 
 def test_opentelemetry_gets_the_same_values_when_its_variables_name_an_endpoint(

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from hudi_ingest.operations.incidents import Incident, News, Told, news_for
 from hudi_ingest.orchestration.alerts_sensor import alerts_definitions, tell
 from hudi_ingest.orchestration.check_reports import evaluation
 from hudi_ingest.pipeline.alerts import AlertSettings, load_alert_settings
+from hudi_ingest_tests.support.http_server import QuietHandler, serving
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 LATE = Incident(
@@ -173,21 +173,13 @@ def home(tmp_path: Path) -> Callable[[str], Home]:
 def _http_server(status: int = 200) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
     posts: list[tuple[str, Any]] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            posts.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self.send_response(status)
-            self.end_headers()
+            posts.append((self.path, json.loads(self.body())))
+            self.answer(status)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", posts
-        finally:
-            server.shutdown()
+    with serving(Handler) as url:
+        yield url, posts
 
 
 @contextmanager

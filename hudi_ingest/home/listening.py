@@ -9,8 +9,8 @@ CONNECT_SECONDS = 5.0
 
 
 def first_listening(addresses: Sequence[str]) -> tuple[str | None, dict[str, OSError]]:
-    """Connect to one `host:port` or `scheme://host:port` after the other until one accepts. Returns it, None if none does, and why those before it did
-    not."""
+    """Connect to one `host:port` or `scheme://host:port` after the other until one accepts. Returns it, None if none does, and why
+    those before it did not."""
     refusals: dict[str, OSError] = {}
     for address in addresses:
         host, _, port = address.rpartition("://")[2].rpartition(":")
