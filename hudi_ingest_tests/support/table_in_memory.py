@@ -542,6 +542,11 @@ class StorageInMemory(LocalStorage):
         """None: this world's power is never cut, and only what that damages is looked for in the files of a timeline."""
         return []
 
+    def files(self, folder: str) -> list[StoredFile]:
+        """None: markers are not in this world, and a disk has no open uploads."""
+        stop(f"list {folder}", OSError)
+        return []
+
     def delete_folder(self, folder: str) -> None:
         stop(f"delete {folder}", OSError)
         for stored in (self._world.texts, self._world.letters):
