@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
+from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 SMALL_PART = 4
@@ -15,6 +17,15 @@ _DAY_SECONDS = 86_400
 def small_files(sizes: Mapping[str, int], target_file_bytes: int) -> dict[str, int]:
     """Select the small files from `sizes` (path → bytes)."""
     return {path: size for path, size in sizes.items() if size * SMALL_PART < target_file_bytes}
+
+
+def files_to_merge(groups: Iterable[FileGroup], target_file_bytes: int) -> int:
+    """Count the small files that clustering would merge: those that are not alone in their table partition. `groups`: the live ones
+    of an append table."""
+    small = Counter(
+        group.partition_path for group in groups if group.live and group.size_bytes * SMALL_PART < target_file_bytes
+    )
+    return sum(count for count in small.values() if count > 1)
 
 
 def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int]) -> str:

@@ -17,6 +17,7 @@ from hudi import HudiTable
 
 from hudi_ingest.exceptions import IngestError, TableUnreachable
 from hudi_ingest.hudi import file_ids
+from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.properties_file import PropertiesFile
@@ -231,17 +232,32 @@ class Timeline:
     def log_files(self) -> list[TableLogFile]:
         """List the log files that readers merge with base files, by partition path and name. Raises TableUnreachable."""
         files = [
-            TableLogFile(path, path.partition(".log.")[0].rpartition("_")[2], size)
+            TableLogFile(path, log_file_instant(path), size)
             for file_slice in self._file_slices()
             for path, size in zip(file_slice.log_files_relative_paths(), file_slice.log_file_sizes, strict=True)
         ]
         return sorted(files, key=lambda file: file.path)
 
+    def file_groups(self) -> list[FileGroup]:
+        """List the live file groups, each with its newest instant and its bytes. Raises TableUnreachable."""
+        groups = []
+        for file_slice in self._file_slices():
+            logged = (log_file_instant(path) for path in file_slice.log_files_relative_paths())
+            groups.append(
+                FileGroup(
+                    file_slice.partition_path,
+                    file_slice.file_id,
+                    instant=max([file_slice.creation_instant_time, *logged]),
+                    size_bytes=file_slice.base_file_size + sum(file_slice.log_file_sizes),
+                )
+            )
+        return groups
+
     def partition_sizes(self) -> dict[str, int]:
         """Return the bytes of each table partition's live files. Raises TableUnreachable."""
         sizes: Counter[str] = Counter()
-        for file_slice in self._file_slices():
-            sizes[file_slice.partition_path] += file_slice.base_file_size + sum(file_slice.log_file_sizes)
+        for group in self.file_groups():
+            sizes[group.partition_path] += group.size_bytes
         return dict(sizes)
 
     def _file_slices(self) -> Sequence[Any]:
@@ -392,6 +408,11 @@ def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
         # Another writer's rows, whose source is unknown.
         return None
     return min(group.min for group in groups), max(group.max for group in groups)
+
+
+def log_file_instant(path: str) -> str:
+    """The instant in a log file's name."""
+    return path.partition(".log.")[0].rpartition("_")[2]
 
 
 def instant_time(instant: str) -> datetime:

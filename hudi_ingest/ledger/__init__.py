@@ -7,6 +7,7 @@ from hudi_ingest.ledger.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.retention import Kept
+from hudi_ingest.ledger.service_runs import Service, ServiceRun
 from hudi_ingest.ledger.tables import AttemptRow, AttemptState, SliceRow, TransactionRow
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "Request",
     "RequestProgress",
     "RequestState",
+    "Service",
+    "ServiceRun",
     "SliceRow",
     "TransactionRow",
 ]

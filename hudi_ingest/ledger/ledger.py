@@ -24,13 +24,25 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.ledger import attempts, counters, locks, outcomes, overview, requests, retention, topics, transactions
+from hudi_ingest.ledger import (
+    attempts,
+    counters,
+    locks,
+    outcomes,
+    overview,
+    requests,
+    retention,
+    service_runs,
+    topics,
+    transactions,
+)
 from hudi_ingest.ledger.database import WRITES, close_afterwards, open_engine, shown_url
 from hudi_ingest.ledger.database_errors import translated
 from hudi_ingest.ledger.overview import Overview
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.retention import Kept
+from hudi_ingest.ledger.service_runs import Service, ServiceRun
 from hudi_ingest.ledger.tables import AttemptRow, SliceRow, TransactionRow, storable
 from hudi_ingest.ledger.upgrade import bring_up_to_date
 from hudi_ingest.model.offsets import TopicPartition
@@ -282,6 +294,23 @@ class Ledger:
         """Add to the counters of the Hudi table at base path `table`; counters.py names them."""
         with self._writing() as connection:
             counters.add(connection, _base_path(table), counts)
+
+    # ---- Services
+
+    def service_runs(self) -> tuple[ServiceRun, ...]:
+        """Return the newest run of each service of all tables, and of housekeeping."""
+        with self._reading() as connection:
+            return service_runs.read(connection)
+
+    def service_began(self, table: str, pipeline: str, service: Service, at: datetime) -> None:
+        """Record that a service begins to work on the Hudi table at base path `table`; "" for housekeeping."""
+        with self._writing() as connection:
+            service_runs.began(connection, _base_path(table), pipeline, service, at)
+
+    def service_ended(self, run: ServiceRun) -> None:
+        """Record how a service's run ended, and count it."""
+        with self._writing() as connection:
+            service_runs.ended(connection, replace(run, base_path=_base_path(run.base_path)))
 
     # ---- Attempts
 

@@ -11,8 +11,9 @@ from operator import add
 
 import sqlalchemy as sa
 
-from hudi_ingest.ledger import counters
+from hudi_ingest.ledger import counters, service_runs
 from hudi_ingest.ledger.requests import RequestState
+from hudi_ingest.ledger.service_runs import ServiceRun
 from hudi_ingest.ledger.tables import COORDINATORS, METADATA, REQUESTS, TRANSACTIONS, TransactionRow
 from hudi_ingest.model.transaction import TransactionState
 
@@ -28,6 +29,7 @@ class Overview:
     requests: Mapping[tuple[str, str], int]
     rows: Mapping[str, int]
     size_bytes: int
+    services: tuple[ServiceRun, ...] = ()
 
 
 def read(connection: sa.Connection) -> Overview:
@@ -48,6 +50,7 @@ def read(connection: sa.Connection) -> Overview:
         requests={(pipeline, kind): count for pipeline, kind, count in connection.execute(active)},
         rows=dict(zip((table.name for table in tables), connection.execute(counted).one(), strict=True)),
         size_bytes=_size(connection),
+        services=service_runs.read(connection),
     )
 
 

@@ -182,6 +182,21 @@ TOPICS = sa.Table(
     sa.Column("at_start", sa.Boolean, nullable=False, comment="Was it there when they were first listed?"),
 )
 
+SERVICE_RUNS = sa.Table(
+    "ingest_service_runs",
+    METADATA,
+    sa.Column("base_path", sa.Text, primary_key=True, comment="Which Hudi table is it about? '' for housekeeping."),
+    sa.Column("service", sa.Text, primary_key=True, comment="Which service: compaction, ttl, housekeeping…?"),
+    sa.Column("pipeline", sa.Text, nullable=False, comment="Whose table is it? '' for housekeeping."),
+    sa.Column("began_at", UtcTime, nullable=False, comment="When did its newest run begin?"),
+    sa.Column("ended_at", UtcTime, comment="When did that end? NULL while it runs, or if it was killed."),
+    sa.Column("succeeded_at", UtcTime, comment="When did one succeed last? NULL if none has."),
+    sa.Column("seconds", sa.Double, comment="How long did the last one that ended take?"),
+    sa.Column("error", sa.Text, comment="Why did that fail? NULL if it succeeded."),
+    sa.Column("due", sa.BigInteger, comment="How much did it find to do? NULL if unknown."),
+    sa.Column("done", sa.BigInteger, comment="How much did it do? NULL if unknown."),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:

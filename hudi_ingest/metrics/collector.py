@@ -167,6 +167,7 @@ class Collector:
             requests=overview.requests,
             rows=overview.rows,
             size_bytes=overview.size_bytes,
+            services=overview.services,
         )
 
     def _waited(
@@ -208,6 +209,7 @@ class Collector:
             enabled=pipeline.enabled if running is None else running,
             interval_seconds=pipeline.transaction.interval_seconds,
             error=TIMEOUT if look is None else look.error,
+            ttl_days=pipeline.table.ttl.days if pipeline.table.ttl else None,
             findings=dagster.findings.get(pipeline.name, ()) if dagster else (),
         )
         if look is None or look.committed is None:

@@ -7,6 +7,7 @@ from hudi_ingest.metrics.family import Metric
 _PIPELINE = ("pipeline",)
 _PARTITION = ("pipeline", "topic", "partition")
 _KIND = ("pipeline", "kind")
+_SERVICE = ("pipeline", "service")
 _COMMITS = "commits"
 _LEDGER = "ledger"
 _BROKER = "table and broker"
@@ -266,6 +267,68 @@ TABLE_PARTITIONS = Metric(
     _PIPELINE,
     "",
     "table",
+)
+SMALL_FILES = Metric(
+    "hudi_ingest_small_files",
+    "gauge",
+    "Small files of an append table that clustering would merge; read with the bytes.",
+    _PIPELINE,
+    "",
+    "table",
+)
+EXPIRED_PARTITIONS = Metric(
+    "hudi_ingest_expired_partitions",
+    "gauge",
+    "Partitions older than `table.ttl`, which the next run of it drops; only with that setting, read with the bytes.",
+    _PIPELINE,
+    "",
+    "table",
+)
+SERVICE_SUCCESS = Metric(
+    "hudi_ingest_service_last_success_timestamp_seconds",
+    "gauge",
+    "When the service's last successful run ended. `service`: clustering, compaction, cleaning, ttl, sweep or housekeeping.",
+    _SERVICE,
+    "seconds",
+    _LEDGER,
+)
+SERVICE_FAILING = Metric(
+    "hudi_ingest_service_failing", "gauge", "Whether the service's last run failed.", _SERVICE, "", _LEDGER
+)
+SERVICE_SECONDS = Metric(
+    "hudi_ingest_service_last_run_seconds", "gauge", "How long that run took.", _SERVICE, "seconds", _LEDGER
+)
+SERVICE_DUE = Metric(
+    "hudi_ingest_service_last_run_due",
+    "gauge",
+    "What that run found to do, for `ttl` (partitions), `sweep` (orphans) and `housekeeping` (runs, rows, events, files).",
+    _SERVICE,
+    "",
+    _LEDGER,
+)
+SERVICE_DONE = Metric(
+    "hudi_ingest_service_last_run_done",
+    "gauge",
+    "How much that run did: files merged or deleted, partitions dropped, and as above.",
+    _SERVICE,
+    "",
+    _LEDGER,
+)
+SERVICE_RUNNING = Metric(
+    "hudi_ingest_service_running_seconds",
+    "gauge",
+    "Age of a run of the service that has not ended, or was killed; 0 if there is none.",
+    _SERVICE,
+    "seconds",
+    _LEDGER,
+)
+SERVICE_RUNS = Metric(
+    "hudi_ingest_service_runs_total",
+    "counter",
+    "Runs of the service by `outcome`: succeeded or failed.",
+    (*_SERVICE, "outcome"),
+    "",
+    _LEDGER,
 )
 
 METRICS: tuple[Metric, ...] = tuple(value for value in globals().values() if isinstance(value, Metric))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from hudi_ingest.ledger import counters
+from hudi_ingest.ledger import ServiceRun, counters
 from hudi_ingest.metrics import definitions as m
 from hudi_ingest.metrics.family import Distribution, Family, Metric
 from hudi_ingest.metrics.records import LedgerRecord, PipelineRecord, Scene, TableRecord
@@ -60,8 +61,9 @@ def families(scene: Scene) -> list[Family]:
         samples.add(m.LEDGER_BYTES, scene.ledger.size_bytes)
         for table, rows in scene.ledger.rows.items():
             samples.add(m.LEDGER_ROWS, rows, table)
+        _housekeeping(samples, scene.ledger, scene.at)
     for pipeline in scene.pipelines:
-        _pipeline(samples, pipeline)
+        _pipeline(samples, pipeline, scene.at)
         if pipeline.table is not None:
             _table(samples, pipeline.name, pipeline.table)
         if scene.ledger is not None:
@@ -69,7 +71,7 @@ def families(scene: Scene) -> list[Family]:
     return [Family(metric, samples.values[metric]) for metric in m.METRICS if metric in samples.values]
 
 
-def _pipeline(samples: _Samples, pipeline: PipelineRecord) -> None:
+def _pipeline(samples: _Samples, pipeline: PipelineRecord, at: datetime) -> None:
     name = pipeline.name
     samples.add(m.UP, not pipeline.error, name)
     if pipeline.error:
@@ -89,6 +91,10 @@ def _pipeline(samples: _Samples, pipeline: PipelineRecord) -> None:
     if pipeline.size is not None:
         samples.add(m.TABLE_BYTES, pipeline.size.size_bytes, name)
         samples.add(m.TABLE_PARTITIONS, pipeline.size.partitions, name)
+        samples.add(m.SMALL_FILES, pipeline.size.small_files, name)
+        if pipeline.ttl_days is not None:
+            before = at - timedelta(days=pipeline.ttl_days)
+            samples.add(m.EXPIRED_PARTITIONS, sum(end < before for end in pipeline.size.partition_ends), name)
 
 
 def _table(samples: _Samples, name: str, table: TableRecord) -> None:
@@ -132,6 +138,31 @@ def _of_ledger(samples: _Samples, pipeline: PipelineRecord, ledger: LedgerRecord
     for (requested, kind), count in ledger.requests.items():
         if requested == name:
             samples.add(m.REQUESTS, count, name, kind)
+    for run in ledger.services:
+        if run.base_path == pipeline.base_path:
+            _service(samples, run, counts, name, scene.at)
+
+
+def _housekeeping(samples: _Samples, ledger: LedgerRecord, at: datetime) -> None:
+    """Housekeeping is no pipeline's, so its label `pipeline` is empty."""
+    for run in ledger.services:
+        if not run.base_path:
+            _service(samples, run, ledger.counters.get("", {}), "", at)
+
+
+def _service(samples: _Samples, run: ServiceRun, counts: Mapping[str, float], pipeline: str, at: datetime) -> None:
+    labels = (pipeline, run.service)
+    if run.succeeded_at is not None:
+        samples.add(m.SERVICE_SUCCESS, run.succeeded_at.timestamp(), *labels)
+    samples.add(m.SERVICE_RUNNING, 0 if run.ended_at else max(0.0, (at - run.began_at).total_seconds()), *labels)
+    for outcome in (counters.SUCCEEDED, counters.FAILED):
+        samples.add(m.SERVICE_RUNS, counts.get(f"{counters.SERVICES}{run.service}/{outcome}", 0), *labels, outcome)
+    if run.seconds is None:
+        return
+    samples.add(m.SERVICE_FAILING, run.error is not None, *labels)
+    samples.add(m.SERVICE_SECONDS, run.seconds, *labels)
+    samples.add(m.SERVICE_DUE, run.due, *labels)
+    samples.add(m.SERVICE_DONE, run.done, *labels)
 
 
 def _seconds(counts: Mapping[str, float]) -> Iterator[tuple[str, Distribution]]:

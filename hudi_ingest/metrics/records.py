@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from hudi_ingest.hudi.read_amplification import ReadAmplification
+from hudi_ingest.ledger import ServiceRun
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.totals import Totals
 from hudi_ingest.operations.health import Finding
@@ -39,8 +40,14 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
+    """What a listing of the table's live files says."""
+
     size_bytes: int
     partitions: int
+    small_files: int | None = None
+    """Those that clustering would merge; None of a keyed table."""
+    partition_ends: tuple[datetime, ...] = ()
+    """When the table's partitions ended, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ class PipelineRecord:
     findings: tuple[Finding, ...] = ()
     size: TableSize | None = None
     base_path: str = ""
+    ttl_days: int | None = None
+    """`table.ttl`; None if data is kept for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ class LedgerRecord:
     """By pipeline and kind."""
     rows: Mapping[str, int] = field(default_factory=dict)
     size_bytes: int | None = None
+    services: tuple[ServiceRun, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.small_files import files_to_merge
 from hudi_ingest.metrics.records import TableSize
+from hudi_ingest.operations.partition_age import aged_partitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _LOG = logging.getLogger(__name__)
@@ -45,10 +47,21 @@ class TableSizes:
         path = pipeline.table.base_path
         size = None
         try:
-            sizes = PipelineTable(pipeline).timeline.partition_sizes()
-            size = TableSize(sum(sizes.values()), len(sizes))
+            size = _size(pipeline)
         except IngestError as error:
             _LOG.warning("the size of the table of %s is unknown: %s", pipeline.name, error)
         with self._lock:
             self._known[path] = (self._clock(), instant, size)
             self._queued.discard(path)
+
+
+def _size(pipeline: Pipeline) -> TableSize:
+    table = pipeline.table
+    groups = PipelineTable(pipeline).timeline.file_groups()
+    partitions = aged_partitions(table, groups)
+    return TableSize(
+        sum(partition.size_bytes for partition in partitions),
+        len(partitions),
+        None if table.is_keyed else files_to_merge(groups, table.target_file_bytes),
+        tuple(partition.ended_at for partition in partitions if partition.ended_at) if table.ttl else (),
+    )

@@ -27,10 +27,11 @@ from hudi_ingest.hudi.partition_deletion import HudiPartitions
 from hudi_ingest.hudi.paths import HOODIE
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.savepoints import HudiSavepoints
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, Service
 from hudi_ingest.operations.connection import connected
 from hudi_ingest.operations.partition_age import AgedPartition, aged_partitions, expired
 from hudi_ingest.operations.savepoints import Savepoints
+from hudi_ingest.operations.service_log import logged
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _logger = logging.getLogger(__name__)
@@ -111,21 +112,28 @@ class PartitionTtl:
         if not timeline.exists():
             return TtlResult(self.pipeline.name, table, ttl.days, (), (), 0)
         require_own_table(self.pipeline, timeline.properties())
-        result = self._result(ttl.days, now)
-        if plan_only or not result.expired:
-            return result
+        if plan_only:
+            return self._result(ttl.days, now)
+        with logged(self.ledger, Service.TTL, self.pipeline) as work:
+            result = self._result(ttl.days, now)
+            work.due, work.done = len(result.expired), 0
+            if result.expired:
+                result = self._drop(ttl.days, now, report, savepoint)
+                work.due = work.done = len(result.expired)
+        return result
+
+    def _drop(self, days: int, now: datetime, report: Callable[[str], None], savepoint: bool) -> TtlResult:
+        table = self.pipeline.table.base_path
         # No clustering or compaction is planned meanwhile, and no commit begins or ends.
         with (
             self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1),
             self.ledger.table_lock(table, unfenced=True),
         ):
-            result = self._result(ttl.days, now)
+            result = self._result(days, now)
             made = self.savepoints.create("before ttl", report) if savepoint else None
             report(f"dropping {len(result.expired)} partitions, {result.size_bytes:,} bytes")
             instant = self.client.delete([partition.path for partition in result.expired])
-        return TtlResult(
-            self.pipeline.name, table, ttl.days, result.expired, result.unknown, result.kept, instant, made
-        )
+        return TtlResult(self.pipeline.name, table, days, result.expired, result.unknown, result.kept, instant, made)
 
     def _result(self, days: int, now: datetime) -> TtlResult:
         partitions = aged_partitions(self.pipeline.table, self.client.file_groups(None))

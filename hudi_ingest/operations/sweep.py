@@ -24,9 +24,10 @@ from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.storage import StoredFile, TableStorage, Upload, advice
 from hudi_ingest.hudi.timeline import instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, Service
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.operations.connection import connected
+from hudi_ingest.operations.service_log import logged
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, listed_paths
 
@@ -107,6 +108,12 @@ class Sweep:
         Raises TableMismatch, TableUnreachable, EngineLost, and TransactionInFlight if a rollback or restore is pending or
         the table's lock is not free.
         """
+        with logged(self.ledger, Service.SWEEP, self.pipeline) as work:
+            result = self._run(age, delete, report)
+            work.due, work.done = len(result.orphans), len(result.orphans) if delete else 0
+        return result
+
+    def _run(self, age: timedelta, delete: bool, report: Callable[[str], None]) -> SweepResult:
         table = self.pipeline.table.base_path
         now = datetime.now(timezone.utc)
         older_than = now - age

@@ -28,8 +28,9 @@ from hudi_ingest.hudi.compaction import Compaction, HudiCompaction, PlannedCompa
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.paths import HOODIE
 from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, Service
 from hudi_ingest.operations.connection import connected
+from hudi_ingest.operations.service_log import logged
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import EngineConnection
 from hudi_ingest.transaction.timeline_repair import repair_timeline
@@ -140,6 +141,12 @@ class TableServices:
         return ServicesResult(self.pipeline.name, table, clusterings, cleaned, compactions)
 
     def _compact(self, report: Callable[[str], None]) -> tuple[Compaction, ...]:
+        with logged(self.ledger, Service.COMPACTION, self.pipeline) as work:
+            compactions = self._compact_all(report)
+            work.done = sum(compaction.log_files for compaction in compactions)
+        return compactions
+
+    def _compact_all(self, report: Callable[[str], None]) -> tuple[Compaction, ...]:
         compactions = []
         for pending in self.compactor.pending_compactions():
             if pending.leased:
@@ -179,6 +186,12 @@ class TableServices:
         )
 
     def _cluster(self, report: Callable[[str], None]) -> tuple[Clustering, ...]:
+        with logged(self.ledger, Service.CLUSTERING, self.pipeline) as work:
+            clusterings = self._cluster_all(report)
+            work.done = sum(clustering.replaced for clustering in clusterings)
+        return clusterings
+
+    def _cluster_all(self, report: Callable[[str], None]) -> tuple[Clustering, ...]:
         clusterings = []
         for pending in self.client.pending_clusterings():
             if pending.leased:
@@ -225,8 +238,9 @@ class TableServices:
 
     def _clean(self, report: Callable[[str], None]) -> int:
         report("cleaning")
-        with self._beside_transactions():
-            return self.client.clean()
+        with logged(self.ledger, Service.CLEANING, self.pipeline) as work, self._beside_transactions():
+            work.done = self.client.clean()
+        return work.done
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -15,7 +15,8 @@ from dagster import DagsterInstance, RunsFilter
 
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.ledger import Kept, Ledger
+from hudi_ingest.ledger import Kept, Ledger, Service
+from hudi_ingest.operations.service_log import logged
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.event_retention import EventLimits, delete_events
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
@@ -45,11 +46,26 @@ class HousekeepingReport:
     """Runs of ours that remain, whatever their state."""
     database_bytes: int
     """Size of Dagster's and the ledger's SQLite databases now, without those of single runs."""
-    complete: bool
-    """Whether nothing expired is left for the next time."""
+    runs_expired: int
+    """Those that are left for the next time, when time runs out, are in it."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing expired is left for the next time."""
+        return self.runs == self.runs_expired
+
+    @property
+    def deleted(self) -> int:
+        return self.runs + self.events + self.ticks + self.transactions + self.requests
+
+    @property
+    def due(self) -> int:
+        return self.deleted + self.runs_expired - self.runs
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        facts = asdict(self)
+        del facts["runs_expired"]
+        return {**facts, "complete": self.complete}
 
     @property
     def sentence(self) -> str:
@@ -78,24 +94,32 @@ class Housekeeping:
 
     def run(self, now: datetime, report: Callable[[str], None], *, dry_run: bool = False) -> HousekeepingReport:
         """Delete what has expired at `now`. `report` receives progress. Raises LedgerUnreachable, and what Dagster's storage raises."""
+        if dry_run:
+            return self._run(now, report, dry_run=True)
+        with logged(self.ledger, Service.HOUSEKEEPING) as work:
+            done = self._run(now, report, dry_run=False)
+            work.due, work.done = done.due, done.deleted
+        return done
+
+    def _run(self, now: datetime, report: Callable[[str], None], *, dry_run: bool) -> HousekeepingReport:
         began = time.monotonic()
         databases = self._databases()
         before = stored_bytes(databases)
-        runs, freed, complete = 0, 0, True
+        runs, freed, runs_expired = 0, 0, 0
         events = ticks = 0
         if self.instance is not None:
             expired = expired_runs(
                 self.instance, self.own, RunLimits(self._since(now, "run"), self.settings.runs, LEAST)
             )
-            report(f"{counted(len(expired), 'run')} expired")
+            runs_expired = len(expired)
+            report(f"{counted(runs_expired, 'run')} expired")
             if dry_run:
                 runs, freed = len(expired), sum(run_bytes(self.instance, run_id) for run_id in expired)
             else:
                 for size in delete_runs(self.instance, expired, lambda: time.monotonic() - began > MOST_SECONDS):
                     runs, freed = runs + 1, freed + size
                     if runs % _REPORTED_RUNS == 0:
-                        report(f"{runs} of {counted(len(expired), 'run')} deleted")
-                complete = runs == len(expired)
+                        report(f"{runs} of {counted(runs_expired, 'run')} deleted")
                 freed += shorten_logs(self.instance, self.own)
             limits = EventLimits(self._since(now, "event"), self.settings.events, LEAST)
             events = delete_events(self.instance, self.own, limits, dry_run=dry_run)
@@ -120,7 +144,7 @@ class Housekeeping:
             freed_bytes=freed + max(0, before - after),
             runs_left=self._runs_left(),
             database_bytes=after,
-            complete=complete,
+            runs_expired=runs_expired,
         )
 
     def _since(self, now: datetime, kind: str) -> datetime:

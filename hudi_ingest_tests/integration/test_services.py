@@ -19,8 +19,10 @@ from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import TIMELINE
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.service_claim import ServiceClaim
+from hudi_ingest.hudi.small_files import files_to_merge
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
+from hudi_ingest.operations.partition_age import aged_partitions, expired
 from hudi_ingest.operations.partition_ttl import ttl_for
 from hudi_ingest.operations.table_services import ServicesResult, TableServices, services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -56,6 +58,10 @@ def run(ground: Ground, pipeline: Pipeline, **asked: bool) -> ServicesResult:
     return services(ground, pipeline).run(**{"cluster": True, "clean": True, **asked}, report=lambda line: None)
 
 
+def due_to_merge(pipeline: Pipeline) -> int:
+    return files_to_merge(PipelineTable(pipeline).timeline.file_groups(), pipeline.table.target_file_bytes)
+
+
 def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, table={"retain_commits": 1})
     for start in (0, 30, 60):
@@ -63,6 +69,7 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
         ground.run(pipeline)
     before, files, checkpoint = rows(ground), live_files(ground), observe(pipeline).committed.checkpoint
     assert len(files) == 9
+    assert due_to_merge(pipeline) == 9
     ground.send_rows(1, 7, 100)
     protocol = ground.protocol(pipeline)
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
@@ -71,6 +78,7 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
     done = run(ground, pipeline)
     assert (done.replaced, done.written, done.clusterings[0].rows) == (9, 3, 90)
     assert len(live_files(ground)) == 3
+    assert due_to_merge(pipeline) == 0
     assert rows(ground) == before, "also the Kafka columns, the record keys and the commit times"
     assert observe(pipeline).committed.checkpoint == checkpoint
     receipt = protocol.commit(opened, (*reports, *protocol.write(opened, [second])))
@@ -208,6 +216,8 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     ttl = ttl_for(pipeline, ground.ledger, current_session(ground.home))
     now, lines = datetime(2026, 1, 5, 12, tzinfo=timezone.utc), list[str]()
     planned = ttl.run(now, lines.append, plan_only=True)
+    groups = PipelineTable(pipeline).timeline.file_groups()
+    assert expired(aged_partitions(pipeline.table, groups), 2, now) == list(planned.expired), "as metrics see it"
     assert [partition.path for partition in planned.expired] == ["dt=2026-01-01", "dt=2026-01-02"]
     assert (planned.kept, planned.instant, planned.size_bytes > 0, ids(ground)) == (1, None, True, before)
     dropped = ttl.run(now, lines.append, savepoint=True)
@@ -229,6 +239,8 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     assert ids(ground) == kept | late, "a record that comes later for a dropped partition is a row"
     again = ttl.run(now, lines.append)
     assert len(again.expired) == 2
+    [noted] = ground.ledger.service_runs()
+    assert (noted.service, noted.due, noted.done, noted.error) == ("ttl", 2, 2, None)
     assert ids(ground) == {row for row in kept | late if row[0] == "2026-01-03"}
     ground.send_rows(0, 3, 200)
     ground.run(pipeline)

@@ -16,7 +16,7 @@ from hudi_ingest.ledger.tables import REVISION_TABLE
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision in `versions`."""
 
 

@@ -7,7 +7,8 @@ import re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.small_files import small_files_warning
+from hudi_ingest.hudi.file_groups import FileGroup
+from hudi_ingest.hudi.small_files import files_to_merge, small_files_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -45,3 +46,15 @@ def test_h3_the_interval_that_is_advised_ends_the_warning(
     if said:
         advised = int(re.search(r"\(to ([\d,]+) for", said)[1].replace(",", ""))  # type: ignore[index]
         assert small_files_warning(pipeline(write, advised, allowed), base_files(*[MIB] * count)) == ""
+
+
+def test_files_that_are_alone_in_their_partition_need_no_merging() -> None:
+    groups = [
+        FileGroup("a", "1", size_bytes=24 * MIB),
+        FileGroup("a", "2", size_bytes=MIB),
+        FileGroup("a", "3", size_bytes=25 * MIB),
+        FileGroup("a", "4", live=False, size_bytes=MIB),
+        FileGroup("b", "5", size_bytes=MIB),
+    ]
+    assert files_to_merge(groups, 100 * MIB) == 2
+    assert files_to_merge([], 100 * MIB) == 0

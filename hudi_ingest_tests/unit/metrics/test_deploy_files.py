@@ -20,6 +20,7 @@ from hudi_ingest.metrics.definitions import METRICS
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "deploy" / "prometheus" / "hudi-ingest-alerts.yml"
 CONFIG = ROOT / "deploy" / "prometheus" / "prometheus.yml"
+RULE_TESTS = Path(__file__).with_name("alert_rules_test.yml")
 DASHBOARD = ROOT / "deploy" / "grafana" / "hudi-ingest.json"
 OF_PROMETHEUS = {"up"}
 
@@ -103,3 +104,9 @@ def test_the_dashboard_can_be_imported() -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's package prometheus) is not installed")
 def test_promtool_accepts_rules_and_config() -> None:
     subprocess.run(["promtool", "check", "config", CONFIG], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's package prometheus) is not installed")
+def test_alerts_fire_when_services_fail_hang_or_are_not_run() -> None:
+    tested = subprocess.run(["promtool", "test", "rules", RULE_TESTS], check=False, capture_output=True, text=True)
+    assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from starlette.testclient import TestClient
 
 from hudi_ingest.hudi.read_amplification import ReadAmplification
-from hudi_ingest.ledger import counters
+from hudi_ingest.ledger import ServiceRun, counters
 from hudi_ingest.metrics.definitions import METRICS
 from hudi_ingest.metrics.exposition import families
 from hudi_ingest.metrics.family import Family
@@ -56,11 +56,13 @@ WELL = PipelineRecord(
         Finding("lag_below_limit", False, "", warning=True),
         Finding("accounting_holds", False, ""),
     ),
-    size=TableSize(5_000, 3),
+    size=TableSize(5_000, 3, 2, (NOW - timedelta(days=31), NOW - timedelta(days=29))),
+    ttl_days=30,
 )
 COUNTS = {
     counters.ABORTED: 2.0,
     counters.LOCK_WAITS: 1.0,
+    f"{counters.SERVICES}ttl/{counters.FAILED}": 2.0,
     f"{counters.TICK_FAILURES}KafkaUnreachable": 4.0,
     **counters.timed({"total": 0.7}),
     "seconds/total/0.9": 1.0,
@@ -72,6 +74,12 @@ LEDGER = LedgerRecord(
     requests={("orders", "backfill"): 1},
     rows={"ingest_slices": 12},
     size_bytes=4_096,
+    services=(
+        ServiceRun("/data/orders", "ttl", "orders", NOW, NOW, NOW - timedelta(days=2), 3.5, "EngineLost: gone", 4, 0),
+        ServiceRun("/data/orders", "compaction", "orders", NOW - timedelta(minutes=1)),
+        ServiceRun("", "housekeeping", "", NOW, NOW, NOW, 12.0, None, 70, 70),
+        ServiceRun("/data/deleted", "ttl", "deleted", NOW),
+    ),
 )
 BROKEN = PipelineRecord(
     "broken", enabled=False, interval_seconds=60.0, error="KafkaUnreachable", base_path="/data/broken"
@@ -113,10 +121,25 @@ def test_each_metric_has_its_value_and_what_is_unknown_is_missing() -> None:
         ("last_commit_timestamp_seconds", "orders"): NOW.timestamp(),
         ("active_requests", "orders", "backfill"): 1,
         ("broken_file", "bad.yaml"): 1,
+        ("small_files", "orders"): 2,
+        ("expired_partitions", "orders"): 1,
+        ("service_failing", "orders", "ttl"): 1,
+        ("service_last_success_timestamp_seconds", "orders", "ttl"): (NOW - timedelta(days=2)).timestamp(),
+        ("service_last_run_seconds", "orders", "ttl"): 3.5,
+        ("service_last_run_due", "orders", "ttl"): 4,
+        ("service_last_run_done", "orders", "ttl"): 0,
+        ("service_runs_total", "orders", "ttl", "failed"): 2,
+        ("service_runs_total", "orders", "ttl", "succeeded"): 0,
+        ("service_running_seconds", "orders", "compaction"): 60,
+        ("service_running_seconds", "", "housekeeping"): 0,
+        ("service_failing", "", "housekeeping"): 0,
+        ("service_last_run_done", "", "housekeeping"): 70,
     }
     assert {key: found.get((f"hudi_ingest_{key[0]}", *key[1:])) for key in expected} == expected
     assert ("hudi_ingest_lag_seconds", "orders", "o.1", "1") not in found
     assert ("hudi_ingest_committed_offset", "orders", "o.1", "1") not in found
+    assert ("hudi_ingest_service_last_success_timestamp_seconds", "orders", "compaction") not in found
+    assert not [key for key in found if "deleted" in key]
     assert not [key for key in found if key[1:2] == ("broken",) and key[0].startswith("hudi_ingest_lag")]
 
 

@@ -1,0 +1,51 @@
+"""Notes in the ledger when a service of a table, or housekeeping, begins and how it ends, for metrics and alerts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.ledger import Ledger, Service, ServiceRun
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Work:
+    """How much a service finds to do, and how much of it it does, in its own unit. None while unknown."""
+
+    due: int | None = None
+    done: int | None = None
+
+
+@contextmanager
+def logged(ledger: Ledger, service: Service, pipeline: Pipeline | None = None) -> Iterator[Work]:
+    """Note when the block begins and how it ends; the block says how much there is to do. `pipeline`: None for housekeeping.
+
+    Raises LedgerUnreachable before the block. Afterwards that is only logged, because the work is done.
+    """
+    table, name = (pipeline.table.base_path, pipeline.name) if pipeline else ("", "")
+    began_at, work = datetime.now(timezone.utc), Work()
+    ledger.service_began(table, name, service, began_at)
+
+    def note(error: str | None) -> None:
+        ended_at = datetime.now(timezone.utc)
+        run = ServiceRun(table, service.value, name, began_at, ended_at, error=error, due=work.due, done=work.done)
+        try:
+            ledger.service_ended(run)
+        except IngestError as unnoted:
+            _LOG.warning(
+                "the ledger could not note how %s of %s ended: %s", service.value, name or "the ledger", unnoted
+            )
+
+    try:
+        yield work
+    except BaseException as error:
+        note(f"{type(error).__name__}: {error}")
+        raise
+    note(None)
