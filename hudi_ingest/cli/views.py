@@ -224,7 +224,7 @@ def sweep_text(result: SweepResult) -> str:
     """List the orphans of a sweep, a line each, and end with what was done."""
     hours = f"{result.safe_age.total_seconds() / 3600:g} h"
     if not result.orphans:
-        return f"no orphans older than {hours} in {result.base_path}"
+        return "\n".join([*_kept_lines(result), f"no orphans older than {hours} in {result.base_path}"])
     rows = [("KAFKA", "FROM OFFSET", "BYTES", "AGE H", "INSTANT", "WHY", "FILE")]
     for orphan, facts in zip(result.orphans, result.rows(), strict=True):
         source = f"?:{orphan.origin.partition}" if orphan.origin else "-"
@@ -241,7 +241,20 @@ def sweep_text(result: SweepResult) -> str:
             )
         )
     outcome = "deleted" if result.deleted else "would be deleted with --delete"
-    return f"{_aligned(rows)}\n{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {outcome}"
+    found = f"{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {outcome}"
+    return "\n".join([*_kept_lines(result), _aligned(rows), found])
+
+
+def _kept_lines(result: SweepResult) -> list[str]:
+    """The files that stay although the table does not list them."""
+    if not result.kept:
+        return []
+    rows = [
+        (str(facts["bytes"]), str(facts["age_hours"]), facts["instant"] or "-", facts["why"], facts["path"])
+        for facts in result.kept_rows()
+    ]
+    count = f"{counted(len(rows), 'file')} not in the table's listing and left alone"
+    return [_aligned([("BYTES", "AGE H", "INSTANT", "WHY KEPT", "FILE"), *rows]), f"{count}\n"]
 
 
 def services_text(result: ServicesResult) -> str:

@@ -10,7 +10,7 @@ neither can be undone. In the other order a commit between the readings would ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -18,7 +18,15 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_groups import BUCKET_FILE_ID
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.log_tokens import is_token_of
-from hudi_ingest.hudi.paths import DEAD_LETTERS, HEARTBEATS, MARKERS, OWN_FILES, PRIMARY
+from hudi_ingest.hudi.paths import (
+    COPIED_LETTERS,
+    DEAD_LETTERS,
+    HEARTBEATS,
+    MARKERS,
+    OWN_FILES,
+    PARTITION_METADATA,
+    PRIMARY,
+)
 from hudi_ingest.hudi.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline import Instants
 
@@ -58,86 +66,145 @@ class Orphan:
     """Set if the file does not exist yet, because its upload was not completed."""
 
 
-def find_orphans(
-    stored: Sequence[StoredFile],
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """A file that the table does not list and that is no orphan, and why."""
+
+    file: StoredFile
+    instant: str
+    """"" if its name has none that means something here."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a sweep makes of the files that the table does not list."""
+
+    orphans: list[Orphan]
+    kept: list[KeptFile]
+
+
+def judge_files(
+    stored: Iterable[StoredFile],
     instants: Instants,
     listed: Set[str],
     *,
+    named: Set[str] = frozenset(),
     topics: Iterable[str],
     older_than: datetime,
-) -> list[Orphan]:
-    """Return the orphans in `stored`, in its order; the three readings must have been made in the order of the arguments.
+) -> Findings:
+    """Tell the orphans in `stored`, in its order, from files that stay; the three readings must have been made in the order of the
+    arguments. `named`: files of commits on the timeline.
 
-    Excludes files that are `listed` (live, or replaced and not cleaned yet), that belong to a pending instant or one newer
-    than all on the timeline, that changed after `older_than`, or that another writer wrote: a file id must be a bucket's in
-    a keyed table, or else exactly the one that this software gives to a file of that partition folder, instant, and one of
-    `topics`. Returns nothing while a rollback or restore is pending.
+    No orphans are files that are `listed` (live, or replaced and not cleaned yet) or `named`, that belong to a pending instant or
+    one newer than all on the timeline, that changed after `older_than`, or that another writer wrote: a file id must be a
+    bucket's in a keyed table, or else exactly the one that this software gives to a file of that partition folder, instant, and
+    one of `topics`. Finds nothing while a rollback or restore is pending.
     """
     newest = max(instants.pending | instants.completed, default="")
+    findings = Findings([], [])
     if instants.undoing or not newest:
-        return []
+        return findings
     known_topics = tuple(topics)
-    return [
-        candidate
-        for candidate in _candidates(stored, instants, known_topics)
-        if candidate.file.path not in listed
-        and candidate.instant not in instants.pending
-        and candidate.instant <= newest
-        and candidate.file.modified < older_than
-    ]
+    for file in stored:
+        if file.path in listed or _is_part_of_table(file.path):
+            continue
+        candidate = _candidate(file, instants, known_topics)
+        if file.path in named:
+            reason = "a commit on the timeline names it, although the table does not list it"
+        elif candidate is None:
+            reason = _why_foreign(file.path)
+        else:
+            reason = _why_not_yet(candidate, instants, newest, older_than)
+        if candidate is not None and not reason:
+            findings.orphans.append(candidate)
+        else:
+            findings.kept.append(KeptFile(file, candidate.instant if candidate else "", reason))
+    return findings
 
 
-def find_dead_uploads(
-    uploads: Iterable[Upload], instants: Instants, *, topics: Iterable[str], older_than: datetime
+def find_orphans(
+    stored: Iterable[StoredFile], instants: Instants, listed: Set[str], *, topics: Iterable[str], older_than: datetime
 ) -> list[Orphan]:
-    """Return the uploads of base files and dead-letter files whose instants have ended, under the rules of `find_orphans`.
+    """Return the orphans alone; see `judge_files`."""
+    return judge_files(stored, instants, listed, topics=topics, older_than=older_than).orphans
+
+
+def judge_uploads(
+    uploads: Iterable[Upload], instants: Instants, *, topics: Iterable[str], older_than: datetime
+) -> Findings:
+    """Tell the uploads of base files and dead-letter files whose instants have ended from those that stay, under the rules of
+    `judge_files`.
 
     A file that the table lists has been completed by another upload, so lists do not matter here.
     """
-    known_topics = tuple(topics)
-    return [
-        replace(orphan, reason="its upload was never completed", upload=upload)
-        for upload in uploads
-        for orphan in find_orphans(
-            [StoredFile(upload.path, 0, upload.began)],
-            instants,
-            frozenset(),
-            topics=known_topics,
-            older_than=older_than,
+    known_topics, all_findings = tuple(topics), Findings([], [])
+    for upload in uploads:
+        as_file = [StoredFile(upload.path, 0, upload.began)]
+        findings = judge_files(as_file, instants, frozenset(), topics=known_topics, older_than=older_than)
+        all_findings.orphans.extend(
+            replace(orphan, reason="its upload was never completed", upload=upload) for orphan in findings.orphans
         )
-    ]
+        all_findings.kept.extend(replace(kept, reason=f"an open upload: {kept.reason}") for kept in findings.kept)
+    return all_findings
 
 
-def _candidates(stored: Iterable[StoredFile], instants: Instants, topics: tuple[str, ...]) -> Iterator[Orphan]:
-    for file in stored:
-        leftover = _LEFT_BEHIND.fullmatch(file.path) or MANIFEST.fullmatch(file.path)
-        if leftover is not None:
-            ended = "is committed" if leftover["instant"] in instants.completed else "is no longer on the timeline"
-            yield Orphan(file, leftover["instant"], f"left behind: its instant {ended}")
-            continue
-        if PARTIAL.fullmatch(file.path):
-            yield Orphan(file, "", "never finished: its writer died")
-            continue
-        folder, _, name = file.path.rpartition("/")
-        keyed = _KEYED_FILE.fullmatch(name)
-        if keyed is not None:
-            instant = keyed["base"] or keyed["log"]
-            yield Orphan(file, instant, _reason(instant, instants))
-            continue
-        log = _LOG_FILE.fullmatch(name)
-        if log is not None:
-            if any(is_token_of(topic, log["token"]) for topic in topics):
-                yield Orphan(file, log["log"], _reason(log["log"], instants))
-            continue
-        base = _BASE_FILE.fullmatch(name)
-        origin = file_ids.decode(base["id"]) if base is not None else None
-        if base is None or origin is None:
-            continue
-        instant, partition, offset = base["instant"], origin.partition, origin.first_offset
-        own_ids = (file_ids.file_id(topic, partition, offset, folder, instant) for topic in topics)
-        # Another writer's UPDATE keeps our file id under its own instant; the hash in the id distinguishes it from ours.
-        if base["id"] in own_ids:
-            yield Orphan(file, instant, _reason(instant, instants), origin)
+def _why_not_yet(candidate: Orphan, instants: Instants, newest: str, older_than: datetime) -> str:
+    """Why a file with one of our names may still be needed; "" if it cannot."""
+    if candidate.instant in instants.pending:
+        return f"its instant {candidate.instant} is still open"
+    if candidate.instant > newest:
+        return f"its instant {candidate.instant} is newer than all on the timeline, so its transaction may be about to begin"
+    if candidate.file.modified >= older_than:
+        return f"too young: it changed after {older_than:%Y-%m-%d %H:%M:%S} UTC"
+    return ""
+
+
+def _is_part_of_table(path: str) -> bool:
+    """Whether the file belongs to the table, whatever its listing says: no sweep has to explain why it stays."""
+    name = path.rpartition("/")[2].removesuffix(".crc").lstrip(".")
+    if name == PARTITION_METADATA.lstrip("."):
+        return True
+    return path.startswith(f"{OWN_FILES}/") and not (
+        (path.startswith(f"{DEAD_LETTERS}/") and path != COPIED_LETTERS) or PARTIAL.fullmatch(path)
+    )
+
+
+def _why_foreign(path: str) -> str:
+    name = path.rpartition("/")[2]
+    if _BASE_FILE.fullmatch(name) or _LOG_FILE.fullmatch(name):
+        return (
+            "no proof that it is this pipeline's: its name fits none of its topics in this folder and instant. Another writer, or "
+            "a pipeline of another topic, wrote it, or it was moved here"
+        )
+    return "not a name that this pipeline gives: another writer or a person put it there"
+
+
+def _candidate(file: StoredFile, instants: Instants, topics: tuple[str, ...]) -> Orphan | None:
+    """The file as an orphan, if its name is one that only this pipeline gives."""
+    leftover = _LEFT_BEHIND.fullmatch(file.path) or MANIFEST.fullmatch(file.path)
+    if leftover is not None:
+        ended = "is committed" if leftover["instant"] in instants.completed else "is no longer on the timeline"
+        return Orphan(file, leftover["instant"], f"left behind: its instant {ended}")
+    if PARTIAL.fullmatch(file.path):
+        return Orphan(file, "", "never finished: its writer died")
+    folder, _, name = file.path.rpartition("/")
+    keyed = _KEYED_FILE.fullmatch(name)
+    if keyed is not None:
+        instant = keyed["base"] or keyed["log"]
+        return Orphan(file, instant, _reason(instant, instants))
+    log = _LOG_FILE.fullmatch(name)
+    if log is not None:
+        ours = any(is_token_of(topic, log["token"]) for topic in topics)
+        return Orphan(file, log["log"], _reason(log["log"], instants)) if ours else None
+    base = _BASE_FILE.fullmatch(name)
+    origin = file_ids.decode(base["id"]) if base is not None else None
+    if base is None or origin is None:
+        return None
+    instant, partition, offset = base["instant"], origin.partition, origin.first_offset
+    own_ids = (file_ids.file_id(topic, partition, offset, folder, instant) for topic in topics)
+    # Another writer's UPDATE keeps our file id under its own instant; the hash in the id distinguishes it from ours.
+    return Orphan(file, instant, _reason(instant, instants), origin) if base["id"] in own_ids else None
 
 
 def _reason(instant: str, instants: Instants) -> str:

@@ -206,12 +206,15 @@ class Ledger:
             )
 
     def mark_committed_as_found(self, transaction_id: str, instant: str) -> bool:
-        """Record a commit that was found in the table's timeline and whose receipt is lost; see `mark_committed`.
+        """Record a commit that was found in the table's timeline and whose receipt is lost; see `mark_committed`. Returns whether
+        this call did: of several at once, one does.
 
         Rows, files and size stay None until `mark_committed` sets them.
         """
         with self._writing() as connection:
-            return outcomes.commit(connection, transaction_id, instant, {}, ())
+            row = transactions.find(connection, transaction_id, lock=True)
+            known = outcomes.commit(connection, transaction_id, instant, {}, ())
+            return known and row is not None and row.state is not TransactionState.COMMITTED
 
     def restore_committed(self, found: CommittedTransaction, *, table: str, owner: Owner, deadline: datetime) -> bool:
         """Make the ledger agree with the table about a committed transaction; False when it already does.

@@ -17,7 +17,15 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.orphans import MANIFEST, PARTIAL, Orphan, find_dead_uploads, find_orphans
+from hudi_ingest.hudi.orphans import (
+    MANIFEST,
+    PARTIAL,
+    Findings,
+    KeptFile,
+    Orphan,
+    judge_files,
+    judge_uploads,
+)
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.paths import HEARTBEATS, HOODIE, MARKERS, OWN_FILES
 from hudi_ingest.hudi.pipeline_table import PipelineTable
@@ -46,6 +54,8 @@ class SweepResult:
     at: datetime
     safe_age: timedelta
     orphans: tuple[Orphan, ...]
+    kept: tuple[KeptFile, ...]
+    """Files that look like orphans, but may be needed or are not this pipeline's."""
     deleted: bool
 
     @property
@@ -67,6 +77,19 @@ class SweepResult:
             for orphan in self.orphans
         ]
 
+    def kept_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each file that is left although the table does not list it, with the reason."""
+        return [
+            {
+                "path": kept.file.path,
+                "bytes": kept.file.size_bytes,
+                "age_hours": round((self.at - kept.file.modified).total_seconds() / 3600, 1),
+                "instant": kept.instant,
+                "why": kept.reason,
+            }
+            for kept in self.kept
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "pipeline": self.pipeline,
@@ -75,6 +98,7 @@ class SweepResult:
             "deleted": self.deleted,
             "bytes": self.size_bytes,
             "orphans": self.rows(),
+            "kept": self.kept_rows(),
         }
 
 
@@ -118,23 +142,25 @@ class Sweep:
         now = datetime.now(timezone.utc)
         older_than = now - age
         orphans: list[Orphan] = []
+        kept: list[KeptFile] = []
         if self._table.timeline.exists():
             require_own_table(self.pipeline, self._table.timeline.properties())
             report(f"listing the storage of {table}")
             stored, uploads = self._stored(), self._uploads()
             report(f"{len(stored)} files are stored; asking the table which of them it lists")
-            orphans = self._orphans(stored, uploads, older_than)
+            findings = self._judge(stored, uploads, older_than)
+            orphans, kept = findings.orphans, findings.kept
         if delete and orphans:
             with self.ledger.table_lock(table):
                 # Time has passed, so read everything again and delete only what is an unchanged orphan both times.
                 orphans_before = set(orphans)
                 orphans = [
                     orphan
-                    for orphan in self._orphans(self._stored_now(orphans), self._uploads_now(orphans), older_than)
+                    for orphan in self._judge(self._stored_now(orphans), self._uploads_now(orphans), older_than).orphans
                     if orphan in orphans_before
                 ]
                 self._delete(orphans, report)
-        return SweepResult(self.pipeline.name, table, now, age, tuple(orphans), delete)
+        return SweepResult(self.pipeline.name, table, now, age, tuple(orphans), tuple(kept), delete)
 
     @cached_property
     def _table(self) -> PipelineTable:
@@ -144,7 +170,7 @@ class Sweep:
     def _storage(self) -> TableStorage:
         return self._table.storage
 
-    def _orphans(self, stored: list[StoredFile], uploads: list[Upload], older_than: datetime) -> list[Orphan]:
+    def _judge(self, stored: list[StoredFile], uploads: list[Upload], older_than: datetime) -> Findings:
         """Do the second and third of the three reads (see hudi/orphans.py); `stored` and `uploads` were the first."""
         instants = self._table.timeline.instants()
         if instants.undoing:
@@ -155,15 +181,18 @@ class Sweep:
             )
         # Active commits' own lists of files are redundant, but would still be right if the metadata table were wrong.
         published = self._table.timeline.published_files()
-        listed = self.listed_files() | published
+        listed = self.listed_files()
         committed = self._table.committed().checkpoint
         listed |= self._listed_letters(stored, committed)
         topics = sorted(
             {*self.pipeline.source.topics, *(source.topic for source in (committed.offsets if committed else ()))}
         )
-        orphans = find_orphans(stored, instants, listed, topics=topics, older_than=older_than)
-        orphans += find_dead_uploads(uploads, instants, topics=topics, older_than=older_than)
-        return sorted(orphans, key=lambda orphan: orphan.file.path)
+        files = judge_files(stored, instants, listed, named=published, topics=topics, older_than=older_than)
+        unfinished = judge_uploads(uploads, instants, topics=topics, older_than=older_than)
+        return Findings(
+            sorted([*files.orphans, *unfinished.orphans], key=lambda orphan: orphan.file.path),
+            sorted([*files.kept, *unfinished.kept], key=lambda kept: kept.file.path),
+        )
 
     def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
         """Return the dead-letter files in the list, and all manifests of its transactions: a rollback by another writer

@@ -34,6 +34,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAILY = time(3, 30)
 MOST_SECONDS = 6 * 3600
+_LOGGED_KEPT = 100
 
 
 class SweepConfig(Config):
@@ -66,6 +67,8 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
             )
         outcome = "deleted" if result.deleted else "found, not deleted"
         context.log.info(f"{len(result.orphans)} orphans, {result.size_bytes} bytes: {outcome}")
+        for kept in result.kept[:_LOGGED_KEPT]:
+            context.log.info(f"left alone: {kept.file.path}: {kept.reason}")
         return Output(None, metadata=sweep_metadata(result))
 
     @job(
@@ -93,6 +96,7 @@ def sweep_metadata(result: SweepResult) -> dict[str, Any]:
         "deleted": result.deleted,
         "older than hours": MetadataValue.float(result.safe_age.total_seconds() / 3600),
         "files": metadata_table(_COLUMNS, result.rows()),
+        "left alone": len(result.kept),
     }
 
 

@@ -21,6 +21,8 @@ from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.kafka.cluster_snapshot import HeldOffsets
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.lineage.emitter import listener
+from hudi_ingest.lineage.step import found_committed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
@@ -153,7 +155,8 @@ def _readable_table(pipeline: Pipeline) -> PipelineTable:
 
 
 def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
-    """Record a commit in the ledger if it landed but its op died before recording it. False: it has not landed.
+    """Record a commit in the ledger, and tell lineage of it, if it landed but its op died before it could. Returns whether this
+    call did: False if it has not landed, or is recorded.
 
     Raises TableUnreachable, LedgerUnreachable.
     """
@@ -169,7 +172,10 @@ def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -
             f"the commit {instant} of the table at {pipeline.table.base_path} could not be flushed to disk: {error}. "
             f"{advice(error)} The next tick tries again."
         ) from error
-    return ledger.mark_committed_as_found(transaction_id, instant)
+    recorded = ledger.mark_committed_as_found(transaction_id, instant)
+    if recorded:
+        listener(pipeline)(found_committed(transaction_id))
+    return recorded
 
 
 def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:

@@ -15,6 +15,7 @@ from hudi_ingest.transaction.situation import keep_group_told, mark_if_committed
 from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, matrix
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.lineage_backend import told_of_transactions
 from hudi_ingest_tests.support.struck_table import send
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -67,11 +68,16 @@ def test_r8_a_commit_that_nobody_was_told_of_is_told_by_the_next_tick(
 ) -> None:
     send(shared, 3)
     fault.arm("commit_landed", "raise")
-    with pytest.raises(InjectedFault):
-        shared.run(struck)
-    row = shared.ledger.history(struck.name, 1)[0]
-    assert row.state is TransactionState.OPEN
-    assert mark_if_committed(struck, shared.ledger, row.transaction_id)
+    with told_of_transactions() as lineage:
+        with pytest.raises(InjectedFault):
+            shared.run(struck)
+        row = shared.ledger.history(struck.name, 1)[0]
+        assert row.state is TransactionState.OPEN
+        assert [document["eventType"] for document in lineage.documents] == ["START"]
+        assert mark_if_committed(struck, shared.ledger, row.transaction_id)
+        assert not mark_if_committed(struck, shared.ledger, row.transaction_id), "once"
+    start, complete = lineage.documents
+    assert (complete["eventType"], complete["run"]["runId"]) == ("COMPLETE", start["run"]["runId"])
     assert shared.ledger.history(struck.name, 1)[0].state is TransactionState.COMMITTED
     assert not mark_if_committed(struck, shared.ledger, "never begun")
     situation = observe(struck)

@@ -124,11 +124,23 @@ def test_r9_zombie_files_are_found_and_deleted_and_nothing_else(ground: Ground, 
     crc = {f".hoodie/.heartbeat/.{dead[1]}.crc"}
     (Path(ground.base_path) / next(iter(crc))).write_bytes(b"crc")
     before, files = rows(ground), set(ground.data_files())
-    assert swept(sweep(ground, pipeline, delete=True)) == set(), "all of it is too young"
+    young = sweep(ground, pipeline, delete=True)
+    assert swept(young) == set(), "all of it is too young"
+    reasons = {kept.file.path: kept.reason for kept in young.kept}
+    assert all(reasons[path].startswith("too young") for path in orphans)
+    assert reasons[relative(ground, foreign)].startswith("not a name that this pipeline gives")
     make_old(ground)
     found = sweep(ground, pipeline, delete=False)
     left = {f".hoodie/.temp/{instant}" for instant in dead}
     assert swept(found) == orphans | left | crc
+    open_files = {kept.file.path for kept in found.kept if kept.reason.endswith("is still open")}
+    assert open_files == {
+        *(file.path for report in reports for file in report.files),
+        f".hoodie/.temp/{opened.instant}",
+        heartbeat_path(opened.instant),
+        f".hoodie/.heartbeat/.{opened.instant}.crc",
+    }
+    assert {kept.file.path for kept in found.kept} == {relative(ground, foreign), *open_files}
     for each in found.orphans:
         if each.file.path in published:
             assert (each.instant, each.reason) == (dead[0], "its instant is committed without it")
@@ -214,11 +226,12 @@ def test_r9_k7_the_command_shows_before_it_deletes(ground: Ground, pipeline: Pip
     assert shown.returncode == 0, shown.stderr
     assert "would be deleted with --delete" in shown.stdout
     assert all(path in shown.stdout for path in published)
+    assert "left alone" not in shown.stdout
     assert ground.data_files() == files
     done = answer(ground.home, "sweep", pipeline.name, "--older-than", "1", "--delete", "--json")
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert (facts["deleted"], facts["older_than_hours"]) == (True, 1.0)
+    assert (facts["deleted"], facts["older_than_hours"], facts["kept"]) == (True, 1.0, [])
     gone = {each["path"]: each for each in facts["orphans"] if each["first_offset"] is not None}
     assert gone.keys() == {relative(ground, path) for path in set(files) - set(ground.data_files())}
     assert gone.keys() >= published

@@ -17,7 +17,8 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_groups import fixed_id
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.log_tokens import log_token
-from hudi_ingest.hudi.orphans import Orphan, find_dead_uploads, find_orphans
+from hudi_ingest.hudi.orphans import Findings, Orphan, find_orphans, judge_files, judge_uploads
+from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline import Instants
 from hudi_ingest.ledger import Ledger
@@ -333,9 +334,50 @@ def test_r9_uploads_of_ended_instants_are_swept(instant: str, topic: str, age: t
     instants = Instants(frozenset(["20260103000000000"]), frozenset(["20260102000000000"]))
     path = f"dt=1/{file_ids.file_id(topic, 0, 7, 'dt=1', instant)}_0-0-0_{instant}.parquet"
     uploads = [Upload(path, "u1", now - age - timedelta(seconds=0.5)), Upload("dt=1/other.parquet", "u2", START)]
-    found = find_dead_uploads(uploads, instants, topics=[TOPIC], older_than=now - AGE)
-    assert [orphan.upload for orphan in found] == uploads[:1] * swept
-    assert find_dead_uploads(uploads, replace(instants, undoing=frozenset([OLD])), topics=[TOPIC], older_than=now) == []
+    findings = judge_uploads(uploads, instants, topics=[TOPIC], older_than=now - AGE)
+    assert [orphan.upload for orphan in findings.orphans] == uploads[:1] * swept
+    assert len(findings.kept) == 2 - swept
+    assert all(kept.reason.startswith("an open upload: ") for kept in findings.kept)
+    undoing = replace(instants, undoing=frozenset([OLD]))
+    assert judge_uploads(uploads, undoing, topics=[TOPIC], older_than=now) == Findings([], [])
+
+
+def test_r9_each_file_that_is_kept_has_a_reason() -> None:
+    now, newest, opened = START + 2 * AGE, "20260102000000000", "20260101120000000"
+    instants = Instants(frozenset([opened]), frozenset([newest]))
+    of = {
+        instant: f"{file_ids.file_id(TOPIC, 1, 5, 'dt=1', instant)}_1-0-0_{instant}.parquet"
+        for instant in (OLD, opened)
+    }
+    later = "20260109000000000"
+    reasons = {
+        f"dt=1/{of[opened]}": f"its instant {opened} is still open",
+        f".hoodie/.temp/{later}": f"its instant {later} is newer than all on the timeline",
+        f"dt=2/{of[OLD]}": "no proof that it is this pipeline's",
+        "dt=1/notes.txt": "not a name that this pipeline gives",
+        "dt=1/named.parquet": "a commit on the timeline names it",
+    }
+    unlisted = [StoredFile(path, 1, START) for path in reasons]
+    young = StoredFile(f"dt=1/{of[OLD]}", 1, now - AGE + timedelta(seconds=1))
+    of_table = [
+        "dt=1/.hoodie_partition_metadata",
+        "dt=1/..hoodie_partition_metadata.crc",
+        "dt=1/live.parquet",
+        EPOCH_PATH,
+    ]
+    findings = judge_files(
+        [*unlisted, young, *(StoredFile(path, 1, START) for path in of_table)],
+        instants,
+        {"dt=1/live.parquet"},
+        named={"dt=1/named.parquet", "dt=1/live.parquet"},
+        topics=[TOPIC],
+        older_than=now - AGE,
+    )
+    assert findings.orphans == []
+    found = {kept.file.path: kept.reason for kept in findings.kept}
+    assert found.keys() == {*reasons, young.path}
+    assert all(found[path].startswith(reason) for path, reason in reasons.items()), found
+    assert found[young.path] == f"too young: it changed after {now - AGE:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from hudi_ingest.hudi.file_ids import file_id
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
 from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.orphans import find_dead_uploads
+from hudi_ingest.hudi.orphans import judge_uploads
 from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
 from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.s3_access import client_of, credentials_of, hudi_rs_options
@@ -374,9 +374,9 @@ def test_r9_a_sweep_aborts_dead_uploads(storage: S3Storage, write: Write, tmp_pa
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         sweep = Sweep(pipeline, ledger, frozenset)
         instants = Instants(frozenset(), frozenset([INSTANT]))
-        found = find_dead_uploads(
+        found = judge_uploads(
             sweep._uploads(), instants, topics=["orders"], older_than=datetime.now(timezone.utc) + timedelta(1)
-        )
+        ).orphans
         assert [orphan.file.path for orphan in found] == [path]
         assert sweep._uploads_now(found) == [found[0].upload]
         sweep._delete(found, reported.append)

@@ -475,7 +475,7 @@ class TestEnds:
         ledger.mark_aborted("t2", "first")
         rows = ledger.history("orders")
         assert ledger.mark_committed(receipt("t1")) is True
-        assert ledger.mark_committed_as_found("t1", "i1") is True
+        assert ledger.mark_committed_as_found("t1", "i1") is False
         assert ledger.mark_aborted("t2", "second") is True
         assert ledger.history("orders") == rows
         assert rows[0].reason == "first"
