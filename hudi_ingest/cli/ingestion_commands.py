@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hudi_ingest.exceptions import (
-    ConfigError,
-    NothingToDo,
-)
-from hudi_ingest.home.folder import Home
-
-if TYPE_CHECKING:
-    pass
 from hudi_ingest.cli.app import app
-from hudi_ingest.cli.options import AsJson, DryRun, PipelineName, named_pipeline, partition_offset, topic_partition
+from hudi_ingest.cli.options import (
+    AsJson,
+    DryRun,
+    PipelineName,
+    is_pattern,
+    named_pipeline,
+    partition_offset,
+    pipelines_like,
+    topic_partition,
+)
 from hudi_ingest.cli.printing import (
     err,
     out,
@@ -29,6 +30,17 @@ from hudi_ingest.cli.printing import (
     say_losses,
     show_schema,
 )
+from hudi_ingest.exceptions import (
+    ConfigError,
+    IngestError,
+    NothingToDo,
+)
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.home.folder import Home
+
+if TYPE_CHECKING:
+    from hudi_ingest.operations.schema_change import SchemaChange
+    from hudi_ingest.pipeline.pipeline import Pipeline
 
 
 @app.command()
@@ -122,7 +134,9 @@ def plan(name: PipelineName, as_json: AsJson = False) -> None:
 
 @app.command("approve-schema")
 def approve_schema(
-    name: PipelineName,
+    name: Annotated[
+        str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline, or a pattern of names, such as 'shop_*'.")
+    ],
     fingerprint: Annotated[
         str | None, typer.Option(help="Of the change that you looked at; any other is not approved.")
     ] = None,
@@ -130,17 +144,47 @@ def approve_schema(
     as_json: AsJson = False,
 ) -> None:
     """Approve the change of the table's columns that waits, for table.on_schema_change: refuse. Of no other change."""
-    from hudi_ingest.operations.schema_change import approve_schema_change, schema_change
+    from hudi_ingest.operations.schema_change import SchemaChange, approve_schema_change, schema_change
 
-    pipeline = named_pipeline(name)
-    try:
-        change = schema_change(pipeline) if dry_run else approve_schema_change(pipeline, fingerprint)
-    except NothingToDo as error:
-        print_nothing_to_do(error, as_json)
+    def change_of(pipeline: Pipeline) -> SchemaChange:
+        return schema_change(pipeline) if dry_run else approve_schema_change(pipeline, fingerprint)
+
+    if not is_pattern(name):
+        try:
+            change = change_of(named_pipeline(name))
+        except NothingToDo as error:
+            print_nothing_to_do(error, as_json)
+            return
+        if as_json:
+            print_json(change.to_dict())
+        else:
+            _say_change(change)
         return
+    pipelines = pipelines_like(name)
+    changes, errors = list[SchemaChange](), dict[str, IngestError]()
+    for pipeline in pipelines:
+        try:
+            changes.append(change_of(pipeline))
+        except NothingToDo:
+            continue
+        except IngestError as error:
+            errors[pipeline.name] = error
     if as_json:
-        print_json(change.to_dict())
-        return
+        print_json(
+            {"changes": [change.to_dict() for change in changes], "errors": {key: str(e) for key, e in errors.items()}}
+        )
+    for change in () if as_json else changes:
+        say(f"{change.pipeline}:")
+        _say_change(change)
+    if not changes and not errors and not as_json:
+        say(f"no change waits in {counted(len(pipelines), 'pipeline')}")
+    for text in errors.values():
+        err.print(f"error: {text}", markup=False)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _say_change(change: SchemaChange) -> None:
     for line in change.changes:
         say(line)
     say(f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -51,6 +52,22 @@ def named_pipeline(name: str) -> Pipeline:
     from hudi_ingest.pipeline.folder import find_pipeline
 
     return find_pipeline(Home.from_environment().pipelines, name)
+
+
+def is_pattern(name: str) -> bool:
+    return any(character in name for character in "*?[")
+
+
+def pipelines_like(text: str) -> tuple[Pipeline, ...]:
+    """The pipelines whose names match a shell pattern; files that cannot be loaded are passed over. Raises NoSuchPipeline."""
+    from hudi_ingest.exceptions import NoSuchPipeline
+    from hudi_ingest.pipeline.folder import load_each
+
+    folder = Home.from_environment().pipelines
+    found = tuple(pipeline for pipeline in load_each(folder)[0] if fnmatchcase(pipeline.name, text))
+    if not found:
+        raise NoSuchPipeline(str(folder), [f"no pipeline has a name like {text}"])
+    return found
 
 
 def topic_partition(text: str) -> TopicPartition:

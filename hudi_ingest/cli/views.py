@@ -51,7 +51,9 @@ def status_view(status: PipelineStatus) -> RenderableType:
     merging = status.compaction
     compaction = [Text(merging.text, style="" if merging.passed else "red")] if merging else []
     age = Text(age_text(status, datetime.now(timezone.utc)))
-    return Group(offsets, age, *letters, *catalog, *compaction, transactions_view(status))
+    change = status.schema_change
+    approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
+    return Group(offsets, age, *letters, *catalog, *compaction, *approval, transactions_view(status))
 
 
 def age_text(status: PipelineStatus, now: datetime) -> str:

@@ -5,6 +5,7 @@ Imports `model`, `home` and `exceptions`. Public: what is listed here.
 
 from hudi_ingest.ledger.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.ledger.pending_changes import PendingChange
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.retention import Kept
 from hudi_ingest.ledger.service_runs import Service, ServiceRun
@@ -16,6 +17,7 @@ __all__ = [
     "Kept",
     "Ledger",
     "Owner",
+    "PendingChange",
     "Request",
     "RequestProgress",
     "RequestState",

@@ -30,6 +30,7 @@ from hudi_ingest.ledger import (
     locks,
     outcomes,
     overview,
+    pending_changes,
     requests,
     retention,
     service_runs,
@@ -40,6 +41,7 @@ from hudi_ingest.ledger.database import WRITES, close_afterwards, open_engine, s
 from hudi_ingest.ledger.database_errors import translated
 from hudi_ingest.ledger.overview import Overview
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.ledger.pending_changes import PendingChange
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.retention import Kept
 from hudi_ingest.ledger.service_runs import Service, ServiceRun
@@ -449,6 +451,22 @@ class Ledger:
             with self._writing() as connection:
                 deleted += retention.delete_transactions(connection, expired[start : start + _FORGOTTEN_AT_ONCE])
         return deleted, deleted_requests
+
+    # ---- Changes of columns that wait for approval
+
+    def pending_change(self, table: str) -> PendingChange | None:
+        """Return the change of columns for which the Hudi table at base path `table` waits, as it was noted last."""
+        with self._reading() as connection:
+            return pending_changes.of_table(connection, _base_path(table))
+
+    def note_pending_change(self, change: PendingChange) -> None:
+        with self._writing() as connection:
+            pending_changes.note(connection, replace(change, base_path=_base_path(change.base_path)))
+
+    def forget_pending_change(self, table: str) -> bool:
+        """Forget it, because it was approved or is gone. Returns whether there was one."""
+        with self._writing() as connection:
+            return pending_changes.forget(connection, _base_path(table))
 
     # ---- Topics of templates
 

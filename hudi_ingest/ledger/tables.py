@@ -197,6 +197,17 @@ SERVICE_RUNS = sa.Table(
     sa.Column("done", sa.BigInteger, comment="How much did it do? NULL if unknown."),
 )
 
+PENDING_CHANGES = sa.Table(
+    "ingest_pending_changes",
+    METADATA,
+    sa.Column("base_path", sa.Text, primary_key=True, comment="Which Hudi table would change?"),
+    sa.Column("pipeline", sa.Text, nullable=False, comment="Which pipeline does it belong to?"),
+    sa.Column("fingerprint", sa.Text, nullable=False, comment="Which change of its columns waits for approval?"),
+    sa.Column("origin", sa.Text, nullable=False, comment="Where do the columns come from?"),
+    sa.Column("changes", sa.JSON, nullable=False, comment="What would change, line by line?"),
+    sa.Column("found_at", UtcTime, nullable=False, comment="When was a begin refused because of it?"),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionRow:

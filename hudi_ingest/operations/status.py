@@ -10,7 +10,7 @@ from typing import Any
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi.catalog_state import read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.ledger import Ledger, TransactionRow
+from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.plan import OffsetLoss
@@ -18,6 +18,7 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health import Finding, catalog_synced, compacted_in_time
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.offset_losses import stop_text
+from hudi_ingest.transaction.pending_approval import noted_change
 from hudi_ingest.transaction.situation import Situation, observe, oldest_waiting_seconds, stopped_partitions
 
 HISTORY = 5
@@ -59,6 +60,8 @@ class PipelineStatus:
     """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
     compaction: Finding | None = None
     """Whether log files are compacted in time, None if the table is not keyed."""
+    schema_change: PendingChange | None = None
+    """The change of columns that waits for approval, None if none does."""
 
     @property
     def lag(self) -> int:
@@ -75,6 +78,7 @@ class PipelineStatus:
             "dead_letters": self.dead_letters,
             "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
             "compaction": _compaction_dict(self.compaction),
+            "schema_change": self.schema_change.to_dict() if self.schema_change else None,
             "partitions": [
                 {
                     "topic": partition.topic,
@@ -146,6 +150,7 @@ def pipeline_status(
         lag_seconds=oldest_waiting_seconds(pipeline, situation, now),
         catalog=_catalog(pipeline, situation, now),
         compaction=compacted_in_time(pipeline, situation.committed.commits, now) if pipeline.table.is_keyed else None,
+        schema_change=noted_change(pipeline, ledger, PipelineTable(pipeline).timeline),
         dead=frozenset(
             row.transaction_id
             for row in rows

@@ -33,6 +33,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.ledger.counters import TICK_FAILURES
@@ -48,6 +49,7 @@ from hudi_ingest.orchestration.request_turns import FAILED, requested_transactio
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.pending_approval import pending_approval
 from hudi_ingest.transaction.situation import (
     Situation,
     keep_group_told,
@@ -186,14 +188,20 @@ def _next_run(
         keep_letters_copied(pipeline, situation)
     else:
         wait = _backoff_left(pipeline, _failed_runs(instance, pipeline, plan.sequence, changed_at), now)
-    requested = requested_transaction(
-        pipeline,
-        instance,
-        ledger,
-        situation,
-        plan is not None and not wait,
-        lambda failed: _backoff_left(pipeline, failed, now),
-    )
+    requested: TransactionPlan | str | None = None
+    unapproved = pending_approval(pipeline, ledger, PipelineTable(pipeline).timeline)
+    if unapproved is not None:
+        # Neither a live transaction nor a request's could begin.
+        plan, wait = None, unapproved.sentence
+    else:
+        requested = requested_transaction(
+            pipeline,
+            instance,
+            ledger,
+            situation,
+            plan is not None and not wait,
+            lambda failed: _backoff_left(pipeline, failed, now),
+        )
     if isinstance(requested, TransactionPlan):
         plan = requested
     elif plan is None or wait:

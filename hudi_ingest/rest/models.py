@@ -149,6 +149,10 @@ class PipelineState(BaseModel):
     dead_letters: int | None = Field(default=None, description="Dead letters that wait for a retry.")
     catalog: dict[str, Any] | None = None
     compaction: dict[str, Any] | None = None
+    schema_change: dict[str, Any] | None = Field(
+        default=None,
+        description="The change of columns that waits for `hudi-ingest approve-schema`; no transaction begins meanwhile.",
+    )
     partitions: list[PartitionState] = []
     stopped: list[Loss] = Field(default=[], description="Partitions that a person has to restart, by accept-loss.")
     transactions: list[TransactionState] = []

@@ -30,10 +30,10 @@ from hudi_ingest.pipeline.engine import local_table_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.catalog_sync import CatalogSync
-from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.offset_losses import losses_text
+from hudi_ingest.transaction.pending_approval import resolve_and_note
 from hudi_ingest.transaction.ports import CatalogSyncer
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.situation import losses_now, plan_now
@@ -54,7 +54,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
     _warn_of_local_table(pipeline.table.base_path, spark.sparkContext.master)
     return TransactionProtocol(
         pipeline=pipeline,
-        resolve_schema=partial(resolve_schema, pipeline, table.timeline),
+        resolve_schema=partial(resolve_and_note, pipeline, ledger, table.timeline),
         table=table,
         epoch=TableEpoch(table.storage),
         durability=durability_of(table.storage, pipeline.table.fsync),

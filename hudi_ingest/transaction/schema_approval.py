@@ -28,7 +28,7 @@ def is_approved(pipeline: Pipeline, timeline: Timeline, schema: TransactionSchem
     """Whether a transaction with these columns may begin. Raises TableUnreachable."""
     if pipeline.table.on_schema_change != "refuse" or not schema.changes:
         return True
-    return _approved(timeline) == fingerprint(schema)
+    return approved_fingerprint(timeline) == fingerprint(schema)
 
 
 def require_approved(pipeline: Pipeline, timeline: Timeline, schema: TransactionSchema) -> None:
@@ -53,7 +53,8 @@ def approve(timeline: Timeline, schema: TransactionSchema) -> None:
         raise _unreachable(timeline, "written", error) from error
 
 
-def _approved(timeline: Timeline) -> str | None:
+def approved_fingerprint(timeline: Timeline) -> str | None:
+    """The fingerprint of the change that was approved last, None if none was. Raises TableUnreachable."""
     try:
         return str(json.loads(timeline.storage.read(APPROVED_CHANGE))["fingerprint"])
     except FileNotFoundError:

@@ -8,17 +8,25 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from hudi_ingest.exceptions import NothingToDo, SchemaNotApproved, SchemaRefused
+import hudi_ingest.cli.main  # noqa: F401  - registers the commands
+from hudi_ingest.cli.app import app
+from hudi_ingest.exceptions import NothingToDo, RegistryUnreachable, SchemaNotApproved, SchemaRefused
+from hudi_ingest.home.folder import PIPELINES_VARIABLE
 from hudi_ingest.hudi.paths import APPROVED_CHANGE
 from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.schema_change import approve_schema_change, schema_change
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.evolution import evolve
 from hudi_ingest.records.table_rows import table_rows
+from hudi_ingest.transaction import pending_approval as approvals
 from hudi_ingest.transaction.columns import proposed_schema, resolve_schema
+from hudi_ingest.transaction.pending_approval import noted_change, pending_approval, resolve_and_note
 
 OLD = "id string, n int, a struct<b: int>"
 
@@ -104,3 +112,72 @@ def test_refuse_stops_until_exactly_this_change_is_approved(timeline: Timeline) 
     timeline.storage.replace(APPROVED_CHANGE, b"{")
     with pytest.raises(SchemaNotApproved):
         resolve_schema(changed, timeline)
+
+
+def test_a_change_that_waits_is_noted_until_it_is_approved_or_gone(timeline: Timeline, tmp_path: Path) -> None:
+    changed = pipeline_of(timeline, "refuse", NEW)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        assert pending_approval(changed, ledger, timeline) is None, "no begin has been refused"
+        with pytest.raises(SchemaNotApproved) as raised:
+            resolve_and_note(changed, ledger, timeline)
+        waiting = pending_approval(changed, ledger, timeline)
+        assert waiting is not None and waiting == noted_change(changed, ledger, timeline)
+        assert f"`hudi-ingest approve-schema orders --fingerprint {raised.value.fingerprint}`" in waiting.sentence
+        assert "column note string is added" in waiting.sentence
+
+        more = pipeline_of(timeline, "refuse", f"{NEW}, more int")
+        grown = pending_approval(more, ledger, timeline)
+        assert grown is not None and grown.fingerprint != waiting.fingerprint
+        assert (grown.found_at, ledger.pending_change(grown.base_path)) == (waiting.found_at, grown)
+        approve_schema_change(more)
+        assert noted_change(more, ledger, timeline) is None
+        assert pending_approval(more, ledger, timeline) is None
+        assert ledger.pending_change(grown.base_path) is None
+
+        for other in (pipeline_of(timeline, "refuse"), pipeline_of(timeline, "evolve", NEW)):
+            with pytest.raises(SchemaNotApproved):
+                resolve_and_note(changed, ledger, timeline)
+            assert pending_approval(other, ledger, timeline) is None
+            assert resolve_and_note(other, ledger, timeline)
+
+
+def test_while_a_registry_is_away_the_change_still_waits(
+    timeline: Timeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = pipeline_of(timeline, "refuse", NEW)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        with pytest.raises(SchemaNotApproved):
+            resolve_and_note(changed, ledger, timeline)
+
+        def away(pipeline: Pipeline, timeline: Timeline) -> None:
+            raise RegistryUnreachable("no answer")
+
+        monkeypatch.setattr(approvals, "proposed_schema", away)
+        assert pending_approval(changed, ledger, timeline) == ledger.pending_change(changed.table.base_path)
+
+
+def test_a_pattern_approves_the_changes_of_many_pipelines(
+    timeline: Timeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    for name in ("shop_orders", "shop_users", "other"):
+        base_path = tmp_path / name
+        (base_path / ".hoodie").mkdir(parents=True)
+        table = {"base_path": str(base_path), "schema": NEW, "on_schema_change": "refuse"}
+        source = {"bootstrap_servers": "localhost:9092", "topics": [name]}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, "source": source, "table": table}))
+    (folder / "bad.yaml").write_text("name: [")
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(folder))
+
+    def approve(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["approve-schema", *arguments])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    looked = approve("shop_*", "--dry-run")
+    assert looked.count("not approved: ") == 2 and "other" not in looked
+    approve("shop_*")
+    assert "not approved" not in approve("shop_*", "--dry-run")
+    assert "not approved" in approve("other", "--dry-run")
+    assert CliRunner().invoke(app, ["approve-schema", "none*"]).exit_code != 0

@@ -1,4 +1,4 @@
-"""The newest run of each service of a table
+"""The newest run of each service of a table, and changes of columns that wait for approval
 
 Revision 0006.
 """
@@ -33,7 +33,20 @@ def upgrade() -> None:
         sa.Column("done", sa.BigInteger, comment="How much did it do? NULL if unknown."),
         sa.PrimaryKeyConstraint("base_path", "service", name="pk_ingest_service_runs"),
     )
+    op.create_table(
+        "ingest_pending_changes",
+        sa.Column("base_path", sa.Text, nullable=False, comment="Which Hudi table would change?"),
+        sa.Column("pipeline", sa.Text, nullable=False, comment="Which pipeline does it belong to?"),
+        sa.Column("fingerprint", sa.Text, nullable=False, comment="Which change of its columns waits for approval?"),
+        sa.Column("origin", sa.Text, nullable=False, comment="Where do the columns come from?"),
+        sa.Column("changes", sa.JSON, nullable=False, comment="What would change, line by line?"),
+        sa.Column(
+            "found_at", sa.DateTime(timezone=True), nullable=False, comment="When was a begin refused because of it?"
+        ),
+        sa.PrimaryKeyConstraint("base_path", name="pk_ingest_pending_changes"),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("ingest_pending_changes")
     op.drop_table("ingest_service_runs")
