@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
+from dagster import DagsterInstance, RunRequest, SkipReason
 from hudi import HudiTable
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import SchemaNotApproved, SchemaRefused
+from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.schema_change import approve_schema_change
+from hudi_ingest.operations.status import pipeline_status
+from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns import resolve_schema
-from hudi_ingest.transaction.situation import plan_now
+from hudi_ingest.transaction.situation import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -102,7 +107,9 @@ def indexes(ground: Ground) -> set[str]:
     return set(Timeline(ground.base_path).properties()["hoodie.table.metadata.partitions"].split(","))
 
 
-def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(ground: Ground, topic: str) -> None:
+def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     send(ground, [old_row(number) for number in range(10)])
     first = ground.run(make_pipeline(ground, table={"schema": OLD, "column_statistics": True}))
     assert first.plan.schema_changes == ()
@@ -110,9 +117,19 @@ def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(groun
 
     pipeline = make_pipeline(ground, table={"schema": NEW, "on_schema_change": "refuse"})
     send(ground, [new_row(number) for number in range(10)])
-    with pytest.raises(SchemaNotApproved, match=CHANGES[0]):
-        ground.run(pipeline)
-    approve_schema_change(pipeline)
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    with DagsterInstance.ephemeral() as instance:
+        later = datetime.now(timezone.utc).replace(year=2100)
+        assert isinstance(tick(pipeline, instance, later), RunRequest), "nobody knows of the change yet"
+        with pytest.raises(SchemaNotApproved, match=CHANGES[0]):
+            ground.run(pipeline)
+        skipped = tick(pipeline, instance, later)
+        assert isinstance(skipped, SkipReason)
+        assert "`hudi-ingest approve-schema" in str(skipped.skip_message)
+        shown = pipeline_status(pipeline, observe(pipeline), ground.ledger).to_dict()["schema_change"]
+        assert (shown["changes"], shown["text"]) == (list(CHANGES), skipped.skip_message)
+        approve_schema_change(pipeline)
+        assert isinstance(tick(pipeline, instance, later), RunRequest)
     assert resolve_schema(pipeline, Timeline(ground.base_path)).changes == CHANGES
     receipt = ground.run(pipeline)
     assert receipt.plan.schema_changes == CHANGES
