@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hudi_ingest.exceptions import CommitRefused, TableMismatch
-from hudi_ingest.model.report import LogFile
+from hudi_ingest.model.report import BaseFile, LogFile
 
 _FIXED = "-0000-0000-0000-000000000000-0"
 BUCKET_FILE_ID = rf"\d{{8}}{_FIXED}"
@@ -31,6 +31,8 @@ class FileGroup:
     """Of a live one: the newest instant that has a file in it."""
     size_bytes: int = field(default=0, compare=False)
     """Of a live one: its base file and log files."""
+    files: tuple[str, ...] = field(default=(), compare=False)
+    """Of a live one, if they were asked for: the names of its base file ("" if it has none) and of its log files."""
 
     @property
     def bucket(self) -> str:
@@ -83,6 +85,17 @@ def require_current_ids(log_files: Iterable[LogFile], exceptional: Mapping[str, 
                 f"'{file.partition_path}' while it ran: its bucket's file group is {current} now, and {file.path} belongs to "
                 f"{file.file_id}. Nothing was published; the next transaction reads the same offsets."
             )
+
+
+def files_before(
+    log_files: Iterable[LogFile], groups: Iterable[FileGroup], first: Iterable[BaseFile]
+) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return, by partition path and id, the files (see `FileGroup.files`) of the file groups that the log files extend; of a new
+    one that is its `first`, empty base file."""
+    extended = {(file.partition_path, file.file_id) for file in log_files}
+    known = {(group.partition_path, group.file_id): group.files for group in groups if group.live}
+    known |= {(file.partition_path, file.file_id): (file.path.rpartition("/")[2],) for file in first}
+    return {place: known[place] for place in extended}
 
 
 def new_groups(log_files: Iterable[LogFile], groups: Collection[FileGroup]) -> list[tuple[str, str]]:

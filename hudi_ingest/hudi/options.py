@@ -22,6 +22,7 @@ RECORD_KEY_PROPERTY = "hoodie.table.recordkey.fields"
 ORDERING_PROPERTY = "hoodie.table.ordering.fields"
 BUCKETS_PROPERTY = "hoodie.bucket.index.num.buckets"
 TYPE_PROPERTY = "hoodie.table.type"
+CDC_PROPERTY = "hoodie.table.cdc.enabled"
 OTHER_WRITERS_PROPERTY = "hudi_ingest.other_writers"
 """Says that another writer has committed to a keyed table, so that its file groups may have any ids."""
 LOCK_SESSION_SECONDS = 20
@@ -75,6 +76,7 @@ def _bucket_index(table: Table) -> dict[str, str]:
         # After a MERGE that wrote only some columns, Hudi 1.2 reads values of the wrong columns. Without it, such a MERGE must
         # assign the key, or is refused.
         "hoodie.spark.sql.merge.into.partial.updates": "false",
+        **({CDC_PROPERTY: "true"} if table.cdc else {}),
     }
 
 

@@ -9,6 +9,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.options import (
     BUCKETS_PROPERTY,
+    CDC_PROPERTY,
     HIVE_STYLE_PROPERTY,
     ORDERING_PROPERTY,
     RECORD_KEY_PROPERTY,
@@ -49,12 +50,13 @@ def require_same_keys(pipeline: Pipeline, properties: Mapping[str, str]) -> None
         "key": (properties.get(RECORD_KEY_PROPERTY, ""), ",".join(table.key)),
         "ordering": (properties.get(ORDERING_PROPERTY, ""), ",".join(table.ordering_fields)),
         "buckets": (properties.get(BUCKETS_PROPERTY, ""), str(table.buckets)),
+        "cdc": (properties.get(CDC_PROPERTY, "false"), str(table.cdc).lower()),
     }
     for name, (created_with, wanted) in settings.items():
         if created_with != wanted:
             raise TableMismatch(
                 f"the table at {table.base_path} was created with table.{name} {created_with or 'unset'}, and pipeline "
-                f"{pipeline.name} says {wanted}: rows that exist were placed and merged by the old value. Restore "
+                f"{pipeline.name} says {wanted}: its files and commits were written with the old value. Restore "
                 f"table.{name}, or choose another table.base_path and read the topic again from its start."
             )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind
@@ -28,6 +28,9 @@ class Publication:
     kind: TransactionKind = TransactionKind.INGEST
     log_files: Sequence[LogFile] = ()
     """The rows of a keyed table, whose `files` are the empty base files of new file groups."""
+    before: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    """If CDC queries are to read the commit: by partition path and file id, the base file and the log files of each file group that
+    the log files extend, as they were before."""
     replaced: Sequence[ReplacedFile] = ()
     """The guard checks that the table still has them."""
     seen: Collection[str] = ()

@@ -36,7 +36,7 @@ from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.hudi.store_errors import store_advice
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.hudi.write_stats import base_file_stat, log_file_stat
+from hudi_ingest.hudi.write_stats import base_file_stat, first_file_stat, log_file_stat
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
 from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
@@ -301,20 +301,21 @@ class HudiWriter:
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
 
-    def file_groups(self, partition_paths: Collection[str] | None) -> tuple[FileGroup, ...]:
-        """List the file groups of these table partitions, or of all (None), by completed commits.
+    def file_groups(self, partition_paths: Collection[str] | None, files: bool = False) -> tuple[FileGroup, ...]:
+        """List the file groups of these table partitions, or of all (None), by completed commits; with the names of their files
+        if `files`.
 
         Raises TableUnreachable, EngineLost.
         """
         partitions = "*" if partition_paths is None else "\0".join(partition_paths)
         with java_errors(f"list the file groups of {self._base_path}"):
             # Not called directly: py4j caches methods by class name, but each call compiles a new class.
-            lister = self._java_object("FileGroups", partitions)
+            lister = self._java_object("FileGroups", partitions, str(files).lower())
             listed: str = self._jvm.java.util.Optional.of(self._meta_client()).map(lister).get()
         lines = (line.split("\t") for line in listed.split("\n") if line)
         return tuple(
-            FileGroup(path, file_id, state == "live", instant, int(size))
-            for state, path, file_id, instant, size in lines
+            FileGroup(path, file_id, state == "live", instant, int(size), tuple(names))
+            for state, path, file_id, instant, size, *names in lines
         )
 
     def table_columns(self) -> str:
@@ -393,9 +394,11 @@ class HudiWriter:
         """Build the files' HoodieWriteStats in a few round trips, whatever their number."""
         model, stats = self._hudi.common.model, self._jvm.java.util.ArrayList()
         mapper = self._hudi.common.util.JsonUtils.getObjectMapper()
+        base, delta, before = model.HoodieWriteStat(), model.HoodieDeltaWriteStat(), publication.before
         kinds = (
-            (model.HoodieWriteStat(), map(base_file_stat, publication.files)),
-            (model.HoodieDeltaWriteStat(), map(partial(log_file_stat, publication.instant), publication.log_files)),
+            # A CDC query reads a list of log files from each stat of a file group.
+            (delta if before else base, map(first_file_stat if before else base_file_stat, publication.files)),
+            (delta, map(partial(log_file_stat, publication.instant, before), publication.log_files)),
         )
         for kind, texts in kinds:
             # Not as an array: py4j cannot pass one to Arrays.asList.

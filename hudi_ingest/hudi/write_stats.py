@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hudi_ingest.model.report import BaseFile, LogFile
@@ -17,21 +18,36 @@ def base_file_stat(file: BaseFile) -> dict[str, Any]:
     }
 
 
-def log_file_stat(instant: str, file: LogFile) -> dict[str, Any]:
-    """Return the HoodieDeltaWriteStat of a log file of the instant. How many keys are new is unknown without reading the table."""
-    name = file.path.rpartition("/")[2]
+def first_file_stat(file: BaseFile) -> dict[str, Any]:
+    """Return the HoodieDeltaWriteStat of the empty base file of a new file group."""
+    return {**base_file_stat(file), "baseFile": _name(file), "logFiles": []}
+
+
+def log_file_stat(instant: str, before: Mapping[tuple[str, str], Sequence[str]], file: LogFile) -> dict[str, Any]:
+    """Return the HoodieDeltaWriteStat of a log file of the instant. How many keys are new is unknown without reading the table.
+
+    `before`: by partition path and file id, the file group's base file and log files before the instant, of which CDC queries
+    read the rows before the change; empty for tables without them.
+    """
+    base_file, *log_files = before.get((file.partition_path, file.file_id), ("",))
+    name = _name(file)
     version, _, _ = name.rpartition(".log.")[2].partition("_")
     return {
         **_common(file),
         "prevCommit": instant,
-        "baseFile": "",
-        "logFiles": [name],
+        "baseFile": base_file,
+        "logFiles": [*log_files, name],
         "logVersion": int(version),
         "logOffset": 0,
         "numWrites": file.upserts,
         "numUpdateWrites": file.upserts,
         "numDeletes": file.deletes,
     }
+
+
+def _name(file: BaseFile | LogFile) -> str:
+    """Return the name of the file in its folder."""
+    return file.path.rpartition("/")[2]
 
 
 def _common(file: BaseFile | LogFile) -> dict[str, Any]:

@@ -100,6 +100,10 @@ class Table(_Model):
     """Column, after the transforms, that is true where a record deletes its key. It is not a column of the table. Only with
     `mode: upsert`."""
 
+    cdc: bool = False
+    """Whether Spark's CDC queries can read which rows a commit inserted, updated and deleted, with their values before and after;
+    see docs/keyed-tables.md. It cannot be changed once the table exists. Only with `mode: upsert`, and without `ordering`."""
+
     partition_by: tuple[str, ...] = Field(
         default=(), json_schema_extra={"allowed": "a list of columns, and of times like day(ts) or dt=day(ts)"}
     )
@@ -267,6 +271,18 @@ class Table(_Model):
         # Called only for keys that the file has.
         if value is not None and info.data.get("mode") == "append":
             raise ValueError(_ONLY_UPSERT)
+        return value
+
+    @field_validator("cdc")
+    @classmethod
+    def _cdc(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("mode") == "append":
+            raise ValueError(_ONLY_UPSERT)
+        if value and info.data.get("ordering") is not None:
+            raise ValueError(
+                "only without `ordering`: Hudi's CDC query reports deletes and inserts that come late as if they had "
+                "changed the table; remove one of the two"
+            )
         return value
 
     @field_validator("column_statistics")

@@ -30,7 +30,7 @@ def shape_of(pipeline: Pipeline) -> str:
     bad = (pipeline.on_bad_record, pipeline.dead_letters.keep_masked)
     parts: tuple[object, ...] = (table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)
     if table.is_keyed:
-        parts += (table.buckets,)
+        parts += (table.buckets, table.cdc)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.empty_base_file import write_empty_base_file
-from hudi_ingest.hudi.file_groups import exceptional_ids, new_groups, require_current_ids
+from hudi_ingest.hudi.file_groups import exceptional_ids, files_before, new_groups, require_current_ids
 from hudi_ingest.hudi.options import OTHER_WRITERS_PROPERTY
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.report import BaseFile, LogFile
@@ -38,17 +39,27 @@ def file_ids_at_begin(ports: TransactionPorts, commits: Sequence[CommittedInstan
     return exceptional_ids(table.base_path, ports.instants.file_groups(None), table.buckets)
 
 
-def first_base_files(
+@dataclass(frozen=True, slots=True)
+class ExtendedGroups:
+    """The file groups that a commit's log files extend."""
+
+    first_files: Sequence[BaseFile] = ()
+    """The empty base files of new ones."""
+    before: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    """See `Publication.before`."""
+
+
+def extended_groups(
     ports: TransactionPorts, transaction: OpenTransaction, log_files: Sequence[LogFile]
-) -> list[BaseFile]:
+) -> ExtendedGroups:
     """Check that the log files are in their buckets' file groups, and write the empty base files of those that are new.
 
     Raises CommitRefused, TableMismatch, TableUnreachable, EngineLost.
     """
     if not log_files:
-        return []
+        return ExtendedGroups()
     table, storage = ports.pipeline.table, ports.timeline.storage
-    groups = ports.instants.file_groups(sorted({file.partition_path for file in log_files}))
+    groups = ports.instants.file_groups(sorted({file.partition_path for file in log_files}), files=table.cdc)
     ids = exceptional_ids(table.base_path, groups, table.buckets)
     require_current_ids(log_files, ids, transaction.plan.transaction_id)
     columns = parse_spark_json(transaction.schema.columns)
@@ -64,4 +75,4 @@ def first_base_files(
         ) from error
     with ports.flushing():
         ports.durability.sync_files([file.path for file in files])
-    return files
+    return ExtendedGroups(files, files_before(log_files, groups, files) if table.cdc else {})

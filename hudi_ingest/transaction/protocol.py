@@ -49,7 +49,7 @@ from hudi_ingest.transaction.checks import (
     shape_of,
 )
 from hudi_ingest.transaction.commit_metadata import commit_metadata
-from hudi_ingest.transaction.file_groups import file_ids_at_begin, first_base_files
+from hudi_ingest.transaction.file_groups import extended_groups, file_ids_at_begin
 from hudi_ingest.transaction.offset_order import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
@@ -292,10 +292,12 @@ class TransactionProtocol(TransactionPorts):
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
         log_files = whole_files(file for report in reports for file in report.log_files)
         files = [file for report in reports for file in (*report.files, *report.copies)]
+        groups = extended_groups(self, transaction, log_files)
         return Publication(
             instant=transaction.instant,
-            files=[*files, *first_base_files(self, transaction, log_files)],
+            files=[*files, *groups.first_files],
             log_files=log_files,
+            before=groups.before,
             metadata=commit_metadata(self.pipeline, plan, checkpoint, reports),
             expected_checkpoint=committed.checkpoint_text,
             epoch=Epoch(transaction.epoch, plan.transaction_id),

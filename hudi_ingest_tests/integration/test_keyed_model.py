@@ -6,6 +6,7 @@ In CI each kind of step once, on two tables. `HUDI_INGEST_KEYED_STEPS=40 HUDI_IN
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from functools import partial
@@ -157,6 +158,8 @@ class KeyedTable(RuleBasedStateMachine):
             self.is_compacted()
             assert seen_by_spark(self.spark, self.ground) == self.model.rows()
             assert incrementally(self.spark, self.ground, since) == self.model.rows_of(last)
+            if self.rows.form == "debezium":
+                assert told_by_cdc(self.spark, self.ground) == self.model.rows()
         finally:
             self._closing.__exit__(None, None, None)
 
@@ -183,6 +186,27 @@ def incrementally(spark: SparkSession, ground: Ground, since: str) -> dict[tuple
     reader = spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
     rows = reader.option("hoodie.datasource.read.begin.instanttime", since).load(ground.base_path)
     return as_dictionary([row.asDict() for row in rows.collect()])
+
+
+def told_by_cdc(spark: SparkSession, ground: Ground) -> dict[tuple[str, str], dict[str, Any]]:
+    """The rows that all changes since the table's first commit come to, each of which must begin with what the earlier ones left."""
+    reader = spark.read.format("hudi").option("hoodie.datasource.query.type", "incremental")
+    reader = reader.option("hoodie.datasource.query.incremental.format", "cdc")
+    changes = reader.option("hoodie.datasource.read.begin.instanttime", "000").load(ground.base_path).collect()
+
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for change in sorted(changes, key=lambda change: change["ts_ms"]):
+        before, after = (
+            # Members that are null are not in Hudi's JSON.
+            text and {name: json.loads(text).get(name) for name in ("id", "n", "note", "dt")}
+            for text in (change["before"], change["after"])
+        )
+        slot = (before or after)["dt"], (before or after)["id"]
+        assert rows.pop(slot, None) == before
+        assert (change["op"] == "i", change["op"] == "d") == (not before, not after)
+        if after:
+            rows[slot] = after
+    return rows
 
 
 def as_dictionary(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:

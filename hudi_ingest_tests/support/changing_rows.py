@@ -47,7 +47,10 @@ class ChangingRows:
         table = {"mode": "upsert", "key": ["id"], "buckets": 2, "partition_by": ["dt"]}
         if self.form == "debezium":
             columns = "id string not null, n long not null, note string, dt string"
-            return {"source": {"envelope": "debezium", "before_image": "row"}, "table": {**table, "schema": columns}}
+            return {
+                "source": {"envelope": "debezium", "before_image": "row"},
+                "table": {**table, "schema": columns, "cdc": True},
+            }
         columns = "id string, n long, note string, dt string, at long, gone boolean"
         return {"table": {**table, "schema": columns, "ordering": "at", "delete_field": "gone"}}
 

@@ -234,7 +234,7 @@ class HudiInMemory:
             engine.step("update_properties", EngineLost)
             self._world.properties |= wanted
 
-    def file_groups(self, partition_paths: Collection[str] | None) -> tuple[FileGroup, ...]:
+    def file_groups(self, partition_paths: Collection[str] | None, files: bool = False) -> tuple[FileGroup, ...]:
         raise AssertionError("only a keyed table's file groups matter")
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:

@@ -11,6 +11,8 @@ from hudi_ingest.records.convert.connect_schema import (
     DAYS,
     DECIMAL,
     EPOCHS,
+    ISO_DATE,
+    ISO_TIMESTAMP,
     VARIABLE_SCALE_DECIMAL,
     ZONED_TIMESTAMP,
     ConnectType,
@@ -38,7 +40,8 @@ _KINDS: Mapping[str, pa.DataType] = {
 _MEANINGS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(DAYS, pa.date32()),
     **dict.fromkeys(EPOCHS, TIMESTAMP),
-    ZONED_TIMESTAMP: TIMESTAMP,
+    **dict.fromkeys((ZONED_TIMESTAMP, ISO_TIMESTAMP), TIMESTAMP),
+    ISO_DATE: pa.date32(),
     # Its scale may differ from value to value.
     VARIABLE_SCALE_DECIMAL: pa.string(),
 }

@@ -13,6 +13,8 @@ from hudi_ingest.records.schema.registered import RegisteredSchema
 DECIMAL = "org.apache.kafka.connect.data.Decimal"
 VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 ZONED_TIMESTAMP = "io.debezium.time.ZonedTimestamp"
+ISO_TIMESTAMP = "io.debezium.time.IsoTimestamp"
+ISO_DATE = "io.debezium.time.IsoDate"
 DAYS = frozenset({"io.debezium.time.Date", "org.apache.kafka.connect.data.Date"})
 EPOCHS: Mapping[str, str] = {
     "io.debezium.time.Timestamp": "milliseconds",

@@ -4,6 +4,7 @@
 |---|---|---|
 | decimal, string, double, float | Decimal, VariableScaleDecimal | base64 of the unscaled number |
 | date | Date, io.debezium.time.Date | days since 1970 |
+| date | io.debezium.time.IsoDate | text, `2026-01-31Z` |
 | timestamp | Timestamp, io.debezium.time.Timestamp, MicroTimestamp, NanoTimestamp | a number since 1970; no part of a microsecond is dropped |
 | any | any other | as in plain records |
 
@@ -27,6 +28,8 @@ from hudi_ingest.records.convert.connect_schema import (
     DAYS,
     DECIMAL,
     EPOCHS,
+    ISO_DATE,
+    ISO_TIMESTAMP,
     VARIABLE_SCALE_DECIMAL,
     ZONED_TIMESTAMP,
     ConnectType,
@@ -69,7 +72,7 @@ def avro_reading_of(target: pa.DataType, connect: ConnectType | None) -> Reading
         return _container_of(target, avro_reading_of(_content(target).type, connect.items if connect else None))
     if connect is None:
         return Reading(target)
-    if target == TIMESTAMP and connect.name == ZONED_TIMESTAMP:
+    if target == TIMESTAMP and connect.name in (ZONED_TIMESTAMP, ISO_TIMESTAMP):
         return Reading(pa.string(), iso8601_times, "a time in ISO 8601, to the microsecond")
     return reading_of(target, connect, binary=True)
 
@@ -84,6 +87,8 @@ def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = F
         return _container_of(target, reading_of(_content(target).type, connect.items if connect else None, plain))
     if target == pa.date32() and (not plain if connect is None else connect.name in DAYS):
         return Reading(pa.int32(), _date_of_days, "a date as days since 1970, in the years 1 to 9999")
+    if target == pa.date32() and (connect is None or connect.name == ISO_DATE):
+        return Reading(pa.string(), _date_of_iso, "a date in ISO 8601, like 2026-01-31 or 2026-01-31Z")
     if connect is None or (plain and connect.name == DECIMAL):
         return Reading(target)
     if target == TIMESTAMP and connect.name in EPOCHS:
@@ -205,6 +210,11 @@ def _struct(members: Sequence[pa.Array], target: pa.StructType, like: pa.Array) 
 def _date_of_days(days: pa.Array) -> pa.Array:
     refuse(pc.or_(pc.less(days, FIRST_DAY), pc.greater(days, LAST_DAY)))
     return days.cast(pa.date32())
+
+
+def _date_of_iso(texts: pa.Array) -> pa.Array:
+    """`time.precision.mode=isostring` ends dates with Z."""
+    return _date_of_days(pc.replace_substring_regex(texts, "Z$", "").cast(pa.date32()).cast(pa.int32()))
 
 
 def _time_of(unit: str, numbers: pa.Array) -> pa.Array:

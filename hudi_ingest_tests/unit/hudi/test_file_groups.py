@@ -6,12 +6,13 @@ from hudi_ingest.exceptions import CommitRefused, TableMismatch
 from hudi_ingest.hudi.file_groups import (
     FileGroup,
     exceptional_ids,
+    files_before,
     fixed_id,
     id_of,
     new_groups,
     require_current_ids,
 )
-from hudi_ingest.model.report import LogFile
+from hudi_ingest.model.report import BaseFile, LogFile
 
 pytestmark = pytest.mark.fast
 
@@ -80,3 +81,17 @@ def test_new_file_groups_are_those_that_only_log_files_have() -> None:
     files = [log_file("dt=b", fixed_id(1)), log_file("dt=a", fixed_id(0)), log_file("dt=b", fixed_id(1))]
     known = [FileGroup("dt=a", fixed_id(0)), FileGroup("dt=a", fixed_id(1))]
     assert new_groups(files, known) == [("dt=b", fixed_id(1))]
+
+
+def test_log_files_change_what_their_file_groups_had_before() -> None:
+    first = BaseFile("dt=b", fixed_id(1), "dt=b/first.parquet", 0, 9, 0, 0)
+    groups = [
+        FileGroup("dt=a", fixed_id(0), files=("base.parquet", ".log.1", ".log.2")),
+        FileGroup("dt=a", fixed_id(0), live=False),
+        FileGroup("dt=a", fixed_id(1), files=("untouched.parquet",)),
+    ]
+    log_files = [log_file("dt=a", fixed_id(0)), log_file("dt=b", fixed_id(1)), log_file("dt=b", fixed_id(1))]
+    assert files_before(log_files, groups, [first]) == {
+        ("dt=a", fixed_id(0)): ("base.parquet", ".log.1", ".log.2"),
+        ("dt=b", fixed_id(1)): ("first.parquet",),
+    }

@@ -197,5 +197,7 @@ def test_what_decides_where_a_key_is_can_never_change(tmp_path: Path) -> None:
         require_own_table(keyed(tmp_path, buckets=8), there)
     with pytest.raises(TableMismatch, match=r"with table\.ordering _kafka_offset, and pipeline orders says n"):
         require_own_table(keyed(tmp_path, ordering="n", schema="id string, n long"), there)
+    with pytest.raises(TableMismatch, match=r"with table\.cdc false, and pipeline orders says true"):
+        require_own_table(keyed(tmp_path, cdc=True), there)
     with pytest.raises(TableMismatch, match=r"with table\.key id, and pipeline orders says id,n"):
         require_own_table(keyed(tmp_path, key=["id", "n"], schema="id string, n long"), there)

@@ -108,6 +108,10 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
         ),
         ({"table__take_over": "hudi_streamer"}, "table.take_over: only tables with `mode: append` can be taken over"),
         ({"table__column_statistics": True}, "table.column_statistics: a table with `mode: upsert` has none"),
+        (
+            {"table__cdc": True, "table__ordering": "n"},
+            "table.cdc: only without `ordering`: Hudi's CDC query reports deletes and inserts that come late",
+        ),
     ],
 )
 def test_what_a_keyed_table_cannot_have(write: Write, changes: dict[str, Any], expected: str) -> None:
@@ -115,8 +119,13 @@ def test_what_a_keyed_table_cannot_have(write: Write, changes: dict[str, Any], e
 
 
 def test_what_only_a_keyed_table_has(write: Write) -> None:
-    found = problems(write, table__ordering="n", table__buckets=2, table__delete_field="n")
-    assert [line.partition(":")[0] for line in found] == ["table.ordering", "table.buckets", "table.delete_field"]
+    found = problems(write, table__ordering="n", table__buckets=2, table__delete_field="n", table__cdc=True)
+    assert [line.partition(":")[0] for line in found] == [
+        "table.ordering",
+        "table.buckets",
+        "table.delete_field",
+        "table.cdc",
+    ]
     assert all("only with `mode: upsert`, and mode is append; remove it, or set mode" in line for line in found)
 
 
