@@ -75,6 +75,7 @@ def plan_transaction(
     last_began_at: datetime | None,
     accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
     take_over: TakeOver | None = None,
+    starts_at_ends: bool = False,
 ) -> IngestPlan:
     """The next transaction.
 
@@ -84,6 +85,7 @@ def plan_transaction(
     are empty when a first start is pinned at the topics' ends. A partition whose committed offset the broker cannot honour
     is reset if `accepts` says so (for all partitions of a recreated topic, or for none), else it is stopped: the plan
     names it and gives it no slice. `take_over`: another system's rows in the table; `first` then holds its offsets.
+    `starts_at_ends`: `first` holds the topics' ends, which move on until they are committed.
 
     Raises NothingToDo when none is due; OffsetsLost instead when a partition is stopped; and KafkaUnreachable.
     """
@@ -94,11 +96,12 @@ def plan_transaction(
     starts = slice_starts(checkpoint, readable, first, resets)
     backlog = lag(starts, readable)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
-    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything. A
-    # take-over must be, so that the table belongs to this pipeline from then on, and an accepted loss too, or it would
+    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything; at the end of
+    # an empty topic, too, or the records that come before the next tick would be skipped. A take-over must be, so that the table belongs to this pipeline from then on, and an accepted loss too, or it would
     # stay invisible until the next record.
     has_to_commit = bool(resets or take_over) or (
-        checkpoint is None and any(starts[source] > marks.begin for source, marks in readable.items())
+        checkpoint is None
+        and (starts_at_ends or any(starts[source] > marks.begin for source, marks in readable.items()))
     )
     wait = _reason_to_wait(backlog.total, most, len(readable), has_to_commit, limits, now, last_began_at)
     if wait:

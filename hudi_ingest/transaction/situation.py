@@ -250,6 +250,7 @@ def plan_next(
         last_began_at=None if at_once else situation.committed.last_began_at,
         accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
         take_over=situation.take_over,
+        starts_at_ends=pipeline.source.starting_offsets == "latest",
     )
     require_offset_order(pipeline, situation.committed.checkpoint, plan)
     return plan

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -196,3 +198,24 @@ def test_a_first_start_at_the_end_is_pinned_by_an_empty_transaction() -> None:
         last_began_at=None,
     )
     assert found.slices == (Slice("orders", 0, 50, 50),)
+
+
+def test_f1_a_first_start_at_the_end_of_an_empty_topic_is_pinned_before_records_come() -> None:
+    source = TopicPartition("orders", 0)
+    empty = {source: Watermarks(0, 0)}
+    first = partial(
+        plan_transaction,
+        pipeline="orders",
+        suffix="abc",
+        checkpoint=None,
+        watermarks=empty,
+        topic_ids={"orders": "o1"},
+        first={source: 0},
+        limits=Limits(60, 10, 100),
+        now=NOW,
+        last_began_at=None,
+    )
+    assert first(starts_at_ends=True).slices == (Slice("orders", 0, 0, 0),)
+    # One that starts at the earliest offset finds it again at each tick.
+    with pytest.raises(NothingToDo):
+        first()
