@@ -283,24 +283,30 @@ def status(
     name: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show committed offsets, lag and recent transactions. Exits with 1 while a partition is stopped."""
+    """Show committed offsets, lag and recent transactions. Exits with 1 while a partition is stopped, and if a pipeline has no
+    status or a file cannot be loaded."""
     from hudi_ingest.cli.views import status_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.status import statuses
-    from hudi_ingest.pipeline.folder import load_pipelines
+    from hudi_ingest.pipeline.folder import load_each
+    from hudi_ingest.transaction.decoding import format_problems
 
     home = Home.from_environment()
-    pipelines = [named_pipeline(name)] if name else list(load_pipelines(home.pipelines))
+    pipelines, broken = ((named_pipeline(name),), ()) if name else load_each(home.pipelines, check=format_problems)
     with Ledger.open(home.ledger_url) as ledger:
         states, errors = statuses(pipelines, ledger)
     if as_json:
         facts = [state.to_dict() for state in states]
-        print_json([*facts, *({"pipeline": failed, "error": str(error)} for failed, error in errors.items())])
+        failures = [{"pipeline": failed, "error": str(error)} for failed, error in errors.items()]
+        files = [{"pipeline": file.name, "file": str(file.path), "error": "\n".join(file.problems)} for file in broken]
+        print_json([*facts, *failures, *files])
     else:
         for state in states:
             out.print(status_view(state))
             say_losses(state.pipeline, state.stopped)
         for failed, error in errors.items():
             err.print(f"error: {failed}: {error}", style="red", markup=False)
-    if errors or any(state.stopped for state in states):
+        for file in broken:
+            err.print(f"error: {file.in_one_line}", style="red", markup=False)
+    if errors or broken or any(state.stopped for state in states):
         raise typer.Exit(1)

@@ -1,0 +1,39 @@
+"""`hudi-ingest status` of a folder in which a file is broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from hudi_ingest.cli.app import app
+from hudi_ingest.cli.ingestion_commands import status
+from hudi_ingest.home.folder import LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest_tests.support.pipeline_files import document
+
+
+def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = {"bootstrap_servers": "127.0.0.1:1", "topics": ["orders"], "request_timeout_seconds": 1}
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    (folder / "orders.yaml").write_text(
+        yaml.safe_dump(document(source=nobody, table__base_path=str(tmp_path / "orders")))
+    )
+    (folder / "clicks.yaml").write_text("name: clicks\nsource: {topics: [clicks]}\n")
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(folder))
+    monkeypatch.setenv(LEDGER_VARIABLE, f"sqlite:///{tmp_path / 'ledger.db'}")
+    runner = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"})
+    as_json = runner.invoke(app, [status.__name__, "--json"])
+    facts = {fact["pipeline"]: fact for fact in json.loads(as_json.stdout)}
+    assert as_json.exit_code == 1
+    assert facts.keys() == {"orders", "clicks"}
+    assert "127.0.0.1:1" in facts["orders"]["error"], "it was asked"
+    assert facts["clicks"]["file"] == str(folder / "clicks.yaml")
+    assert "source.bootstrap_servers" in facts["clicks"]["error"]
+    text = runner.invoke(app, [status.__name__])
+    assert text.exit_code == 1
+    assert "error: orders: " in text.output
+    assert f"error: not loaded: {folder / 'clicks.yaml'}: " in text.output
