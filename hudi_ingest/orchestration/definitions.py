@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from dagster import Definitions
@@ -43,6 +45,29 @@ def _problems(pipeline: Pipeline) -> Iterable[str]:
     return format_problems(pipeline) if _only in ("", pipeline.name) else ()
 
 
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Load much that stays until the process ends. The collector would look through all of it again and again, now, and later in
+    each full collection."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+def _defined() -> Definitions:
+    folder = load_folder(Home.from_environment().pipelines, check=_problems, only=_only)
+    loaded = build_definitions(folder.pipelines, broken=folder.broken, only=_only, templates=folder.templates)
+    if not _only:
+        # Dagster asks for all of it before it shows anything; a run needs one job. It is kept.
+        loaded.get_repository_def().get_all_jobs()
+    return loaded
+
+
 _only = os.environ.get(RUN_PIPELINE, "")
-_folder = load_folder(Home.from_environment().pipelines, check=_problems, only=_only)
-defs = build_definitions(_folder.pipelines, broken=_folder.broken, only=_only, templates=_folder.templates)
+with _without_garbage_collection():
+    defs = _defined()

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
-from dagster import AssetSelection, AssetSpec, Definitions, ResourceDefinition, define_asset_job
+from dagster import AssetSpec, Definitions, JobDefinition, ResourceDefinition
+from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.catalog_job import catalog_job
-from hudi_ingest.orchestration.op_settings import NO_RUN_RETRIES, max_runtime
 from hudi_ingest.orchestration.request_jobs import request_jobs
 from hudi_ingest.orchestration.resources import IO_MANAGER, RESOURCES
-from hudi_ingest.orchestration.run_config import job_name
 from hudi_ingest.orchestration.sensor import coordinator_sensor
 from hudi_ingest.orchestration.services_job import compaction_schedule, services_job, services_schedule
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
+from hudi_ingest.orchestration.transaction_job import transaction_job
 from hudi_ingest.orchestration.ttl_job import ttl_job, ttl_schedule
 from hudi_ingest.pipeline.pipeline import Pipeline
+
+Job: TypeAlias = JobDefinition | UnresolvedAssetJobDefinition
 
 
 def pipeline_definitions(
@@ -32,10 +33,10 @@ def pipeline_definitions(
 
     They fit into any code location: executor and IO manager are the location's.
     """
-    transaction, sweep, services = _job(pipeline), sweep_job(pipeline), services_job(pipeline)
+    transaction, sweep, services = transaction_job(pipeline), sweep_job(pipeline), services_job(pipeline)
     compaction = [compaction_schedule(pipeline, services)] if pipeline.table.is_keyed else []
     ttl = [ttl_job(pipeline)] if pipeline.table.ttl else []
-    coordinated = [transaction, *([catalog_job(pipeline)] if pipeline.catalog else [])]
+    coordinated: list[Job] = [transaction, *([catalog_job(pipeline)] if pipeline.catalog else [])]
     return Definitions(
         assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],
@@ -48,18 +49,4 @@ def pipeline_definitions(
             *(ttl_schedule(pipeline, dropping) for dropping in ttl),
         ],
         resources=resources,
-    )
-
-
-def _job(pipeline: Pipeline) -> Any:
-    return define_asset_job(
-        job_name(pipeline),
-        # The ticks report the checks; a step for them would make each run a second longer.
-        selection=AssetSelection.assets([pipeline.name]).without_checks(),
-        description=f"One transaction of {pipeline.name}: without config it takes all waiting records, up to the limits.",
-        tags={
-            tags.PIPELINE: pipeline.name,
-            tags.MAX_RUNTIME: max_runtime(pipeline),
-            tags.MAX_RETRIES: NO_RUN_RETRIES,
-        },
     )
