@@ -46,6 +46,8 @@ otherwise it refuses to read them."""
 
 _ASCENDING = (OFFSET, TIMESTAMP)
 _HIGH_CARDINALITY = frozenset({SEQUENCE_NUMBER, RECORD_KEY, *_ASCENDING})
+_WITHOUT_STATISTICS = frozenset({SEQUENCE_NUMBER, "_hoodie_file_name"})
+"""Columns that no query filters by."""
 _SAMPLE_ROWS = 4096
 _MOST_DISTINCT = _SAMPLE_ROWS * 7 // 8
 """In the sample. With more, a column has about 16,000 values or more, and looking each up costs more than it saves."""
@@ -110,6 +112,8 @@ class BaseFileWriter:
         """Rows of a table partition that are worth a row group."""
         self._rows_to_split = self._full
         """How many buffered rows may hold a full row group."""
+        self._implied = [name for name in layout.partition_by if name not in layout.record_key]
+        """Partition columns that are not needed for keys."""
         self._open: dict[str, _OpenFile] = {}
         """By table partition."""
         self._most_open = _most_open_files()
@@ -132,6 +136,8 @@ class BaseFileWriter:
         if source != self._source:
             self._finish_source()
             self._source = source
+        if TOPIC in rows.column_names:
+            rows = with_column(rows, TOPIC, same_for_all(source.source.topic, rows.num_rows))
         self._buffer(rows)
         while self._bytes > BUFFERED_BYTES or self._rows >= self._rows_to_split:
             self._write_largest()
@@ -148,7 +154,7 @@ class BaseFileWriter:
         self._new_files.check_if_due(self._source)
         if self._buffered:
             split = self._split()
-            pieces, _ = split.pieces(split.paths)
+            pieces, _ = split.pieces(split.paths, self._implied)
             self._drop_buffered()
             self._write_pieces(self._source, pieces, last=True)
         for path in [*self._open]:
@@ -193,7 +199,7 @@ class BaseFileWriter:
             paths.append(path)
             remaining -= count
         if paths:
-            pieces, rest = split.pieces(paths)
+            pieces, rest = split.pieces(paths, self._implied)
             self._drop_buffered()
             if rest and 4 * sum(rows.nbytes for rows in rest) < BUFFERED_BYTES:
                 # Rows that wait for long would become ever more small tables.
@@ -255,24 +261,17 @@ class BaseFileWriter:
     def _with_keys(self, source: RowSource, rows: pa.Table) -> pa.Table:
         keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else None
         topic, generation = source.source.topic, self._layout.generations.get(source.source.topic, 0)
-        topics = same_for_all(topic, rows.num_rows)
-        return with_keys(f"{topic}-{source.source.partition}", topics, rows, keys, generation)
+        return with_keys(f"{topic}-{source.source.partition}", rows, keys, generation)
 
 
 def with_keys(
-    kafka_partitions: str | pa.Array,
-    topics: pa.DictionaryArray,
-    rows: pa.Table,
-    keys: pa.Array | pa.ChunkedArray | None,
-    generation: int = 0,
+    kafka_partitions: str | pa.Array, rows: pa.Table, keys: pa.Array | pa.ChunkedArray | None, generation: int = 0
 ) -> pa.Table:
-    """Append Hudi's columns that differ from row to row, and replace the topic by a dictionary. Without `keys`, a row's key is
-    its place in Kafka; see TopicVersion for the generation. `kafka_partitions`: `<topic>-<number>`, of all rows or of each."""
+    """Append Hudi's columns that differ from row to row. Without `keys`, a row's key is its place in Kafka; see TopicVersion
+    for the generation. `kafka_partitions`: `<topic>-<number>`, of all rows or of each."""
     place = pc.binary_join_element_wise(
         kafka_partitions, rows[OFFSET].cast(pa.string()), *([f"g{generation}"] if generation else []), "-"
     )
-    if TOPIC in rows.column_names:
-        rows = with_column(rows, TOPIC, topics)
     return rows.append_column(SEQUENCE_NUMBER, place).append_column(RECORD_KEY, place if keys is None else keys)
 
 
@@ -299,13 +298,21 @@ def with_meta_columns(rows: pa.Table, instant: str, partition_path: str, file_na
 
 def parquet_writer(stream: IO[bytes], schema: pa.Schema, first_rows: pa.Table, compression: str) -> pq.ParquetWriter:
     """Open a writer of a base file with these columns, including Hudi's. Encodings are chosen by its first rows."""
+    repeating = {column.name for column in schema if _repeats(column, first_rows)}
     writer = pq.ParquetWriter(
         stream,
         schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
-        use_dictionary=[leaf for column in schema if _repeats(column, first_rows) for leaf in _leaves(column)],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in _ASCENDING if name in schema.names},
+        use_dictionary=[leaf for column in schema if column.name in repeating for leaf in _leaves(column)],
+        column_encoding={
+            column.name: "DELTA_BINARY_PACKED"
+            for column in schema
+            if column.name not in repeating and _is_whole_number(column.type)
+        },
+        write_statistics=[
+            leaf for column in schema if column.name not in _WITHOUT_STATISTICS for leaf in _leaves(column)
+        ],
         store_schema=False,
     )
     writer.add_key_value_metadata({"org.apache.spark.version": SPARK_VERSION})
@@ -320,6 +327,11 @@ def _repeats(column: pa.Field, first_rows: pa.Table) -> bool:
         return True
     values = first_rows[column.name].slice(0, _SAMPLE_ROWS)
     return bool(pc.count_distinct(values, mode="all").as_py() <= _MOST_DISTINCT)
+
+
+def _is_whole_number(kind: pa.DataType) -> bool:
+    """Whether Parquet stores it as a 64-bit number."""
+    return bool(pa.types.is_int64(kind) or pa.types.is_timestamp(kind))
 
 
 def _leaves(column: pa.Field, path: str = "") -> Iterator[str]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.hudi.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
 from hudi_ingest.hudi.buckets import bucket_ids
-from hudi_ingest.hudi.constant_columns import ONE_TEXT
+from hudi_ingest.hudi.constant_columns import ONE_TEXT, with_column
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.last_places import last_places
 from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
@@ -29,7 +29,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
 from hudi_ingest.records.changes import DELETED
-from hudi_ingest.records.kafka_columns import OFFSET
+from hudi_ingest.records.kafka_columns import OFFSET, TOPIC
 from hudi_ingest.records.record_keys import record_keys
 
 BUFFERED_BYTES = 128 * 1024 * 1024
@@ -142,7 +142,10 @@ class KeyedFileWriter:
         # Frees the rows that are not the last.
         rows = rows.drop_columns(DELETED).take(pa.array(last.places[order]))
         origins = last.sources[order]
-        rows = with_keys(*_named(sources, origins), rows, last.keys.take(pa.array(order)))
+        kafka_partitions, topics = _named(sources, origins)
+        if TOPIC in rows.column_names:
+            rows = with_column(rows, TOPIC, topics)
+        rows = with_keys(kafka_partitions, rows, last.keys.take(pa.array(order)))
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
             first = order[start]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hudi_ingest.hudi.constant_columns import same_for_all, with_column
+from hudi_ingest.hudi.constant_columns import ONE_TEXT, same_for_all, with_column
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.partition_paths import partition_path
 
@@ -58,10 +58,11 @@ class Split:
             counts[group.path] += group.rows
         return counts
 
-    def pieces(self, paths: Sequence[str]) -> tuple[Pieces, list[pa.Table]]:
+    def pieces(self, paths: Sequence[str], implied: Sequence[str] = ()) -> tuple[Pieces, list[pa.Table]]:
         """Return these table partitions' rows group by group, each in its original order, and the other rows.
 
-        Takes the batches out of `batches`, so that each is freed when its rows are copied.
+        Takes the batches out of `batches`, so that each is freed when its rows are copied. The pieces are without the texts of
+        the partition columns `implied`, which `parts_of` fills in for each group.
         """
         within = self._within(paths)
         # numpy radix-sorts 16-bit codes.
@@ -76,6 +77,9 @@ class Split:
                 other_rows = rows.filter(pa.array(~within[codes_of_rows]))
                 if other_rows.num_rows:
                     others.append(other_rows)
+            for name in implied:
+                if rows.schema.field(name).type == pa.string():
+                    rows = with_column(rows, name, same_for_all(None, rows.num_rows))
             for table, count in _grouped(rows, codes_of_rows, within):
                 tables.append(table)
                 counts.append(count)
@@ -147,7 +151,7 @@ def split_rows(batches: list[pa.Table], columns: Sequence[str], hive_style: bool
 def parts_of(pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Cut the pieces into table partitions, without copying."""
     schema = pieces.tables[0].schema
-    texts = [(index, name) for index, name in enumerate(columns) if schema.field(name).type == pa.string()]
+    texts = [(index, name) for index, name in enumerate(columns) if schema.field(name).type in (pa.string(), ONE_TEXT)]
     ends = [np.cumsum(counts) for counts in pieces.counts]
     by_path: dict[str, list[pa.Table]] = {}
     for number, group in enumerate(pieces.groups):

@@ -133,7 +133,9 @@ def test_columns_with_few_values_are_plain_text_in_the_file_by_one_dictionary_a_
         RowSource(TopicPartition("orders", 5), "5-0-0"),
     ]
     wanted: list[tuple[str | None, str]] = []
-    with BaseFileWriter(storage, layout(partition_by=("x", "dt"), hive_style=False)) as writer:
+    # A column of the key must be there when the keys are made.
+    partition_by, key = ("x", "dt", "_kafka_topic"), ("id", "dt")
+    with BaseFileWriter(storage, layout(partition_by=partition_by, record_key=key, hive_style=False)) as writer:
         for start, source in enumerate(sources):
             batch = rows(start, 6, partition=source.source.partition)
             texts = [None, "", "a", None, "", "a"]
@@ -153,6 +155,8 @@ def test_columns_with_few_values_are_plain_text_in_the_file_by_one_dictionary_a_
             assert chunk.has_dictionary_page
             assert chunk.statistics is None or chunk.statistics.null_count == table[name].null_count
         assert set(table["_kafka_topic"].to_pylist()) == {"orders"}
+        keys = [f"id:{row['id']},dt:{row['dt']}" for row in table.select(["id", "dt"]).to_pylist()]
+        assert table["_hoodie_record_key"].to_pylist() == keys
         found += zip(table["x"].to_pylist(), table["dt"].to_pylist(), strict=True)
     assert sorted(found, key=str) == sorted(wanted, key=str)
 
@@ -161,7 +165,13 @@ def test_columns_get_dictionaries_if_their_first_rows_show_that_values_repeat(st
     count = 5000
     batch = rows(0, count)
     place = pa.array([{"city": "x", "codes": [1, 2], "by": {"k": 1}}] * count, PLACE)
-    many = {"order": [f"o-{number}" for number in range(count)], "amount": [number / 7 for number in range(count)]}
+    times = pa.array([number**3 for number in range(count)], pa.timestamp("us", "UTC"))
+    whole = {"number": pa.array([-(number**5) for number in range(count)]), "at": times}
+    many = {
+        "order": [f"o-{number}" for number in range(count)],
+        "amount": [number / 7 for number in range(count)],
+        **whole,
+    }
     few = {"note": [f"n{number % 3000}" for number in range(count)], "none": pa.nulls(count, pa.int64())}
     for name, column in {**many, **few, "place": place}.items():
         batch = batch.append_column(name, column if isinstance(column, pa.Array) else pa.array(column))
@@ -176,7 +186,14 @@ def test_columns_get_dictionaries_if_their_first_rows_show_that_values_repeat(st
     inside = {"place.city", "place.codes.list.element", "place.by.key_value.key", "place.by.key_value.value"}
     assert dictionaries >= {*few, *inside}
     assert not dictionaries & {*many, "_hoodie_record_key", "_kafka_offset"}
-    assert "DELTA_BINARY_PACKED" in columns["_kafka_offset"].encodings
+    assert {name for name, column in columns.items() if "DELTA_BINARY_PACKED" in column.encodings} == {
+        "_kafka_offset",
+        *whole,
+    }
+    assert {name for name, column in columns.items() if not column.is_stats_set} == {
+        "_hoodie_commit_seqno",
+        "_hoodie_file_name",
+    }
     assert pq.read_table(path).select(batch.column_names).equals(batch)
 
 
