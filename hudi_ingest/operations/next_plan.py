@@ -9,7 +9,8 @@ from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.operations.bucket_advice import bucket_advice
+from hudi_ingest.operations.bucket_advice import bucket_advice, first_advice
+from hudi_ingest.operations.first_size import first_size
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, parse_spark_json
 from hudi_ingest.transaction.columns import proposed_schema
@@ -24,7 +25,7 @@ class NextPlan:
     skip: NothingToDo | None
     schema: TransactionSchema | None
     buckets: str | None
-    """For a keyed table: how many buckets it has, and how many its size asks for."""
+    """For a keyed table: how many buckets it has, and how many its size, or that of its topics, asks for."""
 
     def to_dict(self) -> dict[str, Any]:
         """For users' scripts."""
@@ -34,19 +35,23 @@ class NextPlan:
 
 
 def next_plan(pipeline: Pipeline) -> NextPlan:
-    """Look at table and broker, and plan; changes nothing.
+    """Look at table and broker, and plan; changes nothing. Of a keyed table that does not exist yet, a few records are read.
 
-    Raises OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and what `proposed_schema` raises.
+    Raises OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and what `proposed_schema` and `first_size`
+    raise.
     """
     timeline, table = PipelineTable(pipeline).timeline, pipeline.table
     buckets = bucket_advice(table.buckets, timeline.partition_sizes()) if table.is_keyed else None
+    is_new = not timeline.exists()
     try:
         plan = plan_now(pipeline)
     except NothingToDo as error:
         # Undeclared columns may be unknown until there are records.
-        schema = proposed_schema(pipeline, timeline) if table.declares_schema or timeline.exists() else None
+        schema = proposed_schema(pipeline, timeline) if table.declares_schema or not is_new else None
         return NextPlan(None, error, schema, buckets)
     schema = proposed_schema(pipeline, timeline)
+    if table.is_keyed and is_new and (size := first_size(pipeline, schema)) is not None:
+        buckets = first_advice(table.buckets, size.records, size.size_bytes, bool(table.partition_by))
     return NextPlan(replace(plan, schema_changes=schema.changes), None, schema, buckets)
 
 

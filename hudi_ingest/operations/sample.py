@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -138,15 +138,21 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
     slices = [
         Slice(source.topic, source.partition, start, watermarks[source].end) for source, start in sorted(starts.items())
     ]
-    shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, most)
-    requests = [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices]
-    batches = read_records(pipeline.source, pipeline.group_id, requests)
+    batches = read_fairly(pipeline, slices, most)
     return Sample(
         pipeline.name,
         pa.schema([column for column in maker.columns if not is_kafka(column.name)]),
         tuple(slices),
         tuple(record for source in sorted(batches) for record in sampled(maker, source, batches[source])),
     )
+
+
+def read_fairly(pipeline: Pipeline, slices: Sequence[Slice], most: int) -> dict[TopicPartition, pa.RecordBatch]:
+    """Read at most `most` records in total from the starts of the slices, shared fairly among them. Raises KafkaUnreachable,
+    KafkaRefused, TopicMissing."""
+    shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, most)
+    requests = [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices]
+    return read_records(pipeline.source, pipeline.group_id, requests)
 
 
 def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> Iterator[SampledRecord]:
