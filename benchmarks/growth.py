@@ -23,6 +23,7 @@ from benchmarks.contenders.dagster_stack import DagsterStack
 from benchmarks.contenders.hudi_ingest_api import table_rows
 from benchmarks.contenders.process import Worker
 from benchmarks.loads import Load, even, orders_load
+from benchmarks.measure import ProcessTrees
 from benchmarks.pipelines import made_pipeline
 from benchmarks.results import API, UPSERTS
 from benchmarks.run import Settings, preamble, require_disk, write_results
@@ -38,7 +39,7 @@ from hudi_ingest.transaction.situation import observe, plan_next
 
 AXES: Mapping[str, tuple[int, ...]] = {
     "history": (1, 100, 500, 1000),
-    "keyed_history": (1, 100, 300, 500),
+    "keyed_history": (1, 50, 100, 200, 300, 400, 450, 500),
     "kafka_partitions": (1, 10, 100, 1000),
     "table_partitions": (1, 10, 100, 500),
     "pipelines": (1, 5, 20),
@@ -196,13 +197,17 @@ def _keyed_history(home: Home, settings: Settings, points: tuple[int, ...], keep
     load = replace(load, table={"mode": "upsert", "key": ["id"], "buckets": 1})
     results: list[dict[str, Any]] = []
     seconds: list[float] = []
+    cpu_seconds: list[float] = []
     compactions: list[float] = []
     reported_at = 0.0
     with started_ground(home, settings, report, UPSERTS) as ground:
         topics.create(load, ground.bootstrap_servers)
         pipeline, file = ground.pipeline(load)
+        processes = ProcessTrees((ground.worker.pid,))
         for number in range(1, points[-1] + 1):
+            before = processes.sample().cpu_seconds
             seconds.append(ground.transaction(load, file))
+            cpu_seconds.append(processes.sample().cpu_seconds - before)
             unmerged = read_amplification(PipelineTable(pipeline).timeline.completed())
             if why_due(pipeline.table.compaction, unmerged, datetime.now(timezone.utc)):
                 compactions.append(ground.run(load, file, Task.COMPACT).seconds)
@@ -219,6 +224,7 @@ def _keyed_history(home: Home, settings: Settings, points: tuple[int, ...], keep
                         "slowest_seconds": round(max(seconds[since:]), 3),
                         "plan_seconds": _plan_seconds(pipeline),
                         "seconds_of_each": [round(duration, 3) for duration in seconds[since:]],
+                        "cpu_seconds_of_each": [round(used, 3) for used in cpu_seconds[since:]],
                         "compaction_seconds_of_each": [round(duration, 3) for duration in compactions],
                     }
                 )
