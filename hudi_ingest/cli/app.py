@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from hudi_ingest.cli.printing import say
 
+PANELS = {
+    "A stack on this machine": ("demo", "cluster-demo", "cdc-demo", "up", "down", "engine"),
+    "Pipelines": ("validate", "plan", "sample", "run", "status", "pause", "resume", "topics", "approve-schema"),
+    "When something is wrong": ("doctor", "accept-loss", "dead-letters", "recover", "test-alerts"),
+    "History": ("backfill", "replay", "requests"),
+    "Tables": ("files", "services", "sweep", "ttl", "savepoints", "sync-catalog"),
+    "Servers and upkeep": ("serve", "housekeeping"),
+}
+"""How `--help` lists the commands."""
+_PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}
+
+
+class _InPanels(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=[*_PANEL_OF].index)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command: Any = super().get_command(ctx, cmd_name)
+        if command is not None:
+            # Typer's help groups by this attribute.
+            command.rich_help_panel = _PANEL_OF[cmd_name]
+        return command
+
+
 app = typer.Typer(
+    cls=_InPanels,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -138,12 +138,12 @@ def approve_schema(
         str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline, or a pattern of names, such as 'shop_*'.")
     ],
     fingerprint: Annotated[
-        str | None, typer.Option(help="Of the change that you looked at; any other is not approved.")
+        str | None, typer.Option(help="Fingerprint of the change that you looked at; no other change is approved.")
     ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Approve the change of the table's columns that waits, for table.on_schema_change: refuse. Of no other change."""
+    """Approve the schema change that waits, with table.on_schema_change: refuse. The next change needs an approval of its own."""
     from hudi_ingest.operations.schema_change import SchemaChange, approve_schema_change, schema_change
 
     def change_of(pipeline: Pipeline) -> SchemaChange:
