@@ -10,7 +10,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.results import API, APPENDS, CONTENDERS, DAGSTER, LIMIT, SPARK_LIMIT, SPARK_UPSERTS, STREAMING, UPSERTS
+from benchmarks.results import (
+    API,
+    APPENDS,
+    CONTENDERS,
+    DAGSTER,
+    HUDI_LIMIT,
+    LIMIT,
+    SPARK_LIMIT,
+    SPARK_UPSERTS,
+    STREAMING,
+    UPSERTS,
+)
 from hudi_ingest.exceptions import EnvironmentProblem
 
 TITLES: Mapping[str, str] = {
@@ -18,6 +29,7 @@ TITLES: Mapping[str, str] = {
     API: "hudi-ingest, data path alone",
     STREAMING: "Spark Structured Streaming + bulk_insert",
     LIMIT: "limit: plain parquet, no Spark, no Hudi",
+    HUDI_LIMIT: "limit: Hudi's base files, no Spark",
     SPARK_LIMIT: "limit of Spark's Kafka source",
     UPSERTS: "hudi-ingest, keyed table",
     APPENDS: "hudi-ingest, append table",
@@ -28,6 +40,7 @@ _COLOURS: Mapping[str, str] = {
     API: "#4fb0c6",
     STREAMING: "#d98c3f",
     LIMIT: "#8a8a8a",
+    HUDI_LIMIT: "#a9a9a9",
     SPARK_LIMIT: "#c8c8c8",
 }
 _TERMINAL: Mapping[str, str] = {
@@ -35,6 +48,7 @@ _TERMINAL: Mapping[str, str] = {
     API: "bright_cyan",
     STREAMING: "yellow",
     LIMIT: "white",
+    HUDI_LIMIT: "white",
     SPARK_LIMIT: "bright_black",
 }
 _BAR_WIDTH = 40

@@ -8,16 +8,17 @@ from statistics import median
 from typing import Any
 
 DAGSTER, API, STREAMING = "hudi_ingest_dagster", "hudi_ingest_api", "spark_streaming"
-LIMIT, SPARK_LIMIT = "limit", "spark_limit"
+LIMIT, HUDI_LIMIT, SPARK_LIMIT = "limit", "hudi_limit", "spark_limit"
 UPSERTS, APPENDS, SPARK_UPSERTS = "hudi_ingest_upserts", "hudi_ingest_appends", "spark_upserts"
 """Contenders of `upserts-<n>`: our keyed table, our append table for the same records, and plain Spark's upsert."""
-LIMITS = (LIMIT, SPARK_LIMIT)
+LIMITS = (LIMIT, HUDI_LIMIT, SPARK_LIMIT)
 """They publish no tables."""
 CONTENDERS = (DAGSTER, API, STREAMING, *LIMITS)
 RATIOS: Mapping[str, tuple[str, str]] = {
     "dagster_to_streaming": (DAGSTER, STREAMING),
     "api_to_streaming": (API, STREAMING),
     "api_to_limit": (API, LIMIT),
+    "api_to_hudi_limit": (API, HUDI_LIMIT),
     "dagster_to_api": (DAGSTER, API),
 }
 """By name, whose records a second are divided by whose."""

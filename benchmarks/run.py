@@ -41,6 +41,7 @@ _FIXED_SECONDS = {
     "hudi_ingest_api": 2.0,
     "spark_streaming": 2.5,
     "limit": 0.5,
+    "hudi_limit": 0.5,
     "spark_limit": 1.0,
 }
 _MB_A_SECOND = {
@@ -48,6 +49,7 @@ _MB_A_SECOND = {
     "hudi_ingest_api": 55.0,
     "spark_streaming": 22.0,
     "limit": 150.0,
+    "hudi_limit": 120.0,
     "spark_limit": 80.0,
 }
 """Rough speed on two cores, only used to estimate how long the benchmark takes."""

@@ -1,7 +1,7 @@
 """The limit: what this machine can do with the same records. No Spark, no Hudi, no orchestration.
 
 One plain process per core: librdkafka → Arrow → the same converter → one plain parquet file per range, with the same Kafka
-columns, codec, level and dictionaries. Reader and converter are hudi-ingest's own, because nothing faster is known; the
+columns, codec, level and encodings. Reader and converter are hudi-ingest's own, because nothing faster is known; the
 difference to hudi-ingest is the cost of its promises and of Spark: the split by table partition, Hudi's meta columns, markers,
 the commit, handing out tasks.
 """
@@ -23,6 +23,7 @@ from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.plain_write import PlainWrite, write_file
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.decoding import converter_of
 from hudi_ingest.transaction.situation import plan_now
@@ -42,13 +43,19 @@ def run(pool: ProcessPoolExecutor, assignment: Assignment) -> Outcome:
     files = Path(assignment.folder) / "files"
     files.mkdir()
     write = PlainWrite(str(files), converter_of(pipeline), pipeline.table.compression)
-    slice_rows = rows_of_a_slice(assignment.record_bytes)
-    count = sum(slice_.count + slice_rows for slice_ in slices)
-    most_rows = rows_per_task(pipeline.table.rows_per_file, count, os.cpu_count() or 1, assignment.record_bytes)
+    tasks = tasks_of(pipeline, slices, assignment.record_bytes)
     began = time.time()
-    list(pool.map(partial(_write_ranges, write, pipeline.source), ranges_of_tasks(slices, most_rows, slice_rows)))
+    list(pool.map(partial(_write_ranges, write, pipeline.source), tasks))
     ended = time.time()
     return Outcome(began, ended, sum(pq.read_metadata(path).num_rows for path in files.glob("*.parquet")))
+
+
+def tasks_of(pipeline: Pipeline, slices: Sequence[Slice], record_bytes: int) -> tuple[tuple[Slice, ...], ...]:
+    """Return the ranges of each process's tasks, cut as the data path cuts them."""
+    slice_rows = rows_of_a_slice(record_bytes)
+    count = sum(slice_.count + slice_rows for slice_ in slices)
+    most_rows = rows_per_task(pipeline.table.rows_per_file, count, os.cpu_count() or 1, record_bytes)
+    return ranges_of_tasks(slices, most_rows, slice_rows)
 
 
 def _write_ranges(write: PlainWrite, source: KafkaSource, ranges: Sequence[Slice]) -> int:

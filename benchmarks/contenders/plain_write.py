@@ -12,11 +12,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hudi_ingest.hudi.base_file import parquet_writer
 from hudi_ingest.records.convert.converter import Converter
 
 KAFKA = ("topic", "partition", "offset", "timestamp")
-_DISTINCT = ("_kafka_offset", "_kafka_timestamp")
-"""Columns whose values hardly repeat, so that a dictionary would only cost time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,12 @@ def write_plainly(write: PlainWrite, batches: Iterator[pa.RecordBatch]) -> Itera
 
 
 def write_file(write: PlainWrite, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write all records into one file, and return their number. No records, no file.
+    """Write all records into one file, encoded as hudi-ingest encodes base files, and return their number. No records, no file.
 
     The batches have the columns `value` and KAFKA. Raises ValueError for a value that is not a row.
     """
     writer: pq.ParquetWriter | None = None
+    stream: pa.OSFile | None = None
     count = 0
     for batch in batches:
         if not batch.num_rows:
@@ -53,16 +53,11 @@ def write_file(write: PlainWrite, batches: Iterable[pa.RecordBatch]) -> int:
             names=[*decoded.rows.schema.names, *(f"_kafka_{name}" for name in KAFKA)],
         )
         if writer is None:
-            writer = pq.ParquetWriter(
-                f"{write.folder}/{uuid.uuid4().hex}.parquet",
-                rows.schema,
-                compression=write.compression,
-                compression_level=1 if write.compression == "zstd" else None,
-                use_dictionary=[name for name in rows.schema.names if name not in _DISTINCT],
-                store_schema=False,
-            )
+            stream = pa.OSFile(f"{write.folder}/{uuid.uuid4().hex}.parquet", "wb")
+            writer = parquet_writer(stream, rows.schema, rows, write.compression)
         writer.write_table(rows)
         count += rows.num_rows
-    if writer is not None:
+    if writer is not None and stream is not None:
         writer.close()
+        stream.close()
     return count

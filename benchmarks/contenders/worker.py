@@ -22,12 +22,13 @@ from benchmarks.contenders import (
     Outcome,
     hudi_ingest_api,
     hudi_ingest_upserts,
+    hudi_limit,
     limit,
     spark_limit,
     spark_streaming,
     spark_upserts,
 )
-from benchmarks.results import API, APPENDS, LIMIT, SPARK_LIMIT, SPARK_UPSERTS, STREAMING, UPSERTS
+from benchmarks.results import API, APPENDS, HUDI_LIMIT, LIMIT, SPARK_LIMIT, SPARK_UPSERTS, STREAMING, UPSERTS
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import ENGINE_OPTIONS, own_session
 
@@ -63,9 +64,9 @@ def serve(name: str, engine: EngineSettings) -> None:
 
 @contextmanager
 def _started(name: str, engine: EngineSettings) -> Iterator[Run]:
-    if name == LIMIT:
+    if name in (LIMIT, HUDI_LIMIT):
         with limit.processes() as pool:
-            yield partial(limit.run, pool)
+            yield partial(limit.run if name == LIMIT else hudi_limit.run, pool)
         return
     # What drivers of transactions have; Spark's own loops over rows are faster without.
     more = {**_SETTINGS, **(ENGINE_OPTIONS if name in (API, UPSERTS, APPENDS) else {})}
