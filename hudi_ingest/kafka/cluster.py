@@ -116,6 +116,10 @@ class KafkaCluster:
             for partition in partitions
         }
 
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The last stable offset of each partition, by half of the requests of `watermarks`."""
+        return self._list_offsets(partitions, OffsetSpec.latest())
+
     def each_topic(self, names: Iterable[str]) -> dict[str, Topic | IngestError]:
         """Each topic, or why it could not be described, by one request for all."""
         names = list(names)

@@ -44,6 +44,7 @@ from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.catalog_job import catalog_run
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
 from hudi_ingest.orchestration.op_settings import ACTIVE, max_runtime, run_is_finished
+from hudi_ingest.orchestration.quiet_ticks import forget_idle, remember_idle, still_idle
 from hudi_ingest.orchestration.reports import report, report_repairs
 from hudi_ingest.orchestration.request_turns import FAILED, requested_transaction
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
@@ -85,6 +86,9 @@ def coordinator_sensor(
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
+        idle = still_idle(pipeline)
+        if idle is not None:
+            return SkipReason(idle)
         outcome = tick(
             pipeline, context.instance, datetime.now(timezone.utc), context.cursor or "", context.update_cursor
         )
@@ -113,6 +117,7 @@ def tick(
     others to Dagster. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
     busy = ""
     observed: Situation | IngestError
+    forget_idle(pipeline)
     with ExitStack() as resources:
         try:
             cluster = resources.enter_context(kept_cluster(pipeline.source))
@@ -211,6 +216,8 @@ def _next_run(
             return resync
         if lost is not None:
             raise lost
+        if requested is None and situation.committed.checkpoint is not None and not situation.lag.total:
+            remember_idle(pipeline, situation, ledger, str(wait))
         return SkipReason(f"{wait}; {requested}" if requested else wait)
     reach("tick_planned")
     return RunRequest(

@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
@@ -16,13 +17,17 @@ from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableMismatch, Topi
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.cluster_snapshot import snapshot
+from hudi_ingest.ledger import RequestState
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.health import LAG_BELOW_LIMIT, QUESTIONS
-from hudi_ingest.orchestration import tags
+from hudi_ingest.operations.request_planning import new_request
+from hudi_ingest.orchestration import quiet_ticks, tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, LAG_SECONDS
+from hudi_ingest.orchestration.quiet_ticks import remember_idle, still_idle
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -243,3 +248,38 @@ def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground
     ahead = CommittedState(True, Checkpoint(4, "t", {TopicPartition(ground.name, 0): 50}))
     with pytest.raises(OffsetsLost, match=f"{ground.name}:0"):
         plan_next(pipeline, replace(situation, committed=ahead), at_once=True)
+
+
+def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remember() -> None:
+        remember_idle(pipeline, observe(pipeline), ground.ledger, "no new records")
+        assert still_idle(pipeline) == "no new records"
+
+    # Else a slow machine would be the reason.
+    monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 3600.0)
+    ground.send_rows(0, 3)
+    assert still_idle(pipeline) is None, "the first tick of a process is whole"
+    remember()
+    ground.send_rows(1, 1)
+    assert still_idle(pipeline) is None, "a record came"
+    remember()
+    ends = observe(pipeline).watermarks
+    asked = [Slice(ground.name, 0, 0, ends[TopicPartition(ground.name, 0)].end)]
+    request = ground.ledger.file_request(new_request(pipeline, TransactionKind.REPLAY, asked))
+    assert still_idle(pipeline) is None, "a replay was asked for"
+    ground.ledger.end_request(request.request_id, RequestState.CANCELLED)
+    remember()
+    assert still_idle(make_pipeline(ground)) is None, "the pipelines were loaded again"
+    add_partitions(ground, 3)
+    wait_for(lambda: still_idle(pipeline) is None, "the new partition is seen", 60)
+    wait_for(lambda: len(observe(pipeline).watermarks) == 3, "the new partition has offsets", 60)
+    remember()
+    monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 0.0)
+    assert still_idle(pipeline) is None, "it is time for a whole one"
+
+
+def add_partitions(ground: Ground, total: int) -> None:
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    admin.create_partitions([NewPartitions(ground.name, total)])[ground.name].result(60)
