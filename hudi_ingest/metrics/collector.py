@@ -54,6 +54,7 @@ LONGEST_SECONDS = 8.0
 """For one look; Prometheus gives up after ten by default."""
 TIMEOUT = "Timeout"
 """The error of a pipeline that has not answered in time."""
+RELOAD_SECONDS = 60.0
 _AT_ONCE = 8
 
 
@@ -145,7 +146,8 @@ class Collector:
         )
 
     def _pipelines(self) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
-        version = folder_version(self._home.pipelines)
+        # A template's pipelines change with its topics, too, which another machine's Dagster may have found.
+        version = (folder_version(self._home.pipelines), time.monotonic() // RELOAD_SECONDS)
         if self._loaded is None or self._loaded[0] != version:
             try:
                 pipelines, broken = load_each(self._home.pipelines)

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 import yaml
 
-from hudi_ingest.home.folder import Home
+from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
 from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot
 from hudi_ingest.ledger import Ledger, counters
 from hudi_ingest.local.processes import free_port
@@ -117,3 +118,17 @@ def test_scrapes_within_a_few_seconds_look_once(home: Home, monkeypatch: pytest.
             thread.join()
         assert len(looks) == 1
         assert collector.families() is collector.families()
+
+
+def test_a_topic_that_appeared_gets_metrics(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LEDGER_VARIABLE, home.ledger_url)
+    monkeypatch.setattr(module, "RELOAD_SECONDS", 1e-6)
+    settings = yaml.safe_load((home.pipelines / "users.yaml").read_text())
+    source = {"bootstrap_servers": settings["source"]["bootstrap_servers"], "topics_pattern": "shop.+"}
+    table = {**settings["table"], "base_path": f"{home.root}/{{topic}}"}
+    (home.pipelines / "users.yaml").write_text(yaml.safe_dump({"name": "{topic}", "source": source, "table": table}))
+    with Ledger.open(home.ledger_url) as ledger, closing(Collector(home, longest_seconds=0.6)) as collector:
+        ledger.remember_topics("{topic}", ["shop_a"], datetime.now(timezone.utc))
+        assert [pipeline.name for pipeline in collector.look().pipelines] == ["orders", "shop_a"]
+        ledger.remember_topics("{topic}", ["shop_b"], datetime.now(timezone.utc))
+        assert [pipeline.name for pipeline in collector.look().pipelines] == ["orders", "shop_a", "shop_b"]
