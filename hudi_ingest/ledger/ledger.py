@@ -452,6 +452,19 @@ class Ledger:
                 deleted += retention.delete_transactions(connection, expired[start : start + _FORGOTTEN_AT_ONCE])
         return deleted, deleted_requests
 
+    def pipelines(self, since: datetime) -> tuple[frozenset[str], frozenset[str]]:
+        """Return all pipelines that have rows, and those of which something has happened at `since` or later."""
+        with self._reading() as connection:
+            return retention.pipelines(connection, since)
+
+    def forget_pipeline(self, pipeline: str, *, dry_run: bool = False) -> tuple[int, int]:
+        """Delete all rows of a pipeline that has no file any more; return how many transactions and requests there were."""
+        if dry_run:
+            with self._reading() as connection:
+                return retention.count_of(connection, pipeline)
+        with self._writing() as connection:
+            return retention.delete_pipeline(connection, pipeline)
+
     # ---- Changes of columns that wait for approval
 
     def pending_change(self, table: str) -> PendingChange | None:

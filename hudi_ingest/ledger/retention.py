@@ -14,7 +14,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from hudi_ingest.ledger.requests import RequestState
-from hudi_ingest.ledger.tables import REQUESTS, TRANSACTIONS
+from hudi_ingest.ledger.tables import COORDINATORS, COUNTERS, PENDING_CHANGES, REQUESTS, SERVICE_RUNS, TRANSACTIONS
 from hudi_ingest.model.transaction import TransactionState
 
 
@@ -62,6 +62,51 @@ def expired_requests(pipeline: str, kept: Kept) -> sa.Select[tuple[str]]:
         ranked.c.place > kept.least,
         sa.or_(ranked.c.place > kept.most, ranked.c.ended_at < kept.since),
     )
+
+
+def pipelines(connection: sa.Connection, since: datetime) -> tuple[frozenset[str], frozenset[str]]:
+    """Return all pipelines that have rows, and those of which something has begun, ended, ticked or been asked for at `since` or
+    later."""
+    last = (
+        (TRANSACTIONS.c.pipeline, TRANSACTIONS.c.began_at),
+        (TRANSACTIONS.c.pipeline, TRANSACTIONS.c.deadline),
+        (TRANSACTIONS.c.pipeline, TRANSACTIONS.c.ended_at),
+        (REQUESTS.c.pipeline, REQUESTS.c.filed_at),
+        (REQUESTS.c.pipeline, REQUESTS.c.ended_at),
+        (COORDINATORS.c.pipeline, COORDINATORS.c.ticked_at),
+        (SERVICE_RUNS.c.pipeline, SERVICE_RUNS.c.began_at),
+        (PENDING_CHANGES.c.pipeline, PENDING_CHANGES.c.found_at),
+    )
+    known, active = set[str](), set[str]()
+    for pipeline, at in last:
+        known |= {*connection.execute(sa.select(pipeline).distinct()).scalars()}
+        active |= {*connection.execute(sa.select(pipeline).where(at >= since).distinct()).scalars()}
+    # Housekeeping's own runs are of no pipeline.
+    return frozenset(known - {""}), frozenset(active)
+
+
+def delete_pipeline(connection: sa.Connection, pipeline: str) -> tuple[int, int]:
+    """Delete all rows of a pipeline, also the counters of its tables unless another one has written to them; return how many
+    transactions and requests there were."""
+    own = [sa.select(table.c.base_path).where(table.c.pipeline == pipeline) for table in (TRANSACTIONS, SERVICE_RUNS)]
+    paths = {*connection.execute(sa.union(*own)).scalars()}
+    others = sa.select(TRANSACTIONS.c.base_path).where(TRANSACTIONS.c.pipeline != pipeline).distinct()
+    paths -= {*connection.execute(others).scalars()}
+    connection.execute(COUNTERS.delete().where(COUNTERS.c.base_path.in_(paths)))
+    for table in (COORDINATORS, SERVICE_RUNS, PENDING_CHANGES):
+        connection.execute(table.delete().where(table.c.pipeline == pipeline))
+    requests = connection.execute(REQUESTS.delete().where(REQUESTS.c.pipeline == pipeline)).rowcount
+    transactions = connection.execute(TRANSACTIONS.delete().where(TRANSACTIONS.c.pipeline == pipeline)).rowcount
+    return transactions, requests
+
+
+def count_of(connection: sa.Connection, pipeline: str) -> tuple[int, int]:
+    """Return how many transactions and requests of the pipeline there are."""
+    transactions, requests = (
+        sa.select(sa.func.count()).select_from(table).where(table.c.pipeline == pipeline)
+        for table in (TRANSACTIONS, REQUESTS)
+    )
+    return int(connection.execute(transactions).scalar_one()), int(connection.execute(requests).scalar_one())
 
 
 def count(connection: sa.Connection, expired: sa.Select[tuple[str]]) -> int:

@@ -124,12 +124,15 @@ class EventTables:
         since = limits.since.astimezone(timezone.utc).replace(tzinfo=None)
         with self._index() as connection:
             newest_first = sa.select(row_id).where(*which).order_by(row_id.desc())
-            least = connection.execute(newest_first.offset(limits.least - 1).limit(1)).scalar()
+            kept: list[sa.ColumnElement[bool]] = []
+            if limits.least:
+                least = connection.execute(newest_first.offset(limits.least - 1).limit(1)).scalar()
+                if least is None:
+                    return []
+                kept = [row_id < least]
             most = connection.execute(newest_first.offset(limits.most - 1).limit(1)).scalar()
-            if least is None:
-                return []
             expired = sa.or_(reported_at < since, *([row_id < most] if most is not None else []))
-            return [*connection.execute(sa.select(row_id).where(*which, row_id < least, expired)).scalars()]
+            return [*connection.execute(sa.select(row_id).where(*which, *kept, expired)).scalars()]
 
     def _delete_batch(self, ids: Sequence[int]) -> None:
         if not ids:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,17 +14,30 @@ from typing import Any
 
 from dagster import DagsterInstance, RunsFilter
 
+from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.ledger import Kept, Ledger, Service
 from hudi_ingest.operations.service_log import logged
+from hudi_ingest.operations.table_leftovers import TableLeftovers
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.event_retention import EventLimits, delete_events
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
-from hudi_ingest.orchestration.run_retention import RunLimits, delete_runs, expired_runs, run_bytes, shorten_logs
+from hudi_ingest.orchestration.run_retention import (
+    RunLimits,
+    delete_runs,
+    expired_runs,
+    pipelines_of_runs,
+    run_bytes,
+    shorten_logs,
+)
+from hudi_ingest.orchestration.snapshot_retention import delete_snapshots
 from hudi_ingest.orchestration.sqlite_space import shrink, sqlite_files, stored_bytes
 from hudi_ingest.orchestration.tick_retention import delete_ticks
+from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.housekeeping import LEAST, HousekeepingSettings
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 MOST_SECONDS = 1500.0
 """What is left then is for the next hour's run."""
@@ -41,6 +55,14 @@ class HousekeepingReport:
     ticks: int
     transactions: int
     requests: int
+    files: int
+    """Of tables: dead-letter files and lists that nobody needs, and instants put aside."""
+    snapshots: int
+    """Of jobs, that no run has any more."""
+    deleted_pipelines: tuple[str, ...]
+    """Pipelines without a file of which everything goes; it is counted above."""
+    unreadable: tuple[str, ...]
+    """Why tables could not be looked at."""
     freed_bytes: int
     runs_left: int
     """Runs of ours that remain, whatever their state."""
@@ -56,7 +78,8 @@ class HousekeepingReport:
 
     @property
     def deleted(self) -> int:
-        return self.runs + self.events + self.ticks + self.transactions + self.requests
+        parts = (self.runs, self.events, self.ticks, self.transactions, self.requests, self.files, self.snapshots)
+        return sum(parts)
 
     @property
     def due(self) -> int:
@@ -70,15 +93,20 @@ class HousekeepingReport:
     @property
     def sentence(self) -> str:
         done = "would delete" if self.dry_run else "deleted"
-        what = (
-            counted(self.runs, "run"),
-            counted(self.events, "event"),
-            counted(self.ticks, "tick"),
-            counted(self.transactions, "transaction") + " of the ledger",
-            counted(self.requests, "request"),
+        counts = (
+            (self.runs, "run", ""),
+            (self.events, "event", ""),
+            (self.ticks, "tick", ""),
+            (self.transactions, "transaction", " of the ledger"),
+            (self.requests, "request", ""),
+            (self.files, "file", " of tables"),
+            (self.snapshots, "snapshot", " of jobs"),
         )
+        what = ", ".join(f"{counted(count, name)}{place}" for count, name, place in counts if count) or "nothing"
         rest = "" if self.complete else " Time ran out; the next run continues."
-        return f"Housekeeping {done} {', '.join(what)}, {self.freed_bytes:,} bytes.{rest}"
+        gone = f" All of {', '.join(self.deleted_pipelines)}, which no file has." if self.deleted_pipelines else ""
+        tables = "".join(f" {text}" for text in self.unreadable)
+        return f"Housekeeping {done} {what}, {self.freed_bytes:,} bytes.{gone}{rest}{tables}"
 
 
 @dataclass(frozen=True)
@@ -91,6 +119,8 @@ class Housekeeping:
     instance: DagsterInstance | None
     location: str | None = None
     """The code location whose ticks are ours; of any if it is None."""
+    pipelines: Sequence[Pipeline] = ()
+    """Those whose tables are looked at, too."""
 
     def run(self, now: datetime, report: Callable[[str], None], *, dry_run: bool = False) -> HousekeepingReport:
         """Delete what has expired at `now`. `report` receives progress. Raises LedgerUnreachable, and what Dagster's storage raises."""
@@ -106,11 +136,16 @@ class Housekeeping:
         databases = self._databases()
         before = stored_bytes(databases)
         runs, freed, runs_expired = 0, 0, 0
-        events = ticks = 0
+        events = ticks = snapshots = 0
+        deleted_since = self._since(now, "deleted_pipeline")
+        deleted = OwnDefinitions.of_deleted(self._deleted(deleted_since))
+        files, unreadable = self._tables(now, dry_run)
+        freed += sum(file.size_bytes for file in files)
         if self.instance is not None:
             expired = expired_runs(
                 self.instance, self.own, RunLimits(self._since(now, "run"), self.settings.runs, LEAST)
             )
+            expired += expired_runs(self.instance, deleted, RunLimits(deleted_since, sys.maxsize, 0))
             runs_expired = len(expired)
             report(f"{counted(runs_expired, 'run')} expired")
             if dry_run:
@@ -123,12 +158,20 @@ class Housekeeping:
                 freed += shorten_logs(self.instance, self.own)
             limits = EventLimits(self._since(now, "event"), self.settings.events, LEAST)
             events = delete_events(self.instance, self.own, limits, dry_run=dry_run)
+            events += delete_events(self.instance, deleted, EventLimits(deleted_since, sys.maxsize, 0), dry_run=dry_run)
             report(f"{counted(events, 'event')} without a run expired")
-            ticks = delete_ticks(self.instance, self.own, self._since(now, "tick"), self.location, dry_run=dry_run)
+            ticks = sum(
+                delete_ticks(self.instance, own, self._since(now, "tick"), self.location, dry_run=dry_run)
+                for own in (self.own, deleted)
+            )
+            snapshots = delete_snapshots(self.instance, dry_run=dry_run)
             report(f"{counted(ticks, 'tick')} expired")
         transactions, requests = self._ledger(
             Kept(self._since(now, "ledger"), self.settings.transactions, LEAST), dry_run
         )
+        for name in deleted.pipelines:
+            forgotten = self.ledger.forget_pipeline(name, dry_run=dry_run)
+            transactions, requests = transactions + forgotten[0], requests + forgotten[1]
         report(f"{counted(transactions, 'transaction')} and {counted(requests, 'request')} of the ledger expired")
         if not dry_run:
             for database in databases:
@@ -141,11 +184,38 @@ class Housekeeping:
             ticks=ticks,
             transactions=transactions,
             requests=requests,
+            files=len(files),
+            snapshots=snapshots,
+            deleted_pipelines=deleted.pipelines,
+            unreadable=tuple(unreadable),
             freed_bytes=freed + max(0, before - after),
             runs_left=self._runs_left(),
             database_bytes=after,
             runs_expired=runs_expired,
         )
+
+    def _deleted(self, since: datetime) -> frozenset[str]:
+        """The pipelines that no file has, and of which nothing has happened since then, here and in Dagster. Another code location
+        may have the same ledger: its pipelines tick."""
+        known, active = self.ledger.pipelines(since)
+        if self.instance is not None:
+            of_runs, active_runs = pipelines_of_runs(self.instance, self.own, since, self.location)
+            known, active = known | of_runs, active | active_runs
+        return known - active - {*self.own.pipelines}
+
+    def _tables(self, now: datetime, dry_run: bool) -> tuple[list[StoredFile], list[str]]:
+        """The leftovers of tables, which are deleted, and why some tables could not be looked at."""
+        found, unreadable = list[StoredFile](), list[str]()
+        for pipeline in self.pipelines:
+            leftovers = TableLeftovers(pipeline, self._since(now, "put_aside"), self._since(now, "letter"))
+            try:
+                files = leftovers.find()
+                if not dry_run:
+                    leftovers.delete(files)
+                found += files
+            except IngestError as error:
+                unreadable.append(f"{pipeline.name}: {error}")
+        return found, unreadable
 
     def _since(self, now: datetime, kind: str) -> datetime:
         return now - timedelta(days=getattr(self.settings, f"{kind}_days"))
@@ -173,12 +243,12 @@ def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) 
     # Imported here because that loads the pipelines.
     from hudi_ingest.orchestration.definitions import defs
 
-    own = OwnDefinitions.of(defs.get_repository_def())
+    own, pipelines = OwnDefinitions.of(defs.get_repository_def()), load_each(home.pipelines)[0]
     folder = os.environ.get("DAGSTER_HOME") or (str(home.dagster) if (home.dagster / "dagster.yaml").exists() else "")
     if not folder:
-        yield Housekeeping(settings, own, ledger, None)
+        yield Housekeeping(settings, own, ledger, None, pipelines=pipelines)
         return
     # The instance's own parts look there for their folders.
     os.environ["DAGSTER_HOME"] = folder
     with DagsterInstance.get() as instance:
-        yield Housekeeping(settings, own, ledger, instance)
+        yield Housekeeping(settings, own, ledger, instance, pipelines=pipelines)

@@ -30,6 +30,7 @@ from hudi_ingest.orchestration.housekeeping import Housekeeping
 from hudi_ingest.orchestration.op_settings import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
 from hudi_ingest.orchestration.resources import LEDGER, LEDGER_ONLY
+from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 
 JOB = "hudi_ingest_housekeeping"
@@ -45,13 +46,15 @@ _APART = timedelta(minutes=30)
 )
 def _housekeeping(context: OpExecutionContext) -> Output[None]:
     with as_dagster_failures(), getattr(context.resources, LEDGER).open() as ledger:
-        settings = load_housekeeping_settings(Home.from_environment())
+        home = Home.from_environment()
+        settings = load_housekeeping_settings(home)
         own = OwnDefinitions.of(context.repository_def)
-        housekeeping = Housekeeping(settings, own, ledger, context.instance, _location(context.run))
+        pipelines = [pipeline for pipeline in load_each(home.pipelines)[0] if pipeline.name in own.pipelines]
+        housekeeping = Housekeeping(settings, own, ledger, context.instance, _location(context.run), pipelines)
         done = housekeeping.run(datetime.now(timezone.utc), context.log.info)
     context.log.info(done.sentence)
     metadata = {
-        name.replace("_", " "): value if isinstance(value, bool) else MetadataValue.int(value)
+        name.replace("_", " "): MetadataValue.int(value) if type(value) is int else value
         for name, value in done.to_dict().items()
     }
     return Output(None, metadata=metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dagster import AssetKey, JobDefinition, RepositoryDefinition, SensorDefinition
@@ -36,7 +37,32 @@ class OwnDefinitions:
             tuple(pipelines), frozenset(jobs), frozenset(sensors | schedules), tables, frozenset({*tables, *topics})
         )
 
+    @classmethod
+    def of_deleted(cls, names: Iterable[str]) -> OwnDefinitions:
+        """What pipelines of these names had. Their topics may be read by others."""
+        pipelines = tuple(sorted(names))
+        tables = tuple(AssetKey([name]) for name in pipelines)
+        return cls(
+            pipelines,
+            frozenset(f"{name}{ending}" for name in pipelines for ending in _JOBS),
+            frozenset(f"{name}{ending}" for name in pipelines for ending in _INSTIGATORS),
+            tables,
+            frozenset(tables),
+        )
 
+
+_JOBS = (
+    "_transaction",
+    "_sweep",
+    "_services",
+    "_ttl",
+    "_catalog",
+    "_backfill",
+    "_backfill_hours",
+    "_replay",
+    "_retry_dead_letters",
+)
+_INSTIGATORS = ("_coordinator", "_compaction", "_sweep_daily", "_services_daily", "_ttl_daily")
 TOPICS = "kafka"
 """The first part of the key of a topic's asset."""
 

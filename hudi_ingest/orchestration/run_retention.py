@@ -42,7 +42,7 @@ def expired_runs(instance: DagsterInstance, own: OwnDefinitions, limits: RunLimi
     Never one that has not ended, that an active run re-executes, or that reported one of the newest materializations of a table: ticks
     ask which commits have one, and freshness, checks and plots read them.
     """
-    kept = {*_reexecuted(instance), *_materializers(instance, own, limits.least)}
+    kept = {*_reexecuted(instance), *(_materializers(instance, own, limits.least) if limits.least else ())}
     expired = []
     for kind, name in _kinds(own):
         ended = RunsFilter(tags={kind: name}, statuses=ENDED)
@@ -54,6 +54,26 @@ def expired_runs(instance: DagsterInstance, own: OwnDefinitions, limits: RunLimi
             if place >= limits.least and (place >= limits.most or run_id in old) and run_id not in kept
         ]
     return [run_id for run_id in expired if _is_ours_alone(instance, own, run_id)]
+
+
+def pipelines_of_runs(
+    instance: DagsterInstance, own: OwnDefinitions, since: datetime, location: str | None
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the pipelines that runs name and that are not ours, and those of them that have a run which was created at `since` or
+    later, or launched by another code location than `location`."""
+    names = {name for kind in tags.KINDS for _, values in instance.get_run_tags(tag_keys=[kind]) for name in values}
+    names -= {*own.pipelines}
+    return frozenset(names), frozenset(name for name in names if _is_in_use(instance, name, since, location))
+
+
+def _is_in_use(instance: DagsterInstance, name: str, since: datetime, location: str | None) -> bool:
+    for kind in tags.KINDS:
+        for record in instance.get_run_records(RunsFilter(tags={kind: name}), limit=1):
+            origin = record.dagster_run.remote_job_origin
+            launched_by = origin.repository_origin.code_location_origin.location_name if origin else location
+            if record.create_timestamp.timestamp() >= since.timestamp() or location not in (None, launched_by):
+                return True
+    return False
 
 
 def run_bytes(instance: DagsterInstance, run_id: str) -> int:

@@ -47,6 +47,16 @@ class HousekeepingSettings(Model):
     transactions: _Count = 10_000
     """How many of these transactions, and of these requests, to keep for each pipeline."""
 
+    deleted_pipeline_days: _Days = 90
+    """Days without any activity after which all runs, events, ticks and rows of a pipeline that has no file any more are deleted."""
+
+    letter_days: _Days = 30
+    """Days to keep dead-letter files whose letters a retry has taken, and lists of dead letters that newer ones replaced. Those that
+    a rollback or a savepoint could bring back stay longer."""
+
+    put_aside_days: _Days = 90
+    """Days to keep the damaged instants that a repair put aside in `.hoodie/hudi_ingest/put_aside`."""
+
 
 def load_housekeeping_settings(
     home: Home, overrides: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ

@@ -72,7 +72,11 @@ def disk_diagnoses(usages: Iterable[DiskUsage]) -> Iterator[Diagnosis]:
     """Judge free space and inodes; pure."""
     for usage in usages:
         where = ", ".join(usage.folders)
-        share = usage.free_bytes / usage.total_bytes if usage.total_bytes else 1.0
+        if not usage.total_bytes:
+            text = f"The file system of {where} stores nothing: it has no space at all."
+            yield problem("disk", text, "Correct the path: table.base_path, HUDI_INGEST_HOME or TMPDIR.")
+            continue
+        share = usage.free_bytes / usage.total_bytes
         text = f"{_gigabytes(usage.free_bytes)} of {_gigabytes(usage.total_bytes)} free for {where}"
         remedy = (
             "Free some space. `hudi-ingest sweep` lists files in tables that nothing needs, `hudi-ingest housekeeping` removes "
@@ -204,4 +208,5 @@ def _skew_seconds(folder: Path) -> float:
 
 
 def _gigabytes(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 30):,.1f} GiB"
+    unit, shift = ("GiB", 30) if size_bytes >= 1 << 30 else ("MiB", 20)
+    return f"{size_bytes / (1 << shift):,.1f} {unit}"

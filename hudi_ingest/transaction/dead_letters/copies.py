@@ -8,7 +8,8 @@ between the broker's acknowledgement and the marker, but is never lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -61,16 +62,29 @@ class LetterCopies:
         producer = self._producer()
         began = time.monotonic()
         count = 0
-        for entry in behind(self._log.entries(head), copied):
+        entries = self._log.entries(head)
+        taken = {path for entry in entries for path in entry.taken}
+        for entry in behind(entries, copied):
             # Letters that a retry could not turn into rows were copied when they first became letters.
             if entry.kind != TransactionKind.RETRY.value:
-                count += self._copy(producer, topic, entry)
+                count += self._copy(producer, topic, self._without_deleted(entry, taken))
             reach("letters_copied")
             copied = (entry.instant, *copied)[:_KEPT]
             self._note(copied)
             if time.monotonic() - began > CATCH_UP_SECONDS:
                 break
         return count
+
+    def _without_deleted(self, entry: LetterEntry, taken: Set[str]) -> LetterEntry:
+        """Leave out files that housekeeping has deleted: their letters became rows before there was a topic."""
+        try:
+            files = [file for file in entry.files if file.path not in taken or self._storage.exists(file.path)]
+        except OSError as error:
+            raise TableUnreachable(
+                f"dead letters of {entry.transaction_id} in the table at {self._storage.base_path} cannot be read: {error}. "
+                f"{advice(error)}"
+            ) from error
+        return replace(entry, files=tuple(files))
 
     def _producer(self) -> Producer:
         options = {

@@ -107,19 +107,26 @@ class DeadLetterLog:
 
     def entries(self, head: LettersHead | None) -> tuple[LetterEntry, ...]:
         """All entries of the list ending at `head`, oldest first. Raises TableUnreachable."""
-        pages: list[list[LetterEntry]] = []
+        pages = [page for _, page in self._pages(head)]
+        return tuple(entry for page in reversed(pages) for entry in page)
+
+    def manifests(self, head: LettersHead | None) -> tuple[str, ...]:
+        """The files of the list ending at `head`, newest first. Raises TableUnreachable."""
+        return tuple(path for path, _ in self._pages(head))
+
+    def _pages(self, head: LettersHead | None) -> Iterator[tuple[str, list[LetterEntry]]]:
         path = head.manifest if head else ""
         while path:
             try:
-                path, page = self._page(path)
+                previous, page = self._page(path)
             except FileNotFoundError as error:
                 raise TableUnreachable(
                     f"the list of dead letters {path} of the table at {self._storage.base_path} no longer exists, so its "
                     "entries and older ones are unknown. Restore the file from a copy of the table. Ingestion continues "
                     "without it."
                 ) from error
-            pages.append(page)
-        return tuple(entry for page in reversed(pages) for entry in page)
+            yield path, page
+            path = previous
 
     def waiting(self, head: LettersHead | None) -> tuple[WaitingFile, ...]:
         """Raises TableUnreachable."""

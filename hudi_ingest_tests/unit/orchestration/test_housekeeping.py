@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+import yaml
 from dagster import (
     AssetCheckEvaluation,
     AssetKey,
@@ -31,6 +34,7 @@ from dagster import (
     op,
 )
 from dagster._core.events import StepMaterializationData
+from dagster._core.execution.api import create_execution_plan
 from dagster._core.instance import RUNLESS_RUN_ID
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import (
@@ -41,26 +45,34 @@ from dagster._core.scheduler.instigation import (
     TickData,
     TickStatus,
 )
+from dagster._core.snap import snapshot_from_execution_plan
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, SqlEventLogStorageTable
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
-from hudi_ingest.ledger import Ledger, Owner, Request
+from hudi_ingest.ledger import Ledger, Owner, Request, ServiceRun
 from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, TRANSACTIONS
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan, TransactionKind
-from hudi_ingest.operations.health import UP_TO_DATE
+from hudi_ingest.operations.health import LAG_BELOW_LIMIT, LAG_RECORDS, UP_TO_DATE
+from hudi_ingest.operations.overview import FAILING
 from hudi_ingest.orchestration import housekeeping as kept
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.alerts_sensor import failing_checks
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport
 from hudi_ingest.orchestration.housekeeping_job import HOUSEKEEPING_JOB, next_run
+from hudi_ingest.orchestration.overview import NAME as OVERVIEW
+from hudi_ingest.orchestration.overview import current_rows, observation
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
 from hudi_ingest.orchestration.run_retention import delete_run, run_bytes
 from hudi_ingest.orchestration.sqlite_space import LEAST_FREE_BYTES, shrink, sqlite_files
+from hudi_ingest.pipeline.alerts import AlertSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.support import postgres
 
 pytestmark = pytest.mark.fast
 
@@ -93,6 +105,49 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[sa.URL | None]:
+    """A PostgreSQL server with Dagster's tables in its database; None if it is not installed."""
+    with postgres.running() as served, tempfile.TemporaryDirectory() as home:
+        if served is None:
+            yield None
+            return
+        url = sa.make_url(served)
+        with on_postgresql(Path(home), url):
+            pass
+        yield url
+
+
+def on_postgresql(home: Path, url: sa.URL) -> DagsterInstance:
+    storage = {"postgres_url": url.set(drivername="postgresql").render_as_string(hide_password=False)}
+    (home / "dagster.yaml").write_text(
+        yaml.safe_dump({"telemetry": {"enabled": False}, "storage": {"postgres": storage}})
+    )
+    return DagsterInstance.from_config(str(home))
+
+
+@pytest.fixture
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DagsterInstance]:
+    """The same on SQLite and on PostgreSQL."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("instance")
+        return
+    url: sa.URL | None = request.getfixturevalue("server")
+    if url is None:
+        pytest.skip("PostgreSQL is not installed")
+    name = f"dagster_{uuid.uuid4().hex[:8]}"
+    engine = sa.create_engine(url.set(database="template1"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name} TEMPLATE {url.database}"))
+    home = tmp_path / "postgresql"
+    home.mkdir()
+    with on_postgresql(home, url.set(database=name)) as opened:
+        yield opened
+
+
+EVERYWHERE = pytest.mark.parametrize("anywhere", ["sqlite", "postgresql"], indirect=True)
+
+
 @pytest.fixture
 def instance(prepared: Path, tmp_path: Path) -> Iterator[DagsterInstance]:
     home = tmp_path / "dagster"
@@ -103,7 +158,14 @@ def instance(prepared: Path, tmp_path: Path) -> Iterator[DagsterInstance]:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> RepositoryDefinition:
+def orders(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    file = tmp_path_factory.mktemp("pipelines") / "orders.yaml"
+    file.write_text(PIPELINE)
+    return load_pipeline(file)
+
+
+@pytest.fixture(scope="module")
+def repository(orders: Pipeline) -> RepositoryDefinition:
     @op
     def theirs() -> None: ...
 
@@ -111,10 +173,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> RepositoryDefinition
     def teams_job() -> None:
         theirs()
 
-    file = tmp_path_factory.mktemp("pipelines") / "orders.yaml"
-    file.write_text(PIPELINE)
     teams = Definitions(jobs=[teams_job], assets=[AssetSpec(AssetKey(["kafka", "another_topic"]))])
-    return Definitions.merge(build_definitions([load_pipeline(file)]), teams).get_repository_def()
+    return Definitions.merge(build_definitions([orders]), teams).get_repository_def()
 
 
 @pytest.fixture
@@ -176,9 +236,11 @@ def test_the_names_of_ours_are_told_from_a_teams_own(own: OwnDefinitions) -> Non
     assert own.assets == {ORDERS, TOPIC}
 
 
+@EVERYWHERE
 def test_old_runs_go_with_all_their_files_and_those_that_are_read_stay(
-    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+    anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger
 ) -> None:
+    instance = anywhere
     teams = [run_of(instance, 90, "teams_job"), run_of(instance, 90, "teams_job", more={tags.PIPELINE: "orders"})]
     parent, *old = [run_of(instance, 60 - place) for place in range(4)]
     asked_on_page = run_of(instance, 50, "__ASSET_JOB_0")
@@ -195,12 +257,12 @@ def test_old_runs_go_with_all_their_files_and_those_that_are_read_stay(
     gone = {*old, asked_on_page, *failed[:2]}
     assert {run.run_id for run in instance.get_runs()} == {*teams, running, parent, *committed, *failed[2:], *swept}
     assert (would.runs, done.runs, done.complete, done.runs_left) == (len(gone), len(gone), True, 12)
-    assert done.freed_bytes > len(gone) * 1000
+    assert done.freed_bytes >= len(gone) * 1000
     events = instance.event_log_storage
-    assert isinstance(events, SqliteEventLogStorage)
     for run_id in gone:
         assert not Path(instance.storage_directory(), run_id).exists()
-        assert not Path(events.path_for_shard(run_id)).exists()
+        assert not instance.all_logs(run_id)
+        assert not (isinstance(events, SqliteEventLogStorage) and Path(events.path_for_shard(run_id)).exists())
     assert instance.all_logs(teams[0])
     materialized = [record.run_id for record in instance.fetch_materializations(ORDERS, limit=50).records]
     assert materialized == [*reversed(committed), parent]
@@ -248,9 +310,11 @@ def evaluations(instance: DagsterInstance) -> dict[str, int]:
         return dict(map(tuple, connection.execute(sa.select(check, sa.func.count()).group_by(check)).all()))
 
 
+@EVERYWHERE
 def test_old_events_without_a_run_go_and_the_newest_stay(
-    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+    anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger
 ) -> None:
+    instance = anywhere
     for number in range(12):
         for key in (ORDERS, TOPIC, AssetKey("theirs")):
             instance.report_runless_asset_event(AssetObservation(key, metadata={"number": number}))
@@ -271,6 +335,31 @@ def test_old_events_without_a_run_go_and_the_newest_stay(
     later = Housekeeping(settings, own, ledger, instance).run(NOW + timedelta(days=365), lambda line: None)
     assert later.events == 3 * (8 - LEAST)
     assert evaluations(instance) == {UP_TO_DATE: LEAST, "a_teams_own": 12}
+
+
+@EVERYWHERE
+def test_overview_and_alerts_read_what_ticks_have_reported(anywhere: DagsterInstance, orders: Pipeline) -> None:
+    figures = {LAG_RECORDS: 7}
+    evaluated = partial(
+        AssetCheckEvaluation,
+        asset_key=ORDERS,
+        check_name=LAG_BELOW_LIMIT,
+        description="7 records wait.",
+        metadata=figures,
+    )
+    for passed in (True, False):
+        anywhere.report_runless_asset_event(evaluated(passed=passed))
+    code = GrpcServerCodeLocationOrigin(host="h", port=1, location_name="ours")
+    origin = RemoteRepositoryOrigin(code, "__repository__").get_instigator_origin("orders_coordinator")
+    anywhere.add_instigator_state(
+        InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, SensorInstigatorData())
+    )
+    [row] = current_rows(anywhere, [orders])
+    assert (row.state, row.waiting, row.wrong) == (FAILING, 7, "lag_below_limit: 7 records wait")
+    [incident] = failing_checks(anywhere, [orders], AlertSettings())
+    assert (incident.pipeline, incident.check, incident.text) == ("orders", LAG_BELOW_LIMIT, "7 records wait.")
+    anywhere.report_runless_asset_event(observation(OVERVIEW, [row]))
+    assert anywhere.fetch_observations(AssetKey(OVERVIEW), limit=1).records
 
 
 def tick_of(instance: DagsterInstance, name: str, location: str, days: float) -> Path:
@@ -301,9 +390,11 @@ def tick_of(instance: DagsterInstance, name: str, location: str, days: float) ->
     return log
 
 
+@EVERYWHERE
 def test_old_ticks_of_our_location_go_with_their_logs(
-    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+    anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger
 ) -> None:
+    instance = anywhere
     old, new = (tick_of(instance, "orders_coordinator", "ours", days) for days in (8, 6))
     others = [tick_of(instance, "theirs", "ours", 8), tick_of(instance, "orders_coordinator", "another", 8)]
     housekeeping = Housekeeping(HousekeepingSettings(), own, ledger, instance, "ours")
@@ -351,6 +442,61 @@ def test_old_transactions_leave_the_ledger_but_not_open_ones_nor_those_of_reques
             }
     ledger.mark_aborted("t13", "the test")
     assert begin(ledger, 14) and max(row.epoch for row in ledger.history("orders", 50)) == epoch + 1
+
+
+def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+) -> None:
+    ended = run_of(instance, 60, "gone_transaction", more={tags.PIPELINE: "gone"})
+    teams = run_of(instance, 60, "teams_job", more={tags.PIPELINE: "gone"})
+    run_of(instance, 60, "busy_transaction", more={tags.PIPELINE: "busy"})
+    ours = run_of(instance, 60)
+    log = tick_of(instance, "gone_coordinator", "ours", 60)
+    for number, pipeline in enumerate(("gone", "busy", "orders"), start=1):
+        plan = IngestPlan(pipeline, f"{pipeline}-1", 1, (Slice(pipeline, 0, 0, 1),))
+        ledger.begin(plan, table=f"/data/{pipeline}", owner=Owner.dagster_run("r"), deadline=NOW)
+        ledger.mark_aborted(f"{pipeline}-1", "the test")
+        ledger.service_ended(ServiceRun(f"/data/{pipeline}", "ttl", pipeline, NOW, NOW))
+        assert len(ledger.counters()) == number
+
+    def at(days: int, dry_run: bool = False) -> HousekeepingReport:
+        settings = HousekeepingSettings.model_construct(**{**HousekeepingSettings().model_dump(), "run_days": 1000})
+        done = Housekeeping(settings, own, ledger, instance, "ours")
+        return done.run(NOW + timedelta(days=days), lambda line: None, dry_run=dry_run)
+
+    assert at(80).deleted_pipelines == ()
+    ledger.note_tick("busy", NOW + timedelta(days=50))
+    would = at(95, dry_run=True)
+    assert (would.deleted_pipelines, would.transactions, would.runs) == (("gone",), 1, 1)
+    done = at(95)
+    assert (done.deleted_pipelines, done.transactions, done.runs) == (("gone",), 1, 1)
+    left = {run.run_id for run in instance.get_runs()}
+    assert ended not in left and {teams, ours} <= left
+    assert not log.exists()
+    assert ledger.counters().keys() == {"", "/data/busy", "/data/orders"}
+    assert {run.pipeline for run in ledger.service_runs()} == {"busy", "orders", ""}
+    assert [row.pipeline for name in ("gone", "busy", "orders") for row in ledger.history(name)] == ["busy", "orders"]
+    assert "All of gone, which no file has." in done.sentence
+
+
+@EVERYWHERE
+def test_snapshots_of_our_jobs_go_when_no_run_has_them(
+    anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger, repository: RepositoryDefinition
+) -> None:
+    snapshots = {}
+    for name in ("orders_sweep", "orders_services", "teams_job"):
+        job_definition = repository.get_job(name)
+        snapshots[name] = anywhere.run_storage.add_job_snapshot(job_definition.get_job_snapshot())
+        plan = snapshot_from_execution_plan(create_execution_plan(job_definition), snapshots[name])
+        snapshots[f"{name} plan"] = anywhere.run_storage.add_execution_plan_snapshot(plan)
+    run = DagsterRun("orders_services", str(uuid.uuid4()), job_snapshot_id=snapshots["orders_services"])
+    anywhere.run_storage.add_historical_run(run, NOW)
+    has = anywhere.run_storage.has_snapshot
+    assert keep(own, ledger, anywhere, dry_run=True).snapshots == 2
+    assert all(map(has, snapshots.values()))
+    assert keep(own, ledger, anywhere).snapshots == 2
+    assert {name for name, snapshot in snapshots.items() if not has(snapshot)} == {"orders_sweep", "orders_sweep plan"}
+    assert keep(own, ledger, anywhere).snapshots == 0
 
 
 def test_housekeeping_that_is_out_of_time_says_so(
