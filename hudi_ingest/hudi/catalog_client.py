@@ -34,7 +34,7 @@ class CatalogClient(HudiWriter):
         instant, completed = ("", "") if full else (state.instant, _instant_text(state.completed_at))
         sync, hive = sync_options(self._pipeline, columns, full), hive_settings(catalog)
         with java_errors(f"sync {self._base_path} to its catalog"):
-            # Not called directly: py4j caches methods by class name, but each call compiles a new class.
+            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
             syncer = self._java_object(
                 "CatalogSync", json.dumps(sync), json.dumps(hive), str(SYNC_SECONDS), instant, completed
             )

@@ -63,7 +63,7 @@ class FencedService(HudiWriter):
             claim = self._claim.take(instant)
         flush = "" if isinstance(self._durability, NoDurability) else "flush"
         place = f"{self._base_path}/{self._claim.path}"
-        # Not called directly: py4j caches methods by class name, but each call compiles a new class.
+        # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
         service = self._java_object("TableService", self.service, place, claim, instant, flush)
         try:
             figures: str = self._option(client).map(service).get()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from hashlib import sha256
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -41,12 +42,16 @@ from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPla
 from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.driver_jvm import properties_text
+from hudi_ingest.spark.java_package import JavaPackage
 from hudi_ingest.spark.s3 import connect_bucket
 
 _ACTION, _REPLACE, _DELTA = "commit", "replacecommit", "deltacommit"
 _RECORD_NAME = "record"
 _RECORD_NAMESPACE = "hudi_ingest"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_FEW_FILES = 64
+"""A Spark job for so many folders or files of a local disk takes longer than to list or delete them one after another."""
 
 
 class HudiWriter:
@@ -61,14 +66,14 @@ class HudiWriter:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         self._spark = spark
-        self._jvm: Any = spark._jvm
+        self._gateway: Any = spark.sparkContext._gateway
+        self._jvm: Any = JavaPackage(self._gateway)
         self._hudi: Any = self._jvm.org.apache.hudi
         # Hudi 1.2 compares the metadata table's schema by identity with the one that this class has interned. If an equal one
         # is interned before the class is loaded, e.g. by threads of a new JVM, every write to the metadata table fails.
         with java_errors("load Hudi's classes"):
             _ = self._hudi.metadata.HoodieMetadataPayload.RECORD_INDEX_FIELD_POSITION
         self._context: Any = spark.sparkContext._jsc
-        self._gateway: Any = spark.sparkContext._gateway
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
         if is_s3(self._base_path):
@@ -107,10 +112,8 @@ class HudiWriter:
     def update_properties(self, entries: Mapping[str, str]) -> None:
         """Add or replace keys of hoodie.properties. Raises TableUnreachable, EngineLost."""
         with java_errors(f"update hoodie.properties of {self._base_path}"):
-            properties = self._jvm.java.util.Properties()
-            for key, value in entries.items():
-                properties.setProperty(key, value)
             meta = self._meta_client()
+            properties = self._properties(entries)
             self._hudi.common.table.HoodieTableConfig.update(meta.getStorage(), meta.getMetaPath(), properties)
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
@@ -119,12 +122,12 @@ class HudiWriter:
         # One meta client for a step, because on an object store each takes several requests.
         with (
             java_errors(f"begin an instant on {self._base_path}", self._lock),
-            self._locking_client(meta := self._meta_client(), columns) as client,
+            self._locking_client(meta := self._meta_client(), columns, few=self._few()) as client,
         ):
             action = self._action(plan.kind)
             instant: str = client.startCommit(action)
             reach("instant_requested")
-            state = getattr(self._jvm, "org.apache.hudi.common.table.timeline.HoodieInstant$State")
+            state = getattr(self._hudi.common.table.timeline, "HoodieInstant$State")
             model = self._hudi.common.model
             payload = model.HoodieReplaceCommitMetadata() if action == _REPLACE else model.HoodieCommitMetadata()
             payload.addMetadata(self._pipeline.transaction_key, json.dumps(plan.to_dict(), separators=(",", ":")))
@@ -147,7 +150,9 @@ class HudiWriter:
         columns = self._schema_json(publication.schema)
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(self._meta_client(), columns, {} if publication.clean else WITHOUT_CLEANING) as client,
+            self._locking_client(
+                self._meta_client(), columns, {} if publication.clean else WITHOUT_CLEANING, self._few()
+            ) as client,
         ):
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
@@ -199,7 +204,7 @@ class HudiWriter:
             java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
             self._locking_client(meta := self._meta_client(), more=self._rollback_options(instant)) as client,
         ):
-            # Not called directly: py4j caches methods by class name, but each call compiles a new class.
+            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
             self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
             completed = meta.reloadActiveTimeline().filterCompletedInstants().containsInstant(instant)
             if not completed:
@@ -243,8 +248,11 @@ class HudiWriter:
                     instants.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
         return tuple(instants)
 
-    def _locking_client(self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
-        """Open a client for operations that take the table's lock and a new instant; `meta` is a new meta client.
+    def _locking_client(
+        self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING, few: int = 0
+    ) -> _Closing:
+        """Open a client for operations that take the table's lock and a new instant; `meta` is a new meta client. `few`: see
+        FewInDriver.java.
 
         Raises ClockBehind, and TableUnreachable when ZooKeeper keeps the lock and does not answer.
 
@@ -261,7 +269,7 @@ class HudiWriter:
         )
         lock = self._pipeline.table.lock
         if lock is None:
-            return self._client(meta, schema, more)
+            return self._client(meta, schema, more, few)
         curator = self._hudi.org.apache.curator
         seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
         client = curator.framework.CuratorFrameworkFactory.newClient(
@@ -277,7 +285,7 @@ class HudiWriter:
                 )
         finally:
             client.close()
-        return self._client(meta, schema, more)
+        return self._client(meta, schema, more, few)
 
     def listed_files(self) -> frozenset[str]:
         """List all data files that the table knows: live ones, and replaced ones that are not cleaned yet.
@@ -296,7 +304,7 @@ class HudiWriter:
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
             metadata = self._hudi.metadata.HoodieBackedTableMetadata(engine, meta.getStorage(), config, self._base_path)
             with _Closing(metadata):
-                # Not called directly: py4j caches methods by class name, but each call compiles a new class.
+                # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
                 lister = self._java_object("ListedFiles", self._base_path)
                 listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
         return frozenset(listed.split("\0")) - {""}
@@ -309,7 +317,7 @@ class HudiWriter:
         """
         partitions = "*" if partition_paths is None else "\0".join(partition_paths)
         with java_errors(f"list the file groups of {self._base_path}"):
-            # Not called directly: py4j caches methods by class name, but each call compiles a new class.
+            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
             lister = self._java_object("FileGroups", partitions, str(files).lower())
             listed: str = self._jvm.java.util.Optional.of(self._meta_client()).map(lister).get()
         lines = (line.split("\t") for line in listed.split("\n") if line)
@@ -324,8 +332,13 @@ class HudiWriter:
             resolver = self._hudi.common.table.TableSchemaResolver(self._meta_client())
             return str(resolver.getTableSchema(False).toString())
 
-    def _client(self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING) -> _Closing:
-        properties = self._jvm.java.util.Properties()
+    def _few(self) -> int:
+        # Requests to an object store take long, and Spark's tasks make several at once.
+        return 1 if is_s3(self._base_path) else _FEW_FILES
+
+    def _client(
+        self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING, few: int = 0
+    ) -> _Closing:
         table = meta.getTableConfig()
         partitions = ",".join(sorted(table.getMetadataPartitions()))
         stored = table.getProps()
@@ -337,14 +350,16 @@ class HudiWriter:
             escaped_folders=stored.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         )
         options |= folder_options(max(1, self._context.defaultParallelism()))
-        for key, value in {**options, **self.options, **more}.items():
-            properties.setProperty(key, value)
+        properties = self._properties({**options, **self.options, **more})
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
         if schema is not None:
             # It goes into the commit's metadata, and the newest commit's schema is the table's.
             builder = builder.withSchema(schema)
         config = builder.build()
-        engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
+        if few:
+            engine = self._java_object("FewInDriver", self._context, few)
+        else:
+            engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
         client = self._hudi.client.SparkRDDWriteClient(engine, config)
         client.setOperationType(self._operation())
         return _Closing(client)
@@ -406,19 +421,34 @@ class HudiWriter:
             stats.addAll(mapper.readValue(json.dumps([*texts]), list_type))
         return stats
 
-    def _java_object(self, name: str, *arguments: str) -> Any:
-        """Instantiate the class in `<name>.java` beside this module, compiled by the Janino bundled with Spark."""
-        compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
-        # Any of Hudi's classes will do.
-        compiler.setParentClassLoader(self._hudi.common.model.HoodieCommitMetadata().getClass().getClassLoader())
-        compiler.cook(resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text())
-        compiled = compiler.getClassLoader().loadClass(name)
-        types = self._gateway.new_array(self._jvm.java.lang.Class, len(arguments))
+    def _java_object(self, name: str, *arguments: object) -> Any:
+        """Instantiate the class in `<name>.java` beside this module by its only constructor."""
         values = self._gateway.new_array(self._jvm.java.lang.Object, len(arguments))
-        text_type = self._jvm.java.lang.Class.forName("java.lang.String")
         for index, argument in enumerate(arguments):
-            types[index], values[index] = text_type, argument
-        return compiled.getConstructor(types).newInstance(values)
+            values[index] = argument
+        return self._compiled(name).getConstructors()[0].newInstance(values)
+
+    def _compiled(self, name: str) -> Any:
+        """Return the class in `<name>.java`, compiled by the Janino bundled with Spark; once a driver, as long as memory lasts."""
+        source = resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text()
+        # Another version of hudi-ingest may use the same driver.
+        key = f"hudi_ingest.{name}.{sha256(source.encode()).hexdigest()}"
+        kept = self._jvm.org.apache.spark.SparkEnv.get().hadoopJobMetadata()
+        compiled = kept.get(key)
+        if compiled is None:
+            compiler = self._jvm.org.codehaus.janino.SimpleCompiler()
+            # Any of Hudi's classes will do.
+            compiler.setParentClassLoader(self._hudi.common.model.HoodieCommitMetadata().getClass().getClassLoader())
+            compiler.cook(source)
+            compiled = compiler.getClassLoader().loadClass(name)
+            kept.put(key, compiled)
+        return compiled
+
+    def _properties(self, entries: Mapping[str, str]) -> Any:
+        """Build java.util.Properties in a few round trips, whatever their number."""
+        properties = self._jvm.java.util.Properties()
+        properties.load(self._jvm.java.io.StringReader(properties_text(entries)))
+        return properties
 
     def _option(self, value: Any) -> Any:
         return self._hudi.common.util.Option.of(value)

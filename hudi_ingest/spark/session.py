@@ -28,6 +28,7 @@ from hudi_ingest.home.process_identity import process_table, running_process, st
 from hudi_ingest.pipeline.engine import ARCHIVE_FOLDER, EngineSettings, load_engine_settings
 from hudi_ingest.spark.driver_jvm import start_jvm
 from hudi_ingest.spark.executors import require_executors, require_master
+from hudi_ingest.spark.hadoop_settings import forget_sources_of_defaults
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest.spark.java import find_java, java_home
 from hudi_ingest.spark.local_files import use_system_calls
@@ -212,6 +213,7 @@ def own_session(
             session = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
         use_system_calls(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
+        forget_sources_of_defaults(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
     except (Py4JError, ConnectionError, PySparkRuntimeError) as error:
         if not _has_ended(error):
             raise

@@ -197,7 +197,8 @@ class TransactionProtocol(TransactionPorts):
             reach("epoch_advanced")
             with self.kept():
                 # Must follow advance(): by now any commit that passed its guard in the old epoch has a heartbeat.
-                self.instants.roll_back_expired()
+                if self.timeline.instants().pending:
+                    self.instants.roll_back_expired()
                 instant = self.instants.begin(plan, schema)
             # Whoever changes file groups after this look is found by the commit.
             groups = file_ids_at_begin(self, commits)

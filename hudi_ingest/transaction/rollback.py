@@ -138,7 +138,8 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
 def _end_open_instants(ports: TransactionPorts) -> None:
     """End the instants that are open although the ledger has their transactions as ended. Raises TransactionInFlight for a leased
     one that it does not know; an expired one is left to Hudi's own rollback."""
-    if not ports.timeline.exists():
+    if not ports.timeline.exists() or not ports.timeline.instants().pending:
+        # Asking the driver takes a client of Hudi's, and there is hardly ever anything to find.
         return
     for opened in ports.instants.open_instants():
         if ports.ledger.transaction(opened.transaction_id) is not None:

@@ -68,11 +68,16 @@ def never(run_id: str) -> bool | None:
 
 
 def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Ground, pipeline: Pipeline) -> None:
-    receipts = []
+    receipts, jobs = [], []
+    scheduler = current_session(ground.home).sparkContext._jsc.sc().dagScheduler()
     for start in (0, 300, 600):
         ground.send_rows(0, 300, start)
         ground.send_rows(1, 7, start)
+        before = scheduler.numTotalJobs()
         receipts.append(ground.run(pipeline))
+        jobs.append(scheduler.numTotalJobs() - before)
+    # One reads and writes, the others are of Hudi's metadata table, which the first transaction makes.
+    assert jobs == [5, 3, 3]
     found = verify(ground.base_path, ground.produced)
     assert found.exact, found
     assert found.rows == 921
