@@ -16,5 +16,6 @@ def write_slow_guard(folder: Path, inside: Path, seconds: int) -> None:
         f"requireCheckpoint(fresh); try {{ {pause} }} catch (InterruptedException e) {{ throw new RuntimeException(e); }}",
     )
     assert slow != source
-    folder.joinpath("CommitGuard.java").write_text(slow)
-    folder.joinpath("CommitBarrier.java").write_text(sources.joinpath("CommitBarrier.java").read_text())
+    for file in sources.iterdir():
+        if file.name.endswith(".java"):
+            folder.joinpath(file.name).write_text(slow if file.name == "CommitGuard.java" else file.read_text())
