@@ -11,6 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.cli.views import status_view
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
@@ -42,27 +43,30 @@ class OnceResult:
 
 
 def run_demo(home: Home, settings: StackSettings, console: Console, report: Report) -> None:
-    """Run with a live view until Ctrl-C, then stop everything it started. Raises EnvironmentProblem."""
+    """Run with a live view until Ctrl-C, SIGTERM or the end of the terminal, then stop everything it started. Raises
+    EnvironmentProblem."""
     _refuse_running(home)
     stopping = threading.Event()
-    try:
-        stack, pipeline = _begin(home, settings, report)
-        producer = OrderProducer(stack.bootstrap_servers, seed=int(time.time()))
-        thread = threading.Thread(target=producer.keep_producing, args=(PER_SECOND, stopping), daemon=True)
-        thread.start()
-        with (
-            Ledger.open(home.ledger_url) as ledger,
-            Live(console=console, screen=False, auto_refresh=False) as live,
-        ):
-            while True:
-                live.update(_view(pipeline, ledger, stack, producer), refresh=True)
-                time.sleep(_REFRESH_SECONDS)
-    except KeyboardInterrupt:
-        report("Ctrl-C: stopping everything")
-    finally:
-        stopping.set()
-        bring_down(home, report)
-        report("stopped")
+    with one_interrupt() as ignore_further:
+        try:
+            stack, pipeline = _begin(home, settings, report)
+            producer = OrderProducer(stack.bootstrap_servers, seed=int(time.time()))
+            thread = threading.Thread(target=producer.keep_producing, args=(PER_SECOND, stopping), daemon=True)
+            thread.start()
+            with (
+                Ledger.open(home.ledger_url) as ledger,
+                Live(console=console, screen=False, auto_refresh=False) as live,
+            ):
+                while True:
+                    live.update(_view(pipeline, ledger, stack, producer), refresh=True)
+                    time.sleep(_REFRESH_SECONDS)
+        except KeyboardInterrupt:
+            report("stopping everything")
+        finally:
+            ignore_further()
+            stopping.set()
+            bring_down(home, report)
+            report("stopped")
 
 
 def run_once(home: Home, settings: StackSettings, report: Report) -> OnceResult:
@@ -73,16 +77,20 @@ def run_once(home: Home, settings: StackSettings, report: Report) -> OnceResult:
     bring_down(home, report)
     shutil.rmtree(home.root, ignore_errors=True)
     began = time.monotonic()
-    try:
-        stack, pipeline = _begin(home, settings, report)
-        producer = OrderProducer(stack.bootstrap_servers, seed=1)
-        producer.produce(RECORDS_ONCE)
-        report(f"{producer.count:,} orders produced; waiting for sensor-launched runs to commit them")
-        commits = _await_all_committed(pipeline, home, began, report)
-        report("reading the table back with hudi-rs")
-        return OnceResult(verify(pipeline.table.base_path, producer.acknowledged), commits, time.monotonic() - began)
-    finally:
-        bring_down(home, report)
+    with one_interrupt() as ignore_further:
+        try:
+            stack, pipeline = _begin(home, settings, report)
+            producer = OrderProducer(stack.bootstrap_servers, seed=1)
+            producer.produce(RECORDS_ONCE)
+            report(f"{producer.count:,} orders produced; waiting for sensor-launched runs to commit them")
+            commits = _await_all_committed(pipeline, home, began, report)
+            report("reading the table back with hudi-rs")
+            return OnceResult(
+                verify(pipeline.table.base_path, producer.acknowledged), commits, time.monotonic() - began
+            )
+        finally:
+            ignore_further()
+            bring_down(home, report)
 
 
 def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, Pipeline]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from hudi_ingest.cli import demo
 from hudi_ingest.cli.interrupts import one_interrupt
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local.stack import StackSettings
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,3 +47,25 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     with one_interrupt():
         signal.raise_signal(signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_demo_that_is_interrupted_twice_stops_what_it_has_started(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def bring_up(*_: object) -> None:
+        calls.append("up")
+        signal.raise_signal(number)
+
+    def bring_down(*_: object) -> None:
+        if "up" in calls:
+            signal.raise_signal(number)
+        calls.append("down")
+
+    monkeypatch.setattr(demo, "bring_up", bring_up)
+    monkeypatch.setattr(demo, "bring_down", bring_down)
+    with pytest.raises(KeyboardInterrupt):
+        demo.run_once(Home(tmp_path, tmp_path, "sqlite://"), StackSettings(), calls.append)
+    assert calls == ["down", "up", "down"], "what an earlier one left, then its own"
