@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -12,6 +12,7 @@ from pathlib import Path
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.listening import first_listening
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.storage_options import is_s3
@@ -22,10 +23,13 @@ from hudi_ingest.operations.health import Finding
 from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.situation import Situation, observe
 
 AT_ONCE = 8
 """How many pipelines are examined at the same time; each waits for its broker and table most of the time."""
+_SHOWN = 10
+"""Names of pipelines in one diagnosis."""
 _LATE_TICKS = 6
 """A coordinator that is on has ticked within so many of its intervals, or stands still."""
 _LEAST_LATE_SECONDS = 120.0
@@ -51,16 +55,59 @@ def pipelines_diagnoses(
 ) -> Iterator[Diagnosis]:
     """Examine all pipelines, AT_ONCE at a time. `report` gets a line for each."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="examine") as executor:
-        examinations = [executor.submit(_examine, home, pipeline) for pipeline in pipelines]
+        clusters = sorted({pipeline.source.bootstrap_servers for pipeline in pipelines})
+        silent = {
+            servers: why for servers, why in zip(clusters, executor.map(_why_silent, clusters), strict=True) if why
+        }
+        for servers, why in silent.items():
+            yield _silent_cluster(servers, why, pipelines)
+        examinations = [executor.submit(_examine, home, pipeline, silent) for pipeline in pipelines]
         for number, (pipeline, examination) in enumerate(zip(pipelines, examinations, strict=True), 1):
             yield from examination.result()
             report(f"{pipeline.name}: examined, {number} of {len(pipelines)}")
 
 
-def _examine(home: Home, pipeline: Pipeline) -> list[Diagnosis]:
+def _why_silent(servers: str) -> str:
+    """Why no broker of the cluster accepts connections; "" if one does."""
+    addresses = [address.strip() for address in servers.split(",")]
+    with_ports = [address if address.rpartition(":")[2].isdecimal() else f"{address}:9092" for address in addresses]
+    listening, refusals = first_listening(with_ports)
+    return (
+        "" if listening else "; ".join(f"{address}: {error.strerror or error}" for address, error in refusals.items())
+    )
+
+
+def _silent_cluster(servers: str, why: str, pipelines: Sequence[Pipeline]) -> Diagnosis:
+    names = [pipeline.name for pipeline in pipelines if pipeline.source.bootstrap_servers == servers]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    text = f"No broker accepts connections ({why}). These pipelines cannot read: {', '.join(names[:_SHOWN])}{more}."
+    remedy = (
+        "Start the broker, or correct source.bootstrap_servers. Nothing is lost while the topics' retention is longer than that "
+        "takes: the next tick goes on."
+    )
+    return problem(f"kafka {servers}", text, remedy)
+
+
+def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
+    """What can be told without the broker."""
+    yield problem(subject, f"No broker answers at {pipeline.source.bootstrap_servers}; see above.")
+    table = PipelineTable(pipeline)
+    yield from examined(subject, partial(_table, table))
+    if pipeline.source.schema_registry is not None and pipeline.source.topics:
+        proposed_schema(pipeline, table.timeline)
+
+
+def _table(table: PipelineTable) -> tuple[Diagnosis, ...]:
+    table.committed()
+    return ()
+
+
+def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = ()) -> list[Diagnosis]:
     subject, now = f"pipeline {pipeline.name}", datetime.now(timezone.utc)
     examinations: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
-        partial(_situation, subject, pipeline, now),
+        partial(_behind_silent_cluster, subject, pipeline)
+        if pipeline.source.bootstrap_servers in silent
+        else partial(_situation, subject, pipeline, now),
         partial(_folder, subject, pipeline),
         partial(_lock, subject, pipeline),
         partial(_ledger, subject, pipeline, home, now),

@@ -158,6 +158,8 @@ def test_the_command_names_what_is_wrong_with_each_pipeline(
             table__base_path=str(tmp_path / "table"),
         )
         (home.pipelines / "orders.yaml").write_text(yaml.safe_dump(right))
+        other = {**right, "name": "users", "table": {**right["table"], "base_path": str(tmp_path / "users")}}
+        (home.pipelines / "users.yaml").write_text(yaml.safe_dump(other))
         (home.pipelines / "wrong.yaml").write_text("name: wrong\n")
         monkeypatch.setenv("HUDI_INGEST_HOME", str(home.root))
         monkeypatch.setenv("HUDI_INGEST_PIPELINES", str(home.pipelines))
@@ -167,14 +169,15 @@ def test_the_command_names_what_is_wrong_with_each_pipeline(
         as_json = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).stdout)
     assert shown.exit_code == 1
     assert "PROBLEM  file wrong.yaml:" in shown.stdout
-    assert "PROBLEM  pipeline orders: kafka: could not describe topic orders" in shown.stdout
+    assert "These pipelines cannot read: orders, users." in shown.stdout, "what they share is told once"
+    assert "PROBLEM  pipeline orders: No broker answers at 127.0.0.1" in shown.stdout
     assert as_json["state"] == "problem"
     by_subject = {diagnosis["subject"]: diagnosis for diagnosis in as_json["diagnoses"]}
     assert by_subject["pipeline orders"]["state"] == "problem"
     assert by_subject["pipelines"] == {
         "subject": "pipelines",
         "state": "ok",
-        "text": f"1 pipeline in {home.pipelines}",
+        "text": f"2 pipelines in {home.pipelines}",
         "remedy": "",
     }
 
