@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.clock import clock_of, wait_for_clock
+from hudi_ingest.hudi.damaged_instants import transaction_in
 from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.options import (
     BY_LISTING,
@@ -32,8 +33,9 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
-from hudi_ingest.hudi.paths import EPOCH_PATH, MARKERS
+from hudi_ingest.hudi.paths import EPOCH_PATH, MARKERS, TIMELINE
 from hudi_ingest.hudi.publication import Publication
+from hudi_ingest.hudi.storage import advice
 from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.hudi.store_errors import store_advice
 from hudi_ingest.hudi.timeline import Timeline
@@ -240,13 +242,27 @@ class HudiWriter:
             for pending_instant in pending.getInstantsAsStream().toArray():
                 if pending_instant.getAction() not in (_ACTION, _REPLACE, _DELTA):
                     continue
-                timelines = self._hudi.common.table.timeline.TimelineUtils
-                text = timelines.getCommitMetadata(pending_instant, pending).getMetadata(self._pipeline.transaction_key)
-                if text is not None:
+                transaction = self._transaction_of(pending_instant, meta)
+                if transaction:
                     instant = pending_instant.requestedTime()
                     leased = not client.getHeartbeatClient().isHeartbeatExpired(instant)
-                    instants.append(OpenInstant(instant, json.loads(text)["transaction_id"], leased))
+                    instants.append(OpenInstant(instant, transaction, leased))
         return tuple(instants)
+
+    def _transaction_of(self, inflight: Any, meta: Any) -> str:
+        """Return the id of the pipeline's transaction that began an instant; "" if it is another writer's, or has ended."""
+        # Not by Hudi's client: it cannot read what it writes itself when it begins to drop partitions, nor after that any begin.
+        name = meta.getInstantFileNameGenerator().getFileName(inflight)
+        storage = storage_at(self._base_path, self._pipeline.table.storage_options)
+        try:
+            content = storage.read(f"{TIMELINE}/{name}")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise TableUnreachable(
+                f"cannot read the open instant {name} of {self._base_path}: {error}. {advice(error)}"
+            ) from error
+        return transaction_in(content, self._pipeline.transaction_key)
 
     def _locking_client(
         self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING, few: int = 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from datetime import datetime, timezone
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,12 @@ import pytest
 from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
 from hudi_ingest.exceptions import CommitRefused, ServiceRefused, TransactionInFlight
+from hudi_ingest.faults import InjectedFault
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.clustering import HudiServices
 from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import TIMELINE
+from hudi_ingest.hudi.partition_deletion import HudiPartitions
+from hudi_ingest.hudi.paths import HEARTBEATS, TIMELINE
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.service_claim import ServiceClaim
 from hudi_ingest.hudi.small_files import files_to_merge
@@ -242,6 +245,14 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     [noted] = ground.ledger.service_runs()
     assert (noted.service, noted.due, noted.done, noted.error) == ("ttl", 2, 2, None)
     assert ids(ground) == {row for row in kept | late if row[0] == "2026-01-03"}
+    dying = replace(ttl, client=DyingPartitions(current_session(ground.home), pipeline))
+    with pytest.raises(InjectedFault):
+        dying.run(now + timedelta(days=3), lines.append)
+    # Begins must not fail at the open drop while its heartbeat may still beat, and roll it back when that has expired.
+    ground.send_rows(0, 3, 150)
+    ground.run(pipeline)
+    for heartbeat in Path(ground.base_path, HEARTBEATS).iterdir():
+        heartbeat.unlink()
     ground.send_rows(0, 3, 200)
     ground.run(pipeline)
 
@@ -258,10 +269,19 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     assert (checkpoint.sequence, checkpoint.transaction_id) == (1, first.plan.transaction_id), (
         "went back with the table"
     )
-    assert ground.run(pipeline).rows == 9
+    assert ground.run(pipeline).rows == 12
     assert verify(ground.base_path, ground.produced).exact
     savepoints.delete(first.instant)
     assert savepoints.list() == ()
+
+
+class DyingPartitions(HudiPartitions):
+    """Dies before the commit of a drop, with its instant open."""
+
+    def _java_map(self, entries: Any) -> Any:
+        if "hudi_ingest.ttl" in entries:
+            raise InjectedFault
+        return super()._java_map(entries)
 
 
 def ids(ground: Ground) -> set[tuple[str, str]]:
