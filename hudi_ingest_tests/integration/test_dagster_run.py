@@ -280,6 +280,40 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
     assert verify(ground.base_path, ground.produced).exact
 
 
+def test_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_files(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default one op writes a small transaction; a larger one has an op for each partition, which shares no log file."""
+    table = {"mode": "upsert", "key": ["id"], "buckets": 1, "partition_by": []}
+    pipeline = make_pipeline(ground, table=table, transaction={"fan_out_from": 12})
+    real, lost = write_slices, set[int]()
+
+    def lose_once(*arguments: Any) -> Any:
+        reports = real(*arguments)
+        if (sequence := arguments[2].plan.sequence) not in lost and arguments[3][-1].partition == 1:
+            lost.add(sequence)
+            raise EngineLost("the engine went away")
+        return reports
+
+    monkeypatch.setattr(ingest, "write_slices", lose_once)
+    steps = []
+    with DagsterInstance.ephemeral() as instance:
+        for rows in (5, 10):
+            ground.send_rows(0, rows)
+            ground.send_rows(1, rows)
+            result = launch(pipeline, instance)
+            assert result.success, failures(result)
+            transaction = ground.ledger.history(pipeline.name)[0]
+            tried = [
+                (each.source.partition, each.attempt) for each in ground.ledger.attempts(transaction.transaction_id)
+            ]
+            steps.append((len(written(result)), sorted(tried)))
+    assert steps == [(1, [(0, 0), (0, 1), (1, 0), (1, 1)]), (2, [(0, 0), (1, 0), (1, 1)])]
+    assert sorted(row["id"] for row in ground.rows().select(["id"]).to_pylist()) == sorted(
+        f"{partition}-{number}" for partition in (0, 1) for number in range(10)
+    )
+
+
 def test_a_bad_record_fails_the_run_at_once_and_rolls_back(ground: Ground, pipeline: Pipeline) -> None:
     ground.send(0, [b"not json"])
     ground.send_rows(1, 10)
