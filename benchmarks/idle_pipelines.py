@@ -39,7 +39,7 @@ from hudi_ingest.transaction.run import run_transaction
 
 PARTITIONS = 4
 _RECORDS = 20
-_SETTLE_SECONDS = 60
+_SETTLE_SECONDS = 30
 _TIMEOUT_SECONDS = 60
 
 
