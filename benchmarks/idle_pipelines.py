@@ -116,7 +116,8 @@ def _copy_table(first: Pipeline, other: Pipeline, ids: Mapping[str, str]) -> Non
     names = {old_topic: new_topic, first.name: other.name, ids[old_topic]: ids[new_topic]}
     shutil.copytree(first.table.base_path, other.table.base_path)
     for file in (Path(other.table.base_path) / ".hoodie").rglob("*"):
-        if file.is_file() and "metadata" not in file.parts:
+        # hoodie.properties has a checksum of its table's name.
+        if file.is_file() and "metadata" not in file.parts and file.name != "hoodie.properties":
             content = file.read_bytes()
             for old, new in names.items():
                 content = content.replace(old.encode(), new.encode())
