@@ -351,8 +351,10 @@ def test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commi
     reports = protocol.write(opened, opened.plan.busy)
     look_up = HudiWriter.file_groups
 
-    def look_up_too_early(writer: HudiWriter, paths: Collection[str] | None) -> tuple[FileGroup, ...]:
-        groups = look_up(writer, paths)
+    def look_up_too_early(
+        writer: HudiWriter, paths: Collection[str] | None, files: bool = False
+    ) -> tuple[FileGroup, ...]:
+        groups = look_up(writer, paths, files)
         other.sql("delete from {table} where id = 'k18'")
         return groups
 
