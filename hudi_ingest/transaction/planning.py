@@ -97,8 +97,8 @@ def plan_transaction(
     backlog = lag(starts, readable)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
     # A first start at a topic's end must be committed, or each tick would find a later end and never read anything; at the end of
-    # an empty topic, too, or the records that come before the next tick would be skipped. A take-over must be, so that the table belongs to this pipeline from then on, and an accepted loss too, or it would
-    # stay invisible until the next record.
+    # an empty topic, too, or the records that come before the next tick would be skipped. A take-over must be, so that the table
+    # belongs to this pipeline from then on, and an accepted loss too, or it would stay invisible until the next record.
     has_to_commit = bool(resets or take_over) or (
         checkpoint is None
         and (starts_at_ends or any(starts[source] > marks.begin for source, marks in readable.items()))
