@@ -1,7 +1,7 @@
 """Write changes of keyed tables as Hudi log files with pyarrow: one file per bucket, with the last change of each key.
 
-A reader's cost is that of opening blocks: with Hudi 1.2 and Spark each takes as long as some thousand rows, because Parquet's
-reader parses Hadoop's settings anew. So all Kafka partitions of a task share files.
+A reader's cost is that of opening blocks: with Hudi 1.2 and Spark each Parquet block takes as long as some thousand rows, because
+Parquet's reader parses Hadoop's settings anew. So all Kafka partitions of a task share files, and few rows are an Avro block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hudi_ingest.hudi.buckets import bucket_ids
 from hudi_ingest.hudi.constant_columns import ONE_TEXT, with_column
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.last_places import last_places
-from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
+from hudi_ingest.hudi.log_file import avro_block, delete_block, log_file_name, parquet_block
 from hudi_ingest.hudi.log_tokens import log_token
 from hudi_ingest.hudi.new_files import NewFiles
 from hudi_ingest.hudi.partition_split import split_rows
@@ -34,6 +34,11 @@ from hudi_ingest.records.record_keys import record_keys
 
 BUFFERED_BYTES = 128 * 1024 * 1024
 """Limit for changes that wait; above it the last change of each key is kept, or all are written."""
+
+MOST_AVRO_BYTES = 2 * 1024 * 1024
+"""Of rows in memory, as many as make an Avro block; more make a Parquet block, which has a tenth of the bytes."""
+_MOST_AVRO_ROWS = 16 * 1024
+"""Texts that repeat take little memory, but are written out for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +173,9 @@ class KeyedFileWriter:
         deletes = rows.slice(upserts)
         blocks = []
         if upserts:
-            parquet = _parquet(
-                with_meta_columns(rows.slice(0, upserts), layout.instant, partition_path, file_id), layout.compression
+            blocks.append(
+                self._data_block(with_meta_columns(rows.slice(0, upserts), layout.instant, partition_path, file_id))
             )
-            blocks.append(data_block(layout.instant, layout.schema_json, parquet))
         if deletes.num_rows:
             ordering = [deletes[name] for name in layout.ordering]
             blocks.append(
@@ -184,6 +188,13 @@ class KeyedFileWriter:
         self._new_files.rows_are_complete(source)
         size = self._new_files.close(path)
         return LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, 0, 0)
+
+    def _data_block(self, rows: pa.Table) -> bytes:
+        """Encode rows with Hudi's columns."""
+        layout = self._layout
+        if rows.nbytes <= MOST_AVRO_BYTES and rows.num_rows <= _MOST_AVRO_ROWS:
+            return avro_block(layout.instant, layout.schema_json, rows)
+        return parquet_block(layout.instant, layout.schema_json, _parquet(rows, layout.compression))
 
 
 def _named(sources: Sequence[TopicPartition], numbers: np.ndarray) -> tuple[pa.Array, pa.DictionaryArray]:

@@ -11,17 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from hudi_ingest.hudi.avro_rows import avro_rows, big_endian_lengths
 from hudi_ingest.records.record_keys import is_ordering_type
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
 DELETE_BLOCK = 1
+AVRO_BLOCK = 3
 PARQUET_BLOCK = 5
 INSTANT_HEADER = 0
 SCHEMA_HEADER = 2
-_DELETES_VERSION = 3
-"""Of a delete block's content: Avro's HoodieDeleteRecordList."""
+_CONTENT_VERSION = 3
+"""Of the content of delete blocks, Avro's HoodieDeleteRecordList, and of Avro blocks."""
 
 _EXACT = Context(prec=2 * 38)
 
@@ -36,9 +39,17 @@ def log_file_name(file_id: str, instant: str, write_token: str) -> str:
     return f".{file_id}_{instant}.log.1_{write_token}"
 
 
-def data_block(instant: str, schema: str, parquet: bytes) -> bytes:
+def parquet_block(instant: str, schema: str, parquet: bytes) -> bytes:
     """Return a block of rows: a Parquet file with Hudi's columns, and the Avro schema of these."""
     return _block(PARQUET_BLOCK, {INSTANT_HEADER: instant, SCHEMA_HEADER: schema}, parquet)
+
+
+def avro_block(instant: str, schema: str, rows: pa.Table) -> bytes:
+    """Return a block of rows, with Hudi's columns, as Avro datums of the schema. Raises what `avro_rows` raises."""
+    datums = avro_rows(rows, schema)
+    framed = pc.binary_join_element_wise(big_endian_lengths(datums), datums, b"")
+    content = struct.pack(">ii", _CONTENT_VERSION, len(framed)) + b"".join(framed.to_pylist())
+    return _block(AVRO_BLOCK, {INSTANT_HEADER: instant, SCHEMA_HEADER: schema}, content)
 
 
 def delete_block(
@@ -59,7 +70,7 @@ def delete_block(
     ]
     count = _long(len(records)) if records else b""  # 0 would end the list
     deletes = b"".join((count, *records, b"\0"))
-    content = struct.pack(">ii", _DELETES_VERSION, len(deletes)) + deletes
+    content = struct.pack(">ii", _CONTENT_VERSION, len(deletes)) + deletes
     return _block(DELETE_BLOCK, {INSTANT_HEADER: instant, SCHEMA_HEADER: schema}, content)
 
 

@@ -7,7 +7,8 @@ import os
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,46 @@ def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: 
         assert sorted((row.id, row.name, row.country) for row in spark_rows) == expected
         by_rust = ground.rows().select(["id", "name", "country"]).to_pylist()
         assert sorted(tuple(row.values()) for row in by_rust) == expected
+
+
+ALL_TYPES = {
+    "i": ("int", -3, -3),
+    "l": ("long", 2**40, 2**40),
+    "f": ("float", 0.5, 0.5),
+    "d": ("double", -1e300, -1e300),
+    "b": ("boolean", True, True),
+    "day": ("date", "1969-02-03", date(1969, 2, 3)),
+    "at": ("timestamp", "2026-02-03T04:05:06.000007Z", datetime(2026, 2, 3, 4, 5, 6, 7, timezone.utc)),
+    "price": ("decimal(20,4)", "-12345678901.2345", Decimal("-12345678901.2345")),
+    "raw": ("binary", "aGVsbG8=", b"hello"),
+    "text": ("string not null", "ö,:\u0000", "ö,:\u0000"),
+    "s": ("struct<x: int, y: decimal(9,2)>", {"x": None, "y": "1.50"}, {"x": None, "y": Decimal("1.50")}),
+    "a": ("array<struct<q: double>>", [{"q": 1.5}, {"q": None}], [{"q": 1.5}, {"q": None}]),
+    "m": ("map<string, long>", {"k": 1, "n": None}, {"k": 1, "n": None}),
+}
+"""By column: its type, a value as JSON, and the value that readers see."""
+
+
+def test_p1_values_of_all_types_in_log_files_are_read_by_spark_and_hudi_rs(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in ALL_TYPES.items())
+    sent = {"id": "full"} | {name: value for name, (_, value, _) in ALL_TYPES.items()}
+    full = {"id": "full"} | {name: value for name, (_, _, value) in ALL_TYPES.items()}
+    bare = {"id": "bare", "text": ""}
+    with fresh_ground(bootstrap_servers, tmp_path) as ground:
+        create_topic(bootstrap_servers, ground.name, 1)
+        table = {"mode": "upsert", "key": ["id"], "partition_by": [], "buckets": 1, "schema": f"id string, {columns}"}
+        ground.send(0, [json.dumps(row).encode() for row in (sent, bare)])
+        ground.run(make_pipeline(ground, table=table))
+        expected = [dict.fromkeys(full) | bare, full]
+        read = current_session(ground.home).read.format("hudi").load(ground.base_path).orderBy("id")
+        by_spark = [row.asDict(recursive=True) for row in read.select(*full).collect()]
+        # Spark gives times without a zone, as local ones.
+        by_spark[1]["at"] = by_spark[1]["at"].astimezone(timezone.utc)
+        assert by_spark == expected
+        by_rust = ground.rows().select([*full]).sort_by("id").to_pylist(maps_as_pydicts="strict")
+        assert by_rust == expected
 
 
 def test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commit(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-DELETES, ROWS = 1, 5
+DELETES, AVRO, PARQUET = 1, 3, 5
 _INSTANT, _SCHEMA = 0, 2
 
 
@@ -18,6 +20,7 @@ _INSTANT, _SCHEMA = 0, 2
 class Block:
     """A block of a log file; of `rows` and `deletes` one is empty."""
 
+    kind: int
     instant: str
     schema: str
     rows: pa.Table | None
@@ -61,9 +64,22 @@ def read_log(content: bytes) -> list[Block]:
         assert data.number(4) == 0, "no footer"
         assert data.tell() - start - 14 + 8 == length
         assert data.number(8) == length + 6
-        rows = pq.read_table(body) if kind == ROWS else None
-        blocks.append(Block(header[_INSTANT], header[_SCHEMA], rows, _deletes(body) if kind == DELETES else []))
+        rows = pq.read_table(body) if kind == PARQUET else _rows(body, header[_SCHEMA]) if kind == AVRO else None
+        deletes = _deletes(body) if kind == DELETES else []
+        blocks.append(Block(kind, header[_INSTANT], header[_SCHEMA], rows, deletes))
     return blocks
+
+
+def _rows(data: _Bytes, schema: str) -> pa.Table:
+    assert data.number(4) == 3
+    parsed = fastavro.parse_schema(json.loads(schema))
+    rows = []
+    for _ in range(data.number(4)):
+        datum = _Bytes(data.take(data.number(4)))
+        rows.append(fastavro.schemaless_reader(datum, parsed, None))
+        assert not datum.read(), "nothing follows a datum"
+    assert not data.read(), "nothing follows the last row"
+    return pa.Table.from_pylist(rows)
 
 
 def _deletes(data: _Bytes) -> list[tuple[str, str, Any]]:

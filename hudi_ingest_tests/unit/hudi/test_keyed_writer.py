@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,24 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile, whole_files
 from hudi_ingest.records.changes import DELETED
-from hudi_ingest_tests.support.log_blocks import read_log
+from hudi_ingest_tests.support.log_blocks import AVRO, PARQUET, read_log
 from hudi_ingest_tests.unit.hudi.test_log_file import HUDIS_PATTERN
 
 INSTANT = "20261121120000000"
 EPOCH = Epoch(4, "t-1")
 ORDERS_3 = RowSource(TopicPartition("orders", 3), "3-0-17")
-SCHEMA = '{"type": "record"}'
+META_COLUMNS = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
+COLUMNS = {
+    **{f"_hoodie_{name}": "string" for name in META_COLUMNS},
+    "id": "string",
+    "dt": ["null", "string"],
+    "at": "long",
+    "_kafka_topic": "string",
+    "_kafka_offset": "long",
+}
+SCHEMA = json.dumps(
+    {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in COLUMNS.items()]}
+)
 
 
 def layout(**changes: Any) -> KeyedLayout:
@@ -144,17 +156,19 @@ CHANGES = st.lists(
 
 
 @settings(max_examples=60)
-@given(CHANGES, st.sampled_from([1, 400, 1 << 20]))
+@given(CHANGES, st.sampled_from([1, 400, 1 << 20]), st.sampled_from([0, 200, 1 << 20]))
 def test_the_last_change_of_each_key_is_written_and_all_others_are_counted(
     tmp_path_factory: pytest.TempPathFactory,
     batches: list[list[tuple[str, str, int, bool]]],
     buffered: int,
+    most_avro_bytes: int,
 ) -> None:
     storage = opened_table(tmp_path_factory.mktemp("table"))
     expected: dict[tuple[str, str | None], Change] = {}
     offset = 0
     with pytest.MonkeyPatch.context() as patch, KeyedFileWriter(storage, layout()) as writer:
         patch.setattr(keyed_writer, "BUFFERED_BYTES", buffered)
+        patch.setattr(keyed_writer, "MOST_AVRO_BYTES", most_avro_bytes)
         for batch in batches:
             changes = []
             for key, day, at, deleted in batch:
@@ -205,6 +219,15 @@ def test_kafka_partitions_of_a_task_share_files(storage: TableStorage) -> None:
         for place, key in (("3-10", "a"), ("7-71", "b"), ("7-72", "d"))
     ]
     assert [key for key, *_ in deletes.deletes] == ["c", "e"]
+
+
+@pytest.mark.parametrize(("size", "kind"), [(1_000_000, AVRO), (3_000_000, PARQUET)])
+def test_few_bytes_are_an_avro_block_and_many_a_parquet_one(storage: TableStorage, size: int, kind: int) -> None:
+    with KeyedFileWriter(storage, layout(partition_by=(), buckets=1)) as writer:
+        writer.write(ORDERS_3, rows([Change(f"{number}-{'x' * (size // 10)}", "x", 0, number) for number in range(5)]))
+        writer.close()
+    (file,) = files_of(writer)
+    assert [block.kind for block in read_log(storage.read(file.path))] == [kind]
 
 
 def test_rows_that_wait_for_more_keep_their_kafka_partition(

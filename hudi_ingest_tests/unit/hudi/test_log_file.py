@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.log_file import data_block, delete_block, log_file_name
-from hudi_ingest_tests.support.log_blocks import read_log
+from hudi_ingest.hudi.log_file import avro_block, delete_block, log_file_name, parquet_block
+from hudi_ingest_tests.support.log_blocks import AVRO, read_log
 
 INSTANT = "20261121120000000"
 HUDIS_PATTERN = re.compile(r"^\.([^._]+)_([^.]*)\.(log|archive)\.(\d+)(_((\d+)-(\d+)-(\d+))(\.cdc)?)?$")
@@ -59,13 +59,23 @@ def test_rows_are_a_parquet_file_in_a_block_and_blocks_follow_each_other() -> No
     stream = pa.BufferOutputStream()
     pq.write_table(table, stream)
     keys = pa.array(["b"])
-    content = data_block(INSTANT, '{"ü": 1}', stream.getvalue().to_pybytes())
+    content = parquet_block(INSTANT, '{"ü": 1}', stream.getvalue().to_pybytes())
     content += delete_block(INSTANT, '{"ü": 1}', "", keys, [pa.array([5])])
     rows, deletes = read_log(content)
     assert rows.rows is not None
     assert rows.rows.equals(table)
     assert deletes.deletes == [("b", "", ("long", 5))]
     assert rows.schema == deletes.schema == '{"ü": 1}'
+
+
+def test_rows_are_avro_datums_in_a_block() -> None:
+    schema = '{"type": "record", "name": "r", "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": ["null", "long"]}]}'
+    table = pa.table({"n": [1, None, 300], "id": ["a", "ä", ""]})
+    rows, again = read_log(2 * avro_block(INSTANT, schema, table))
+    assert rows.rows is not None
+    assert rows.rows.equals(table.select(["id", "n"]))
+    assert (rows.kind, rows.instant, rows.schema) == (AVRO, INSTANT, schema)
+    assert again.rows == rows.rows
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.int32(), pa.date32(), pa.decimal128(38, 15), pa.decimal128(20, 16)])

@@ -218,7 +218,10 @@ def test_p3_a_log_file_is_one_request_and_deleted_on_an_error(
     tables: S3Tables, storage: S3Storage, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(storage)
-    keyed = KeyedLayout(INSTANT, EPOCH, ("dt",), True, True, ("text",), ("_kafka_offset",), 1, "{}", compression="zstd")
+    schema = '{"type": "record", "name": "r", "fields": [{"name": "dt", "type": "string"}]}'
+    keyed = KeyedLayout(
+        INSTANT, EPOCH, ("dt",), True, True, ("text",), ("_kafka_offset",), 1, schema, compression="zstd"
+    )
     texts = [os.urandom(size // 2).hex() for _ in range(2)]
     changes = rows(2).append_column("text", pa.array(texts)).append_column(DELETED, pa.array([False, True]))
     with tables.proxy.counted() as counts, KeyedFileWriter(storage, keyed) as writer:
