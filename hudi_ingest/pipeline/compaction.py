@@ -12,7 +12,7 @@ from hudi_ingest.pipeline.model import Model, Seconds, Whole
 class CompactionLimits(Model):
     """When compaction is due. Only with `mode: upsert`."""
 
-    delta_commits: Annotated[Whole, Field(ge=1, le=500)] = 10
+    delta_commits: Annotated[Whole, Field(ge=1, le=500)] = 5
     """Compaction is due when this many commits have log files that are not compacted. The more, the longer queries take; the
     fewer, the more often base files are rewritten."""
 
