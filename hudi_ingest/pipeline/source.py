@@ -126,8 +126,8 @@ class KafkaSource(_Model):
         },
     )
     """Where the pipeline's first transaction starts; after it, the table's own offsets count. With `latest` it is committed even
-    if there are no records, so that none that come later are missed. Partitions that the map does not name, and partitions added
-    later, start at earliest."""
+    if there are no records, so that none that come later are missed; this needs a topic, so use `earliest` if none matches
+    `topics_pattern` yet. Partitions that the map does not name, and partitions added later, start at earliest."""
 
     on_data_loss: Literal["fail", "skip_to_earliest"] = "fail"
     """What happens to a partition whose committed offset the broker no longer has (retention passed it, the topic was
