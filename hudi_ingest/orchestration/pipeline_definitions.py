@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from dagster import AssetSpec, Definitions, JobDefinition, ResourceDefinition
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from hudi_ingest.orchestration.catalog_job import catalog_job
 from hudi_ingest.orchestration.request_jobs import request_jobs
@@ -16,11 +14,9 @@ from hudi_ingest.orchestration.services_job import compaction_schedule, services
 from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.table_asset import table_asset
 from hudi_ingest.orchestration.table_checks import table_checks
-from hudi_ingest.orchestration.transaction_job import transaction_job
+from hudi_ingest.orchestration.transaction_job import OneAssetJob, transaction_job
 from hudi_ingest.orchestration.ttl_job import ttl_job, ttl_schedule
 from hudi_ingest.pipeline.pipeline import Pipeline
-
-Job: TypeAlias = JobDefinition | UnresolvedAssetJobDefinition
 
 
 def pipeline_definitions(
@@ -36,7 +32,10 @@ def pipeline_definitions(
     transaction, sweep, services = transaction_job(pipeline), sweep_job(pipeline), services_job(pipeline)
     compaction = [compaction_schedule(pipeline, services)] if pipeline.table.is_keyed else []
     ttl = [ttl_job(pipeline)] if pipeline.table.ttl else []
-    coordinated: list[Job] = [transaction, *([catalog_job(pipeline)] if pipeline.catalog else [])]
+    coordinated: list[JobDefinition | OneAssetJob] = [
+        transaction,
+        *([catalog_job(pipeline)] if pipeline.catalog else []),
+    ]
     return Definitions(
         assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],

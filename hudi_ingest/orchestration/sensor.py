@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
 from dagster import (
     DagsterInstance,
@@ -49,6 +48,7 @@ from hudi_ingest.orchestration.reports import report, report_repairs
 from hudi_ingest.orchestration.request_turns import FAILED, requested_transaction
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
+from hudi_ingest.orchestration.transaction_job import OneAssetJob
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.pending_approval import pending_approval
 from hudi_ingest.transaction.situation import (
@@ -62,9 +62,6 @@ from hudi_ingest.transaction.situation import (
 )
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 
-if TYPE_CHECKING:
-    from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-
 _LOG = logging.getLogger(__name__)
 LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10
@@ -72,9 +69,7 @@ _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInF
 """Errors that may be gone by the next tick."""
 
 
-def coordinator_sensor(
-    pipeline: Pipeline, jobs: Sequence[JobDefinition | UnresolvedAssetJobDefinition]
-) -> SensorDefinition:
+def coordinator_sensor(pipeline: Pipeline, jobs: Sequence[JobDefinition | OneAssetJob]) -> SensorDefinition:
     """Build the pipeline's sensor, which runs these jobs. It starts no JVM, and each tick plans from the table. The cursor only
     serves messages and backoff, and may be lost."""
 

@@ -71,12 +71,15 @@ PLUGS_INTO_DAGSTER = {
     "orchestration/executor.py",
     "orchestration/run_launcher.py",
     "orchestration/sensor_switch.py",
+    "orchestration/snapshot_retention.py",
     "orchestration/sqlite_space.py",
     "orchestration/sqlite_storage.py",
     "orchestration/step_logs.py",
+    "orchestration/transaction_job.py",
     "orchestration/webserver.py",
 }
-"""What replaces a part of a Dagster instance, starts one, or empties its databases: Dagster has no public names for these."""
+"""What replaces a part of a Dagster instance, starts one, empties its databases, or resolves a job in another way: Dagster has no
+public names for these."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "shutil", "tempfile"}
 
 

@@ -210,9 +210,8 @@ def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_fo
 
 def test_p1_p8_a_task_of_a_keyed_table_counts_deletes_and_changes_that_were_superseded(writing: WriteTask) -> None:
     record = pa.schema([*RECORD, ("gone", pa.bool_())])
-    layout = KeyedLayout(
-        INSTANT, writing.layout.epoch, (), True, True, ("id",), ("_kafka_offset",), 2, '"string"', "zstd"
-    )
+    schema = json.dumps({"type": "record", "name": "order", "fields": [{"name": "id", "type": ["null", "string"]}]})
+    layout = KeyedLayout(INSTANT, writing.layout.epoch, (), True, True, ("id",), ("_kafka_offset",), 2, schema, "zstd")
     maker = RowMaker(
         converter_for("json", record),
         Chain.of(record, ()),
