@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance, RunRequest
 from typer.testing import CliRunner
 
@@ -31,6 +31,7 @@ from hudi_ingest.model.plan import LossReason, OffsetLoss
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe, plan_accepting
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.partitions import add_partitions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -248,7 +249,7 @@ def test_k1_x4_partitions_added_under_an_open_transaction_are_read_by_the_next(
     ground.send_rows(0, 5)
     protocol = ground.protocol(pipeline)
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
-    admin.create_partitions([NewPartitions(ground.name, 4)])[ground.name].result(DEADLINE_SECONDS)
+    add_partitions(admin, ground.name, 4)
     del ground.producer
     for partition in (0, 2, 3):
         ground.send_rows(partition, 4, 5)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 from dagster import DagsterInstance, RunRequest, SkipReason
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
@@ -20,6 +20,7 @@ from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.partitions import add_partitions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -80,7 +81,7 @@ def test_rivals_wound_k1_a_partition_that_appears_in_mid_transaction_is_the_next
     protocol = ground.protocol(pipeline)
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers, "log_level": 0})
-    admin.create_partitions([NewPartitions(ground.name, 3)])[ground.name].result(30)
+    add_partitions(admin, ground.name, 3)
     ground.producer.list_topics(ground.name, timeout=30)
     ground.send_rows(2, 9)
     receipt = protocol.commit(opened, protocol.write(opened, opened.plan.slices))

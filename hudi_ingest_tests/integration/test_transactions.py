@@ -55,6 +55,7 @@ from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.lineage_backend import told_of_transactions
+from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.power_cut import Disk
 from hudi_ingest_tests.support.properties_text import empty_properties
 from hudi_ingest_tests.support.slow_guard import write_slow_guard
@@ -202,7 +203,7 @@ def test_h3_max_records_bounds_a_transaction(ground: Ground, topic: str) -> None
 
 
 def test_k1_a_new_partition_and_a_new_topic_are_picked_up_from_their_first_records(ground: Ground, topic: str) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
+    from confluent_kafka.admin import AdminClient
 
     # "latest" places the first start only.
     pipeline = make_pipeline(
@@ -214,7 +215,7 @@ def test_k1_a_new_partition_and_a_new_topic_are_picked_up_from_their_first_recor
     ground.send_rows(0, 5, 3)
     opened = ground.protocol(pipeline).begin(ground.plan(pipeline), Owner.this_process(), never)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(30)
+    add_partitions(admin, topic, 3)
     create_topic(ground.bootstrap_servers, f"{topic}.more", 1)
     ground.producer.list_topics(topic, timeout=30)
     ground.send_rows(2, 9)
