@@ -27,6 +27,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.measure import ProcessTrees
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.kafka.cluster import Topic, kept_cluster
 from hudi_ingest.ledger import Ledger
@@ -142,17 +143,8 @@ def _own(process: psutil.Process) -> Usage:
 
 
 def _usage(pid: int) -> Usage:
-    process = psutil.Process(pid)
-    all_of_them = []
-    for one in (process, *process.children(recursive=True)):
-        try:
-            times = one.cpu_times()
-            ended = times.children_user + times.children_system
-            all_of_them.append(Usage(_own(one).cpu_seconds + ended, _own(one).memory_mb))
-        except psutil.NoSuchProcess:
-            # It ended, and its parent counts it.
-            continue
-    return Usage(sum(one.cpu_seconds for one in all_of_them), sum(one.memory_mb for one in all_of_them))
+    sample = ProcessTrees((pid,)).sample()
+    return Usage(sample.cpu_seconds, sample.rss_bytes / 2**20)
 
 
 @dataclass(frozen=True, slots=True)

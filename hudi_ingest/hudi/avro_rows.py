@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_VARINT_BYTES = 10
-"""Of a long, at most."""
 _DECIMAL_BYTES = 16
 """Of a value in an Arrow array of decimals."""
 _EMPTY_ARRAY = b"\0"

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
@@ -34,6 +34,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.gaps import LOOK_UP_SECONDS, require_true_gaps
 from hudi_ingest.transaction.situation import observe, plan_next
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -272,14 +273,9 @@ def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     ground.ledger.end_request(request.request_id, RequestState.CANCELLED)
     remember()
     assert still_idle(make_pipeline(ground)) is None, "the pipelines were loaded again"
-    add_partitions(ground, 3)
+    add_partitions(AdminClient({"bootstrap.servers": ground.bootstrap_servers}), ground.name, 3)
     wait_for(lambda: still_idle(pipeline) is None, "the new partition is seen", 60)
     wait_for(lambda: len(observe(pipeline).watermarks) == 3, "the new partition has offsets", 60)
     remember()
     monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 0.0)
     assert still_idle(pipeline) is None, "it is time for a whole one"
-
-
-def add_partitions(ground: Ground, total: int) -> None:
-    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
-    admin.create_partitions([NewPartitions(ground.name, total)])[ground.name].result(60)
