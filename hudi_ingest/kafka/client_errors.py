@@ -17,6 +17,8 @@ _ALERT = "SSL alert number"
 _TOO_SOON = "not valid in current SASL state"
 """Marks what a broker answers to a client that logs in twice within a second, as one does that connects while its token is about to
 expire. It says nothing about the login: the client connects again."""
+_TOKEN_REFUSED = "invalid_token"
+"""Marks a broker's refusal of a token (RFC 7628), which may only have expired."""
 _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
 _NO_TOKEN = re.compile("no token: |acquire SASL OAUTHBEARER token|OIDC", re.IGNORECASE)
 _WITHOUT_PASSWORD = ("OAUTHBEARER", "GSSAPI")
@@ -28,6 +30,12 @@ class Trouble:
     """Errors a client has reported outside its answers since its last good answer."""
 
     def __init__(self) -> None:
+        self._was_let_in = False
+        self.clear()
+
+    def answered(self) -> None:
+        """The client got a good answer."""
+        self._was_let_in = True
         self.clear()
 
     def clear(self) -> None:
@@ -37,8 +45,10 @@ class Trouble:
 
     @property
     def is_final(self) -> bool:
-        """Whether a broker has refused the client and no other broker is left to ask."""
-        return bool(self.refusal) and self.all_down
+        """Whether a broker has refused the client for good and no other broker is left to ask. A client that was let in before
+        and is refused for its token may have slept while the token expired: it connects again with its next one."""
+        token_may_have_expired = self._was_let_in and _TOKEN_REFUSED in self.refusal
+        return bool(self.refusal) and self.all_down and not token_may_have_expired
 
     def note_no_token(self, reason: str) -> None:
         """The token function failed. The client uses the token that it has until that expires."""

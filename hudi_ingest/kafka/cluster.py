@@ -343,7 +343,7 @@ class KafkaCluster:
         except BaseException:
             self._clients.has_failed = True
             raise
-        self._clients.trouble.clear()
+        self._clients.trouble.answered()
         return result
 
     def _failed(self, action: str, error: Exception) -> KafkaRefused | KafkaUnreachable:

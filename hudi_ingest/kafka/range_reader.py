@@ -78,7 +78,7 @@ def _round(
                         _take_error(backlog, range_, first, trouble, source)
                     after = place + 1
                 else:
-                    trouble.clear()
+                    trouble.answered()
                     after = _take_records(backlog, range_, addresses, place, count, columns)
                 destroy(addresses, place, after)
                 place = after

@@ -118,7 +118,7 @@ def _read(
                 raise trouble.explained(action, "no answer", source)
             continue
         heard = time.monotonic()
-        trouble.clear()
+        trouble.answered()
         partition = TopicPartition(message.topic(), message.partition())
         request = pending.get(partition)
         if request is None:

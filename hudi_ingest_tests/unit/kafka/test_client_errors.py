@@ -23,3 +23,14 @@ def test_a_login_that_came_too_soon_is_not_a_refusal(reason: str, is_final: bool
     trouble.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     assert trouble.is_final == is_final
     assert trouble.last.endswith(reason)
+
+
+@pytest.mark.parametrize(("was_let_in", "is_final"), [(False, True), (True, False)])
+def test_a_token_that_expired_after_a_good_answer_is_no_final_refusal(was_let_in: bool, is_final: bool) -> None:
+    trouble = Trouble()
+    if was_let_in:
+        trouble.answered()
+    trouble.note(KafkaError(KafkaError._AUTHENTICATION, 'SASL authentication error: {"status":"invalid_token"}'))
+    trouble.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert trouble.is_final == is_final
+    assert "invalid_token" in trouble.refusal, "what is said if no later token is accepted either"
