@@ -235,7 +235,11 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
     if waiting:
         sentences.append(
             f"{counted(waiting, 'dead letter')} pending: `hudi-ingest dead-letters list {pipeline.name}` says why. After a fix, "
-            f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
+            + (
+                f"replay from the first one: `hudi-ingest dead-letters retry {pipeline.name}` is refused, and says how."
+                if pipeline.table.is_keyed
+                else f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
+            )
         )
     return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures, warning=True)
 

@@ -29,10 +29,12 @@ from pydantic import Field
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, NothingToDo
 from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
-from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.asked_ranges import in_time, of_transaction
+from hudi_ingest.operations.asked_ranges import committed_end, in_time, of_transaction
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey, survey_retry
+from hudi_ingest.operations.ranges import total
+from hudi_ingest.operations.replaced_files import ReplaySurvey
 from hudi_ingest.operations.replay import survey_replay
 from hudi_ingest.operations.request_planning import new_request, what_is_missing
 from hudi_ingest.operations.request_work import ASK_AGAIN_SECONDS, commit_text, follow, retry_result
@@ -40,23 +42,38 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.materialization import metadata_table
 from hudi_ingest.orchestration.resources import LEDGER
-from hudi_ingest.orchestration.run_config import SliceConfig
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.situation import Situation, observe
 
 UNSEEN_SECONDS = 60.0
 """How long a request waits for a tick before its job assumes that the sensor is off."""
 EXPLICIT_HELP = "Offset ranges [start, end); either these, or a time window"
 
 
+TO_TIME_HELP = (
+    "Up to, but not including, this Kafka timestamp. A keyed table needs none: it is read to the committed offsets"
+)
+
+
+class RangeConfig(Config):
+    """Offsets [start, end) of one Kafka partition."""
+
+    topic: str = Field(description="Kafka topic")
+    partition: int = Field(description="Kafka partition")
+    start: int = Field(description="First offset")
+    end: int | None = Field(
+        default=None, description="Offset to stop before. A keyed table needs none: it is read to the committed offset"
+    )
+
+
 class BackfillConfig(Config):
     """What to add to the table: `ranges`, or `from_time` to `to_time`."""
 
-    ranges: list[SliceConfig] = Field(default=[], description=EXPLICIT_HELP)
+    ranges: list[RangeConfig] = Field(default=[], description=EXPLICIT_HELP)
     from_time: str = Field(
         default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
     )
-    to_time: str = Field(default="", description="Up to, but not including, this Kafka timestamp")
+    to_time: str = Field(default="", description=TO_TIME_HELP)
     skip_covered: bool = Field(
         default=False, description="Skip offsets that are already in the table; otherwise they are refused"
     )
@@ -65,11 +82,11 @@ class BackfillConfig(Config):
 class ReplayConfig(Config):
     """What to rewrite: `ranges`, or `from_time` to `to_time`, or everything that `transaction` read."""
 
-    ranges: list[SliceConfig] = Field(default=[], description=EXPLICIT_HELP)
+    ranges: list[RangeConfig] = Field(default=[], description=EXPLICIT_HELP)
     from_time: str = Field(
         default="", description="From this Kafka timestamp, as 2026-01-31T00:00:00Z, of all partitions"
     )
-    to_time: str = Field(default="", description="Up to, but not including, this Kafka timestamp")
+    to_time: str = Field(default="", description=TO_TIME_HELP)
     transaction: str = Field(default="", description="Everything that this committed transaction read")
     respect_deletes: bool = Field(default=False, description="Write only offsets that still have a row in the table")
     dry_run: bool = Field(default=False, description="Show what it costs and change nothing")
@@ -82,30 +99,17 @@ class RetryConfig(Config):
 
 
 def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
-    """Build `<name>_backfill_hours`, `<name>_backfill`, `<name>_replay` and `<name>_retry_dead_letters`."""
+    """Build `<name>_backfill_hours`, `<name>_backfill`, `<name>_replay` and `<name>_retry_dead_letters`. A keyed table has no
+    hours: whatever it reads again, it reads to the committed offsets."""
     # Such a run waits most of the time, so it needs no processes of its own.
     shared = {tags.PIPELINE_RANGES: pipeline.name, tags.IN_PROCESS: "true"}
-    hours, ranges, again = _hours_op(pipeline), _backfill_op(pipeline), _replay_op(pipeline)
-    letters = _retry_dead_letters_op(pipeline)
-
-    @job(
-        name=f"{pipeline.name}_backfill_hours",
-        description=f"Adds the missing offsets of chosen hours, by Kafka timestamp, to {pipeline.name}.",
-        partitions_def=HourlyPartitionsDefinition(start_date=f"{pipeline.asset.backfill_from:%Y-%m-%d}-00:00"),
-        tags=shared,
-    )
-    def backfill_hours() -> None:
-        hours()
+    ranges, again, letters = _backfill_op(pipeline), _replay_op(pipeline), _retry_dead_letters_op(pipeline)
 
     @job(name=f"{pipeline.name}_backfill", description=f"Adds offset ranges to {pipeline.name}.", tags=shared)
     def backfill() -> None:
         ranges()
 
-    @job(
-        name=f"{pipeline.name}_replay",
-        description=f"Rewrites offset ranges of {pipeline.name}, replacing their rows.",
-        tags=shared,
-    )
+    @job(name=f"{pipeline.name}_replay", description=_what_a_replay_does(pipeline), tags=shared)
     def replay() -> None:
         again()
 
@@ -118,7 +122,29 @@ def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
     def retry_dead_letters() -> None:
         letters()
 
-    return backfill_hours, backfill, replay, retry_dead_letters
+    hours = () if pipeline.table.is_keyed else (_backfill_hours_job(pipeline, shared),)
+    return *hours, backfill, replay, retry_dead_letters
+
+
+def _backfill_hours_job(pipeline: Pipeline, shared: dict[str, str]) -> JobDefinition:
+    hours = _hours_op(pipeline)
+
+    @job(
+        name=f"{pipeline.name}_backfill_hours",
+        description=f"Adds the missing offsets of chosen hours, by Kafka timestamp, to {pipeline.name}.",
+        partitions_def=HourlyPartitionsDefinition(start_date=f"{pipeline.asset.backfill_from:%Y-%m-%d}-00:00"),
+        tags=shared,
+    )
+    def backfill_hours() -> None:
+        hours()
+
+    return backfill_hours
+
+
+def _what_a_replay_does(pipeline: Pipeline) -> str:
+    if pipeline.table.is_keyed:
+        return f"Applies changes of {pipeline.name} again, from the given offsets to the committed ones, in one transaction."
+    return f"Rewrites offset ranges of {pipeline.name}, replacing their rows."
 
 
 def _hours_op(pipeline: Pipeline) -> OpDefinition:
@@ -126,15 +152,14 @@ def _hours_op(pipeline: Pipeline) -> OpDefinition:
     def backfill_hours(context: OpExecutionContext) -> Output[None]:
         window = context.partition_time_window
         with as_dagster_failures():
+            situation = observe(pipeline)
             try:
-                slices = in_time(pipeline, observe(pipeline), window.start, window.end)
+                slices = in_time(pipeline, situation, window.start, window.end)
             except NothingToDo as nothing:
                 context.log.info(str(nothing))
                 return Output(None, metadata={"rows": 0})
             # Live transactions do not end on the hour; what they have read of this one must not be read again.
-            return _file_and_follow(
-                context, pipeline, new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=True)
-            )
+            return _backfill(context, pipeline, situation, slices, skip_covered=True)
 
     return backfill_hours
 
@@ -143,32 +168,48 @@ def _backfill_op(pipeline: Pipeline) -> OpDefinition:
     @op(description="Adds offset ranges that are not in the table.", **_settings(pipeline, "backfill"))
     def backfill(context: OpExecutionContext, config: BackfillConfig) -> Output[None]:
         with as_dagster_failures():
-            slices = _selected(pipeline, config.ranges, config.from_time, config.to_time)
-            request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=config.skip_covered)
-            return _file_and_follow(context, pipeline, request)
+            situation = observe(pipeline)
+            slices = _selected(pipeline, situation, config.ranges, config.from_time, config.to_time)
+            return _backfill(context, pipeline, situation, slices, skip_covered=config.skip_covered)
 
     return backfill
 
 
+def _backfill(
+    context: OpExecutionContext, pipeline: Pipeline, situation: Situation, slices: Sequence[Slice], skip_covered: bool
+) -> Output[None]:
+    # Refuse it here, where the user sees the reason, and not in a later tick.
+    what_is_missing(pipeline, situation, slices, skip_covered=skip_covered)
+    request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=skip_covered)
+    return _file_and_follow(context, pipeline, request)
+
+
 def _replay_op(pipeline: Pipeline) -> OpDefinition:
-    @op(description="Rewrites offset ranges, replacing their rows.", **_settings(pipeline, "replay"))
+    @op(description=_what_a_replay_does(pipeline), **_settings(pipeline, "replay"))
     def replay(context: OpExecutionContext, config: ReplayConfig) -> Output[None]:
         with as_dagster_failures():
-            slices = _selected(pipeline, config.ranges, config.from_time, config.to_time, config.transaction)
-            survey = survey_replay(pipeline, observe(pipeline), slices)
-            facts = {
-                "offsets": sum(slice_.count for slice_ in slices),
-                "files replaced": len(survey.replaces) - len(survey.rewritten),
-                "files rewritten": len(survey.rewritten),
-                "deleted rows": survey.missing.deleted,
-            }
+            situation = observe(pipeline)
+            slices = _selected(pipeline, situation, config.ranges, config.from_time, config.to_time, config.transaction)
+            facts = _replay_facts(survey_replay(pipeline, situation, slices))
             context.log.info(f"{pipeline.name}: {facts}")
+            request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=config.respect_deletes)
             if config.dry_run:
                 return Output(None, metadata=facts)
-            request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=config.respect_deletes)
             return _file_and_follow(context, pipeline, request, facts)
 
     return replay
+
+
+def _replay_facts(survey: ReplaySurvey) -> dict[str, Any]:
+    offsets = {"offsets": total(survey.remaining)}
+    if survey.upserts:
+        return offsets
+    return {
+        **offsets,
+        "files replaced": len(survey.replaces) - len(survey.rewritten),
+        "files rewritten": len(survey.rewritten),
+        "deleted rows": survey.missing.deleted,
+    }
 
 
 def _retry_dead_letters_op(pipeline: Pipeline) -> OpDefinition:
@@ -216,9 +257,6 @@ def _file_and_follow(
 ) -> Output[None]:
     """File the request and wait until it is done. Terminating the run cancels the request."""
     with getattr(context.resources, LEDGER).open() as ledger:
-        if request.kind is TransactionKind.BACKFILL:
-            # Refuse it here, where the user sees the reason, and not in a later tick.
-            what_is_missing(pipeline, observe(pipeline), request.ranges, skip_covered=request.skip_covered)
         filed = ledger.file_request(request)
         context.add_output_metadata({"request": filed.request_id})
         context.log.info(
@@ -264,7 +302,12 @@ def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request
 
 
 def _selected(
-    pipeline: Pipeline, ranges: Sequence[SliceConfig], from_time: str, to_time: str, transaction: str = ""
+    pipeline: Pipeline,
+    situation: Situation,
+    ranges: Sequence[RangeConfig],
+    from_time: str,
+    to_time: str,
+    transaction: str = "",
 ) -> tuple[Slice, ...]:
     """Return the slices that the config selects. Raises ConfigError unless it selects in exactly one way."""
     ways = [bool(ranges), bool(from_time or to_time), bool(transaction)]
@@ -279,11 +322,19 @@ def _selected(
     if transaction:
         return of_transaction(pipeline, transaction)
     if not ranges:
-        return in_time(pipeline, observe(pipeline), _time(from_time), _time(to_time) if to_time else None)
+        return in_time(pipeline, situation, _time(from_time), _time(to_time) if to_time else None)
+    return tuple(_slice(pipeline, situation, number, range_) for number, range_ in enumerate(ranges))
+
+
+def _slice(pipeline: Pipeline, situation: Situation, number: int, range_: RangeConfig) -> Slice:
+    source, end = TopicPartition(range_.topic, range_.partition), range_.end
+    if end is None and not pipeline.table.is_keyed:
+        raise ConfigError("the run's config", [f"ranges[{number}]: no `end`; only a keyed table needs none"])
     try:
-        return tuple(Slice(range_.topic, range_.partition, range_.start, range_.end) for range_ in ranges)
+        end = committed_end(situation, source, range_.start) if end is None else end
+        return Slice(source.topic, source.partition, range_.start, end)
     except ValueError as error:
-        raise ConfigError("the run's config", [f"ranges: {error}"]) from error
+        raise ConfigError("the run's config", [f"ranges[{number}]: {error}"]) from error
 
 
 def _time(text: str) -> datetime:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import yaml
@@ -23,6 +25,7 @@ from dagster import (
 
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.hudi.paths import TIMELINE
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice
@@ -37,7 +40,7 @@ from hudi_ingest.transaction import run as ingest
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
-from hudi_ingest_tests.support.requesting import requested
+from hudi_ingest_tests.support.requesting import coordinated, requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -298,9 +301,9 @@ def test_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_file
     monkeypatch.setattr(ingest, "write_slices", lose_once)
     steps = []
     with DagsterInstance.ephemeral() as instance:
-        for rows in (5, 10):
-            ground.send_rows(0, rows)
-            ground.send_rows(1, rows)
+        for count in (5, 10):
+            ground.send_rows(0, count)
+            ground.send_rows(1, count)
             result = launch(pipeline, instance)
             assert result.success, failures(result)
             transaction = ground.ledger.history(pipeline.name)[0]
@@ -308,10 +311,40 @@ def test_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_file
                 (each.source.partition, each.attempt) for each in ground.ledger.attempts(transaction.transaction_id)
             ]
             steps.append((len(written(result)), sorted(tried)))
+        rows = sorted(f"{partition}-{number}" for partition in (0, 1) for number in range(10))
+        assert sorted(row["id"] for row in ground.rows().select(["id"]).to_pylist()) == rows
+        require_replay_by_a_job(ground, pipeline, instance)
     assert steps == [(1, [(0, 0), (0, 1), (1, 0), (1, 1)]), (2, [(0, 0), (1, 0), (1, 1)])]
-    assert sorted(row["id"] for row in ground.rows().select(["id"]).to_pylist()) == sorted(
-        f"{partition}-{number}" for partition in (0, 1) for number in range(10)
-    )
+    assert sorted(row["id"] for row in ground.rows().select(["id"]).to_pylist()) == rows
+
+
+def require_replay_by_a_job(ground: Ground, pipeline: Pipeline, instance: DagsterInstance) -> None:
+    """The job applies changes again up to the committed end, which it finds itself, in one run of the pipeline's own job."""
+    from hudi_ingest.orchestration.definitions import build_definitions
+
+    definitions = build_definitions([pipeline])
+    job = definitions.resolve_job_def(f"{pipeline.name}_replay")
+    asked = {"topic": ground.name, "partition": 1, "start": 3}
+
+    def launch_replay(**range_: int) -> ExecuteInProcessResult:
+        config = {"ops": {f"{pipeline.name}__replay": {"config": {"ranges": [{**asked, **range_}]}}}}
+        return job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+
+    with coordinated(pipeline, definitions, instance) as runs:
+        replay = launch_replay()
+        assert replay.success, failures(replay)
+        early = launch_replay(end=14)
+    assert runs == ["replay"]
+    assert "ends before the committed offset 15. The table is keyed" in failures(early)
+    (output,) = [event.step_output_data for event in replay.all_events if event.is_successful_output]
+    told: dict[str, Any] = {key: value.value for key, value in output.metadata.items()}
+    assert (told["offsets"], told["rows"], told["transactions"]) == (12, 12, 1)
+    assert [row.data for row in told["partitions"].records] == [
+        {"transaction": ANY, "partition": f"{ground.name}:1", "start": 3, "end": 15}
+    ]
+    newest = ground.ledger.history(pipeline.name)[0]
+    assert (newest.owner.kind, newest.request_id, newest.instant) == ("dagster", told["request"], told["instants"])
+    assert any(Path(ground.base_path, TIMELINE).glob(f"{newest.instant}_*.deltacommit"))
 
 
 def test_a_bad_record_fails_the_run_at_once_and_rolls_back(ground: Ground, pipeline: Pipeline) -> None:

@@ -67,6 +67,22 @@ def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: IngestPlan
     assert {"orders_backfill_hours", "orders_backfill", "orders_replay", "orders_retry_dead_letters"} <= names
 
 
+def test_a_keyed_table_has_the_jobs_that_can_read_up_to_its_committed_end(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(yaml.safe_dump(document(table__mode="upsert", table__key=["id"])))
+    definitions = build_definitions([load_pipeline(path, {})])
+    jobs = {job.name for job in definitions.resolve_all_job_defs()}
+    assert {"orders_backfill", "orders_replay", "orders_retry_dead_letters"} <= jobs
+    assert "orders_backfill_hours" not in jobs
+    for name in ("backfill", "replay"):
+        for asked in (
+            {"from_time": "2026-01-31T00:00:00Z"},
+            {"ranges": [{"topic": "orders", "partition": 0, "start": 7}]},
+        ):
+            config = {"ops": {f"orders__{name}": {"config": asked}}}
+            assert validate_run_config(definitions.resolve_job_def(f"orders_{name}"), config)
+
+
 @pytest.mark.parametrize(
     ("chosen", "name"),
     [
