@@ -285,7 +285,7 @@ def status(
 ) -> None:
     """Show committed offsets, lag and recent transactions. Exits with 1 while a partition is stopped, and if a pipeline has no
     status or a file cannot be loaded."""
-    from hudi_ingest.cli.views import status_view
+    from hudi_ingest.cli.views import by_error, status_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.status import statuses
     from hudi_ingest.pipeline.folder import load_each
@@ -294,18 +294,20 @@ def status(
     home = Home.from_environment()
     pipelines, broken = ((named_pipeline(name),), ()) if name else load_each(home.pipelines, check=format_problems)
     with Ledger.open(home.ledger_url) as ledger:
-        states, errors = statuses(pipelines, ledger)
+        answers = statuses(pipelines, ledger)
+    states = [answer for answer in answers.values() if not isinstance(answer, IngestError)]
+    errors = {failed: str(answer) for failed, answer in answers.items() if isinstance(answer, IngestError)}
     if as_json:
         facts = [state.to_dict() for state in states]
-        failures = [{"pipeline": failed, "error": str(error)} for failed, error in errors.items()]
+        failures = [{"pipeline": failed, "error": error} for failed, error in errors.items()]
         files = [{"pipeline": file.name, "file": str(file.path), "error": "\n".join(file.problems)} for file in broken]
         print_json([*facts, *failures, *files])
     else:
         for state in states:
             out.print(status_view(state))
             say_losses(state.pipeline, state.stopped)
-        for failed, error in errors.items():
-            err.print(f"error: {failed}: {error}", style="red", markup=False)
+        for names, error in by_error(errors):
+            err.print(f"error: {names}: {error}", style="red", markup=False)
         for file in broken:
             err.print(f"error: {file.in_one_line}", style="red", markup=False)
     if errors or broken or any(state.stopped for state in states):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -54,6 +54,19 @@ def status_view(status: PipelineStatus) -> RenderableType:
     change = status.schema_change
     approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
     return Group(offsets, age, *letters, *catalog, *compaction, *approval, transactions_view(status))
+
+
+def by_error(errors: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Each error once, after the names of its pipelines: a cluster that is away is an error of all that read it."""
+    pipelines: dict[str, list[str]] = {}
+    for pipeline, error in errors.items():
+        pipelines.setdefault(error, []).append(pipeline)
+    return [(_first_names(names), error) for error, names in pipelines.items()]
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN_PIPELINES} more" if len(names) > _SHOWN_PIPELINES else ""
+    return ", ".join(names[:_SHOWN_PIPELINES]) + more
 
 
 def age_text(status: PipelineStatus, now: datetime) -> str:

@@ -82,6 +82,14 @@ class KafkaCluster:
         self._seconds = source.request_timeout_seconds
         self._clients = clients or AdminClients(source)
 
+    def require_answer(self) -> None:
+        """Ask whether the cluster answers at all."""
+        answer = self._clients.admin.describe_cluster(request_timeout=self._seconds)
+        try:
+            self._wait(answer)
+        except (KafkaException, TimeoutError) as error:
+            raise self._failed("describe the cluster", error) from error
+
     def topic_names(self, committed: Iterable[str] = ()) -> tuple[str, ...]:
         """The source's topics now: those it lists, or those on the broker that match its pattern. Of the `committed` topics those
         that match count too, so that one that disappeared is missed."""

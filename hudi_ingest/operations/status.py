@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi.catalog_state import read_state
 from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.kafka.admin_clients import settings_of
+from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
@@ -17,11 +20,14 @@ from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health import Finding, catalog_synced, compacted_in_time
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.offset_losses import stop_text
 from hudi_ingest.transaction.pending_approval import noted_change
 from hudi_ingest.transaction.situation import Situation, observe, oldest_waiting_seconds, stopped_partitions
 
 HISTORY = 5
+_AT_ONCE = 8
+"""How many pipelines are asked at the same time; each waits for its broker and table most of the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,17 +165,37 @@ def pipeline_status(
     )
 
 
-def statuses(
-    pipelines: Iterable[Pipeline], ledger: Ledger
-) -> tuple[tuple[PipelineStatus, ...], dict[str, IngestError]]:
-    """The status of each pipeline, or its error: one pipeline's must not hide the state of the others."""
-    states, errors = list[PipelineStatus](), dict[str, IngestError]()
-    for pipeline in pipelines:
+def statuses(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, PipelineStatus | IngestError]:
+    """The status of each pipeline by name, or its error: one pipeline's must not hide the state of the others.
+
+    A cluster that does not answer is waited for once, and its pipelines share the error.
+    """
+
+    def of_pipeline(pipeline: Pipeline) -> PipelineStatus | IngestError:
+        trouble = troubles[settings_of(pipeline.source)].result()
+        if trouble is not None:
+            return trouble
         try:
-            states.append(pipeline_status(pipeline, observe(pipeline), ledger))
+            return pipeline_status(pipeline, observe(pipeline), ledger)
         except IngestError as error:
-            errors[pipeline.name] = error
-    return tuple(states), errors
+            return error
+
+    sources = {settings_of(pipeline.source): pipeline.source for pipeline in pipelines}
+    with ThreadPoolExecutor(_AT_ONCE, "status") as pool:
+        # Before the pipelines, or their threads would wait for questions that nobody asks.
+        troubles = {settings: pool.submit(_trouble, source) for settings, source in sources.items()}
+        answers = pool.map(of_pipeline, pipelines)
+        return {pipeline.name: answer for pipeline, answer in zip(pipelines, answers, strict=True)}
+
+
+def _trouble(source: KafkaSource) -> IngestError | None:
+    """Why the source's cluster does not answer, None if it does."""
+    try:
+        with kept_cluster(source) as cluster:
+            cluster.require_answer()
+    except IngestError as error:
+        return error
+    return None
 
 
 def _catalog(pipeline: Pipeline, situation: Situation, now: datetime) -> Finding | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 
-from hudi_ingest.exceptions import NoSuchOffset
+from hudi_ingest.exceptions import IngestError, NoSuchOffset
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.operations.loss_acceptance import accept_loss
@@ -17,15 +16,12 @@ from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
 from hudi_ingest.operations.status import pipeline_status, statuses
 from hudi_ingest.orchestration.sensor_switch import switch
-from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
 from hudi_ingest.rest.named import HomeOf, Named
 from hudi_ingest.rest.spark_process import in_spark_process
 from hudi_ingest.transaction.situation import observe, plan_accepting
 
 ROUTES = APIRouter(tags=["state"])
-_AT_ONCE = 8
-"""Pipelines whose status is asked for at the same time: a broker that is down must not hold up the others' answers."""
 
 
 @ROUTES.get("/status", summary="Get the status of all pipelines")
@@ -38,13 +34,13 @@ def get_all_status(home: HomeOf) -> list[PipelineState]:
         for file in files
         if file.problems
     ]
-    with Ledger.open(home.ledger_url) as ledger, ThreadPoolExecutor(_AT_ONCE) as pool:
-
-        def facts(pipeline: Pipeline) -> dict[str, Any]:
-            states, errors = statuses([pipeline], ledger)
-            return states[0].to_dict() if states else {"pipeline": pipeline.name, "error": str(errors[pipeline.name])}
-
-        return [PipelineState.model_validate(state) for state in [*pool.map(facts, pipelines), *broken]]
+    with Ledger.open(home.ledger_url) as ledger:
+        states = statuses(pipelines, ledger)
+    facts: list[dict[str, Any]] = [
+        {"pipeline": name, "error": str(state)} if isinstance(state, IngestError) else state.to_dict()
+        for name, state in states.items()
+    ]
+    return [PipelineState.model_validate(fact) for fact in [*facts, *broken]]
 
 
 @ROUTES.get("/pipelines/{name}/status", summary="Get a pipeline's status")

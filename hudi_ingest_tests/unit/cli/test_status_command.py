@@ -1,4 +1,4 @@
-"""`hudi-ingest status` of a folder in which a file is broken."""
+"""`hudi-ingest status` of a folder in which a file is broken, and whose brokers are away."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypat
     nobody = {"bootstrap_servers": "127.0.0.1:1", "topics": ["orders"], "request_timeout_seconds": 1}
     folder = tmp_path / "pipelines"
     folder.mkdir()
-    (folder / "orders.yaml").write_text(
-        yaml.safe_dump(document(source=nobody, table__base_path=str(tmp_path / "orders")))
-    )
+    for name, servers in (("orders", "127.0.0.1:1"), ("refunds", "127.0.0.1:1"), ("views", "127.0.0.1:2")):
+        file = document(
+            name=name, source=nobody, source__bootstrap_servers=servers, table__base_path=str(tmp_path / name)
+        )
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(file))
     (folder / "clicks.yaml").write_text("name: clicks\nsource: {topics: [clicks]}\n")
     monkeypatch.setenv(PIPELINES_VARIABLE, str(folder))
     monkeypatch.setenv(LEDGER_VARIABLE, f"sqlite:///{tmp_path / 'ledger.db'}")
@@ -29,11 +31,14 @@ def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypat
     as_json = runner.invoke(app, [status.__name__, "--json"])
     facts = {fact["pipeline"]: fact for fact in json.loads(as_json.stdout)}
     assert as_json.exit_code == 1
-    assert facts.keys() == {"orders", "clicks"}
+    assert facts.keys() == {"orders", "refunds", "views", "clicks"}
     assert "127.0.0.1:1" in facts["orders"]["error"], "it was asked"
+    assert facts["orders"]["error"] == facts["refunds"]["error"], "once for all that read it"
     assert facts["clicks"]["file"] == str(folder / "clicks.yaml")
     assert "source.bootstrap_servers" in facts["clicks"]["error"]
     text = runner.invoke(app, [status.__name__])
     assert text.exit_code == 1
-    assert "error: orders: " in text.output
+    assert text.output.count("127.0.0.1:1 within") == 1
+    assert "error: orders, refunds: could not describe the cluster at Kafka 127.0.0.1:1 within 1 s" in text.output
+    assert "error: views: could not describe the cluster at Kafka 127.0.0.1:2 within 1 s" in text.output
     assert f"error: not loaded: {folder / 'clicks.yaml'}: " in text.output

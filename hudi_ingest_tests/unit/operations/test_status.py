@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 from rich.console import Console
 
-from hudi_ingest.cli.views import age_text, duration_text, size_text, status_view
+from hudi_ingest.cli.views import age_text, by_error, duration_text, size_text, status_view
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.ledger import Owner, TransactionRow
 from hudi_ingest.model.transaction import TransactionState
@@ -94,3 +94,11 @@ def test_numbers_have_units_and_plurals() -> None:
         "2,500.0 MB",
     ]
     assert [counted(each, "file") for each in (0, 1, 2, 1200)] == ["0 files", "1 file", "2 files", "1,200 files"]
+
+
+def test_an_error_of_many_pipelines_is_said_once() -> None:
+    errors = {f"p{number}": "no broker answers" for number in range(22)} | {"other": "its table is gone"}
+    assert by_error(errors) == [
+        (", ".join(f"p{number}" for number in range(20)) + " and 2 more", "no broker answers"),
+        ("other", "its table is gone"),
+    ]
