@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from hudi_ingest.model.plan import TransactionPlan
-from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.report import SliceReport, whole_files
 
 Totals = Mapping[str, Mapping[str, int]]
 """By kind of transaction, by name: transactions, rows, files, bytes, tombstones, filtered, bad_skipped, bad_kept, gaps, deletes,
@@ -18,9 +18,10 @@ def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceRe
     own = Counter(totals.get(plan.kind.value, {}))
     own["transactions"] += 1
     own["lost"] += sum(loss.lost or 0 for loss in plan.resets)
+    own["files"] += len(whole_files(file for report in reports for file in report.log_files))
     for report in reports:
         own["rows"] += report.rows
-        own["files"] += len(report.written)
+        own["files"] += len(report.files)
         own["bytes"] += report.size_bytes
         own["tombstones"] += report.skipped
         own["filtered"] += report.filtered

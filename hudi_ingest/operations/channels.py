@@ -21,6 +21,16 @@ TIMEOUT_SECONDS = 10.0
 Send = Callable[[News], None]
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: followed, the POST would become a GET without the news, which a login page answers with 200."""
+
+    def redirect_request(self, *redirect: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
 def channels(settings: AlertSettings) -> dict[str, Send]:
     """Return how to reach each channel, by name. Calls raise ChannelFailed and ConfigError (a secret is gone)."""
     reach: dict[str, Send] = {webhook.name: _poster(webhook) for webhook in settings.webhooks}
@@ -40,12 +50,12 @@ def _poster(webhook: Webhook) -> Send:
             {"Content-Type": "application/json", "User-Agent": "hudi-ingest"},
         )
         try:
-            # Redirects are followed as GET, so a webhook that redirects answers something else than success.
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+            with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as answer:
                 answer.read(1)
         except urllib.error.HTTPError as error:
             # Without the chain, which quotes the URL.
-            raise ChannelFailed(webhook.name, f"it answered HTTP {error.code} {error.reason}") from None
+            correct = "; set the address that it redirects to as its url" if 300 <= error.code < 400 else ""
+            raise ChannelFailed(webhook.name, f"it answered HTTP {error.code} {error.reason}{correct}") from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or type(error).__name__
             raise ChannelFailed(webhook.name, f"it cannot be reached: {reason}") from None

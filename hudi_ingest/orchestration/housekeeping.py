@@ -35,7 +35,7 @@ from hudi_ingest.orchestration.run_retention import (
 from hudi_ingest.orchestration.snapshot_retention import delete_snapshots
 from hudi_ingest.orchestration.sqlite_space import shrink, sqlite_files, stored_bytes
 from hudi_ingest.orchestration.tick_retention import delete_ticks
-from hudi_ingest.pipeline.folder import load_each
+from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.housekeeping import LEAST, HousekeepingSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -121,6 +121,8 @@ class Housekeeping:
     """The code location whose ticks are ours; of any if it is None."""
     pipelines: Sequence[Pipeline] = ()
     """Those whose tables are looked at, too."""
+    broken: Sequence[BrokenFile] = ()
+    """Files that cannot be loaded. While there are some, no pipeline counts as deleted: it may be one of theirs."""
 
     def run(self, now: datetime, report: Callable[[str], None], *, dry_run: bool = False) -> HousekeepingReport:
         """Delete what has expired at `now`. `report` receives progress. Raises LedgerUnreachable, and what Dagster's storage raises."""
@@ -197,6 +199,8 @@ class Housekeeping:
     def _deleted(self, since: datetime) -> frozenset[str]:
         """The pipelines that no file has, and of which nothing has happened since then, here and in Dagster. Another code location
         may have the same ledger: its pipelines tick."""
+        if self.broken:
+            return frozenset()
         known, active = self.ledger.pipelines(since)
         if self.instance is not None:
             of_runs, active_runs = pipelines_of_runs(self.instance, self.own, since, self.location)
@@ -243,12 +247,13 @@ def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) 
     # Imported here because that loads the pipelines.
     from hudi_ingest.orchestration.definitions import defs
 
-    own, pipelines = OwnDefinitions.of(defs.get_repository_def()), load_each(home.pipelines)[0]
+    own = OwnDefinitions.of(defs.get_repository_def())
+    pipelines, broken = load_each(home.pipelines)
     folder = os.environ.get("DAGSTER_HOME") or (str(home.dagster) if (home.dagster / "dagster.yaml").exists() else "")
     if not folder:
-        yield Housekeeping(settings, own, ledger, None, pipelines=pipelines)
+        yield Housekeeping(settings, own, ledger, None, pipelines=pipelines, broken=broken)
         return
     # The instance's own parts look there for their folders.
     os.environ["DAGSTER_HOME"] = folder
     with DagsterInstance.get() as instance:
-        yield Housekeeping(settings, own, ledger, instance, pipelines=pipelines)
+        yield Housekeeping(settings, own, ledger, instance, pipelines=pipelines, broken=broken)

@@ -49,8 +49,9 @@ def _housekeeping(context: OpExecutionContext) -> Output[None]:
         home = Home.from_environment()
         settings = load_housekeeping_settings(home)
         own = OwnDefinitions.of(context.repository_def)
-        pipelines = [pipeline for pipeline in load_each(home.pipelines)[0] if pipeline.name in own.pipelines]
-        housekeeping = Housekeeping(settings, own, ledger, context.instance, _location(context.run), pipelines)
+        loaded, broken = load_each(home.pipelines)
+        pipelines = [pipeline for pipeline in loaded if pipeline.name in own.pipelines]
+        housekeeping = Housekeeping(settings, own, ledger, context.instance, _location(context.run), pipelines, broken)
         done = housekeeping.run(datetime.now(timezone.utc), context.log.info)
     context.log.info(done.sentence)
     metadata = {

@@ -64,8 +64,9 @@ def allowed_at(place: Place, root: type[BaseModel]) -> str:
     info = steps[-1][1] if steps else None
     if info is None:
         return ""
-    if isinstance(place[-1], int):  # an item of a list
-        return type_in_words(get_args(info.annotation)[0])
+    items = get_args(info.annotation)
+    if isinstance(place[-1], int) and items:  # an item of a list
+        return type_in_words(items[0])
     return allowed(info)
 
 

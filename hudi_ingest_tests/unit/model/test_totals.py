@@ -5,7 +5,7 @@ from __future__ import annotations
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
-from hudi_ingest.model.report import BaseFile, SliceReport
+from hudi_ingest.model.report import BaseFile, LogFile, SliceReport
 from hudi_ingest.model.totals import with_commit
 
 P0 = TopicPartition("orders", 0)
@@ -36,3 +36,11 @@ def test_each_commit_adds_to_the_totals_that_the_checkpoint_carries() -> None:
     assert following.totals == first
     second = with_commit(following.totals, plan, [report], keeps_bad=False)["ingest"]
     assert (second["rows"], second["transactions"], second["bad_kept"], second["bad_skipped"]) == (6, 2, 3, 3)
+
+
+def test_a_log_file_that_kafka_partitions_share_counts_once() -> None:
+    pieces = [Slice("orders", partition, 0, 2) for partition in (0, 1)]
+    part = LogFile("", "f", ".f_1.log.1_0", 2, 0, 50, 0, 1, file_rows=4)
+    reports = [SliceReport(piece, 0, rows=2, log_files=(part,)) for piece in pieces]
+    own = with_commit({}, IngestPlan("orders", "t", 1, (*pieces,)), reports, keeps_bad=False)["ingest"]
+    assert (own["files"], own["bytes"], own["rows"]) == (1, 100, 4)

@@ -90,7 +90,7 @@ def test_webhooks_get_what_failed_and_what_is_well_again(home: Callable[[str], H
     assert "well again: orders/up_to_date" in chat[1]["text"]
 
 
-@pytest.mark.parametrize("status", [404, 500])
+@pytest.mark.parametrize("status", [302, 307, 404, 500])
 def test_a_webhook_that_refuses_is_named_without_its_url(home: Callable[[str], Home], status: int) -> None:
     with _http_server(status) as (url, _):
         settings = load_alert_settings(home(f"webhooks: [{{name: pager, url: {url}/{SECRET}}}]"), {})
@@ -177,6 +177,13 @@ def _http_server(status: int = 200) -> Iterator[tuple[str, list[tuple[str, Any]]
         def do_POST(self) -> None:
             posts.append((self.path, json.loads(self.body())))
             self.answer(status)
+
+        def do_GET(self) -> None:
+            self.answer(200)
+
+        def end_headers(self) -> None:
+            self.send_header("Location", "/login")
+            super().end_headers()
 
     with serving(Handler) as url:
         yield url, posts

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -70,6 +70,7 @@ from hudi_ingest.orchestration.run_retention import delete_run, run_bytes
 from hudi_ingest.orchestration.sqlite_space import LEAST_FREE_BYTES, shrink, sqlite_files
 from hudi_ingest.pipeline.alerts import AlertSettings
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support import postgres
@@ -459,13 +460,15 @@ def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
         ledger.service_ended(ServiceRun(f"/data/{pipeline}", "ttl", pipeline, NOW, NOW))
         assert len(ledger.counters()) == number
 
-    def at(days: int, dry_run: bool = False) -> HousekeepingReport:
+    def at(days: int, dry_run: bool = False, broken: Sequence[BrokenFile] = ()) -> HousekeepingReport:
         settings = HousekeepingSettings.model_construct(**{**HousekeepingSettings().model_dump(), "run_days": 1000})
-        done = Housekeeping(settings, own, ledger, instance, "ours")
+        done = Housekeeping(settings, own, ledger, instance, "ours", broken=broken)
         return done.run(NOW + timedelta(days=days), lambda line: None, dry_run=dry_run)
 
     assert at(80).deleted_pipelines == ()
     ledger.note_tick("busy", NOW + timedelta(days=50))
+    misspelt = BrokenFile(Path("gone.yaml"), None, ("line 3: not YAML",))
+    assert at(95, broken=[misspelt]).deleted_pipelines == (), "its file is there, but cannot be loaded"
     would = at(95, dry_run=True)
     assert (would.deleted_pipelines, would.transactions, would.runs) == (("gone",), 1, 1)
     done = at(95)

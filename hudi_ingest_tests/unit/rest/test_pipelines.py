@@ -88,6 +88,8 @@ def test_nothing_that_is_wrong_is_written_and_all_of_it_is_said(api: RestApi) ->
     assert "both have the table.base_path /data/orders" in conflict["text"]
     assert api.ask("POST", "/pipelines", beside).status == 422
     assert api.ask("POST", "/validate", TEXT).body["valid"] is False, "the name is taken"
+    nested = api.ask("POST", "/validate", "name: &a [*a]\n").body["problems"]
+    assert any("anchors and aliases" in problem["text"] for problem in nested), "placed where no list belongs"
     own = api.ask("POST", "/validate?name=orders", TEXT).body
     assert (own["valid"], own["problems"]) == (True, [])
     assert api.ask("POST", "/pipelines", TEXT).status == 409
