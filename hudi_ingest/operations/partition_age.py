@@ -70,9 +70,13 @@ def _ended_at(table: Table, path: str, groups: Iterable[FileGroup]) -> datetime 
     if ttl is None or ttl.by == "commit":
         newest = max((group.instant for group in groups), default="")
         return instant_time(newest) if newest else None
-    folder = path.split("/")[table.partition_columns.index(ttl_column(table))]
-    value = folder.partition("=")[2] if table.hive_style else folder
-    return end_of_time(unquote(value), table.partition_zone)
+    column = ttl_column(table)
+    folder = path.split("/")[table.partition_columns.index(column)]
+    value = unquote(folder.partition("=")[2] if table.hive_style else folder)
+    if len(value) == len("2026") and column not in (ttl.column, table.finest_time):
+        # Nobody has said that it is a year: a column of shops or zip codes has such values, too.
+        return None
+    return end_of_time(value, table.partition_zone)
 
 
 def ttl_column(table: Table) -> str:

@@ -23,4 +23,4 @@ class Ttl(Model):
         default=None, json_schema_extra={"default": "the finest time of partition_by, or its only column"}
     )
     """The column of `partition_by` with the time, as 2026, 2026-01, 2026-01-31 or 2026-01-31-23 in `partition_zone`. A partition
-    with another value is kept. Only with `by: time`."""
+    with another value is kept; a year only counts if the column is named here or in a `year(…)`. Only with `by: time`."""

@@ -62,6 +62,24 @@ def test_only_what_ended_long_enough_ago_expires(table: Any) -> None:
     assert sum(partition.ended_at is None for partition in partitions) == 2
 
 
+@pytest.mark.parametrize(
+    ("partition_by", "ttl", "expires"),
+    [
+        (["shop"], {"days": 30}, False),
+        (["shop"], {"days": 30, "column": "shop"}, True),
+        (["shop=year(ts)"], {"days": 30}, True),
+    ],
+)
+def test_a_number_of_four_digits_is_a_year_only_if_somebody_says_so(
+    table: Any, partition_by: list[str], ttl: dict[str, Any], expires: bool
+) -> None:
+    columns = "id string, ts timestamp" + (", shop int" if partition_by == ["shop"] else "")
+    partitions = aged_partitions(
+        table(schema=columns, partition_by=partition_by, ttl=ttl), [FileGroup("shop=1024", "1")]
+    )
+    assert bool(expired(partitions, 30, NOW)) is expires
+
+
 def test_by_commit_the_newest_commit_counts(table: Any) -> None:
     made: Table = table(partition_by=["region"], ttl={"days": 30, "by": "commit"})
     groups = [
