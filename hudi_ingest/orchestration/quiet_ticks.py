@@ -1,9 +1,10 @@
-"""Ticks of idle pipelines that look at the broker's end offsets only.
+"""Ticks that look only at what the pipeline waits for: the broker's end offsets if it is idle, its run if it has one.
 
 A whole tick also looks at the table, the ledger and Dagster, and reports what it finds. Most of what it costs is wasted while a topic has
-nothing new. So a process remembers of each pipeline that its last whole tick found nothing to do. Until WHOLE_SECONDS have passed, its
-ticks only ask whether the broker still has the same topics with the same ends and nobody has filed a request. Such a tick begins
-nothing and reports nothing, so it cannot be wrong: whatever it overlooks, the next whole tick finds.
+nothing new, or while a run is at work. So a process remembers what each pipeline's last whole tick found. Until WHOLE_SECONDS have
+passed, the ticks of an idle pipeline only ask whether the broker still has the same topics with the same ends and nobody has filed a
+request, and those of a busy one whether its run is still active. Such a tick begins nothing and reports nothing, so it cannot be wrong:
+whatever it overlooks, the next whole tick finds.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dagster import DagsterInstance, DagsterRun, RunsFilter
+
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.op_settings import ACTIVE
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation
 
@@ -35,7 +40,16 @@ class _Idle:
     since: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    """A whole tick found a run at work, or requested one."""
+
+    pipeline: Pipeline
+    since: float = field(default_factory=time.monotonic)
+
+
 _idle: dict[str, _Idle] = {}
+_busy: dict[str, _Busy] = {}
 """By pipeline. Lost with the process, whose first ticks are then whole."""
 
 
@@ -45,21 +59,45 @@ def remember_idle(pipeline: Pipeline, situation: Situation, ledger: Ledger, reas
     _idle[pipeline.name] = _Idle(pipeline, ledger, situation.topic_ids, ends, reason)
 
 
-def forget_idle(pipeline: Pipeline) -> None:
-    """Have the pipeline's next tick be a whole one, unless `remember_idle` is called before."""
+def remember_busy(pipeline: Pipeline) -> None:
+    """Note that a run of the pipeline is at work, or will be."""
+    _busy[pipeline.name] = _Busy(pipeline)
+
+
+def forget(pipeline: Pipeline) -> None:
+    """Have the pipeline's next tick be a whole one, unless something is remembered before."""
     _idle.pop(pipeline.name, None)
+    _busy.pop(pipeline.name, None)
 
 
-def still_idle(pipeline: Pipeline) -> str | None:
-    """Say why there is still nothing to do, as the last whole tick did; None if it is time for a whole tick."""
-    idle = _idle.get(pipeline.name)
-    if idle is None or idle.pipeline is not pipeline or time.monotonic() - idle.since > WHOLE_SECONDS:
-        return None
-    try:
-        return idle.reason if _nothing_is_new(idle) else None
-    except IngestError:
-        # A whole tick says what is wrong.
-        return None
+def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
+    """Say why there is still nothing to do; None if it is time for a whole tick."""
+    idle, busy = _idle.get(pipeline.name), _busy.get(pipeline.name)
+    if idle is not None and _is_recent(idle, pipeline):
+        try:
+            return idle.reason if _nothing_is_new(idle) else None
+        except IngestError:
+            # A whole tick says what is wrong.
+            return None
+    if busy is not None and _is_recent(busy, pipeline):
+        run = next(iter(instance.get_runs(active_runs(pipeline), limit=1)), None)
+        return busy_text(run) if run is not None else None
+    return None
+
+
+def active_runs(pipeline: Pipeline) -> RunsFilter:
+    """Return the filter of the pipeline's runs that have not ended, without those from the asset's page that have not begun."""
+    return RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=ACTIVE)
+
+
+def busy_text(run: DagsterRun) -> str:
+    planned = run.tags.get(tags.TRANSACTION)
+    transaction = f"transaction {planned}" if planned else "a transaction that it has not planned yet"
+    return f"run {run.run_id[:8]} ({run.status.value.lower()}) is working on {transaction}; a table takes one transaction at a time"
+
+
+def _is_recent(known: _Idle | _Busy, pipeline: Pipeline) -> bool:
+    return known.pipeline is pipeline and time.monotonic() - known.since <= WHOLE_SECONDS
 
 
 def _nothing_is_new(idle: _Idle) -> bool:

@@ -43,7 +43,14 @@ from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.catalog_job import catalog_run
 from hudi_ingest.orchestration.dead_runs import UnfinishedRun, report_dead, why_dead
 from hudi_ingest.orchestration.op_settings import ACTIVE, max_runtime, run_is_finished
-from hudi_ingest.orchestration.quiet_ticks import forget_idle, remember_idle, still_idle
+from hudi_ingest.orchestration.quiet_ticks import (
+    active_runs,
+    busy_text,
+    forget,
+    remember_busy,
+    remember_idle,
+    still_quiet,
+)
 from hudi_ingest.orchestration.reports import report, report_repairs
 from hudi_ingest.orchestration.request_turns import FAILED, requested_transaction
 from hudi_ingest.orchestration.run_config import BEGIN, executor_tags, job_name, run_config, run_tags
@@ -81,9 +88,9 @@ def coordinator_sensor(pipeline: Pipeline, jobs: Sequence[JobDefinition | OneAss
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        idle = still_idle(pipeline)
-        if idle is not None:
-            return SkipReason(idle)
+        quiet = still_quiet(pipeline, context.instance)
+        if quiet is not None:
+            return SkipReason(quiet)
         outcome = tick(
             pipeline, context.instance, datetime.now(timezone.utc), context.cursor or "", context.update_cursor
         )
@@ -112,7 +119,7 @@ def tick(
     others to Dagster. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
     busy = ""
     observed: Situation | IngestError
-    forget_idle(pipeline)
+    forget(pipeline)
     with ExitStack() as resources:
         try:
             cluster = resources.enter_context(kept_cluster(pipeline.source))
@@ -135,6 +142,7 @@ def tick(
         except _PASSES as error:
             return SkipReason(busy or str(error))
         if busy:
+            remember_busy(pipeline)
             return SkipReason(busy)
         if isinstance(observed, _PASSES):
             return SkipReason(str(observed))
@@ -215,6 +223,7 @@ def _next_run(
             remember_idle(pipeline, situation, ledger, str(wait))
         return SkipReason(f"{wait}; {requested}" if requested else wait)
     reach("tick_planned")
+    remember_busy(pipeline)
     return RunRequest(
         # Dagster never reuses a run key, not even after a failed run; a transaction's id is used only once.
         run_key=plan.transaction_id,
@@ -251,23 +260,15 @@ def _busy(pipeline: Pipeline, instance: DagsterInstance, ledger: Ledger, now: da
     """Say why no run may be launched, whatever is waiting; "" if one may."""
     active = _active_run(instance, pipeline, ledger, now)
     if active is not None:
-        return (
-            f"run {active.run_id[:8]} ({active.status.value.lower()}) is working on "
-            f"{_transaction_text(active)}; a table takes one transaction at a time"
-        )
+        return busy_text(active)
     return _held_elsewhere(pipeline, instance, ledger) or ""
-
-
-def _transaction_text(run: DagsterRun) -> str:
-    planned = run.tags.get(tags.TRANSACTION)
-    return f"transaction {planned}" if planned else "a transaction that it has not planned yet"
 
 
 def _active_run(instance: DagsterInstance, pipeline: Pipeline, ledger: Ledger, now: datetime) -> DagsterRun | None:
     """Return a run of the pipeline that has not ended and may still make progress; report dead ones. A run launched from the asset's
     page has our tags only once it has begun. Raises LedgerUnreachable."""
     # Those with our tag first: while one is active, Dagster need not load the runs of all pipelines.
-    tagged = instance.get_run_records(RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=ACTIVE))
+    tagged = instance.get_run_records(active_runs(pipeline))
     alive = _first_alive(instance, pipeline, ledger, tagged, now)
     if alive is not None:
         return alive

@@ -27,7 +27,7 @@ from hudi_ingest.operations.request_planning import new_request
 from hudi_ingest.orchestration import quiet_ticks, tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, LAG_SECONDS
-from hudi_ingest.orchestration.quiet_ticks import remember_idle, still_idle
+from hudi_ingest.orchestration.quiet_ticks import remember_idle, still_quiet
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -254,28 +254,30 @@ def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground
 def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    instance = DagsterInstance.ephemeral()
+
     def remember() -> None:
         remember_idle(pipeline, observe(pipeline), ground.ledger, "no new records")
-        assert still_idle(pipeline) == "no new records"
+        assert still_quiet(pipeline, instance) == "no new records"
 
     # Else a slow machine would be the reason.
     monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 3600.0)
     ground.send_rows(0, 3)
-    assert still_idle(pipeline) is None, "the first tick of a process is whole"
+    assert still_quiet(pipeline, instance) is None, "the first tick of a process is whole"
     remember()
     ground.send_rows(1, 1)
-    assert still_idle(pipeline) is None, "a record came"
+    assert still_quiet(pipeline, instance) is None, "a record came"
     remember()
     ends = observe(pipeline).watermarks
     asked = [Slice(ground.name, 0, 0, ends[TopicPartition(ground.name, 0)].end)]
     request = ground.ledger.file_request(new_request(pipeline, TransactionKind.REPLAY, asked))
-    assert still_idle(pipeline) is None, "a replay was asked for"
+    assert still_quiet(pipeline, instance) is None, "a replay was asked for"
     ground.ledger.end_request(request.request_id, RequestState.CANCELLED)
     remember()
-    assert still_idle(make_pipeline(ground)) is None, "the pipelines were loaded again"
+    assert still_quiet(make_pipeline(ground), instance) is None, "the pipelines were loaded again"
     add_partitions(AdminClient({"bootstrap.servers": ground.bootstrap_servers}), ground.name, 3)
-    wait_for(lambda: still_idle(pipeline) is None, "the new partition is seen", 60)
+    wait_for(lambda: still_quiet(pipeline, instance) is None, "the new partition is seen", 60)
     wait_for(lambda: len(observe(pipeline).watermarks) == 3, "the new partition has offsets", 60)
     remember()
     monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 0.0)
-    assert still_idle(pipeline) is None, "it is time for a whole one"
+    assert still_quiet(pipeline, instance) is None, "it is time for a whole one"

@@ -30,9 +30,10 @@ from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.offsets import Slice, TopicVersion
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.operations.health import UP_TO_DATE
-from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration import quiet_ticks, tags
 from hudi_ingest.orchestration.check_reports import BLIND_SECONDS
 from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
+from hudi_ingest.orchestration.quiet_ticks import remember_busy, still_quiet
 from hudi_ingest.orchestration.run_config import BeginConfig, job_name, run_config
 from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
 from hudi_ingest.orchestration.table_asset import mapping_keys
@@ -90,6 +91,31 @@ def test_f1_while_a_run_is_in_flight_no_other_is_launched(pipeline: Pipeline, st
         found = tick(pipeline, instance, datetime.now(timezone.utc))
     assert isinstance(found, SkipReason)
     assert "orders-000007-abc" in str(found.skip_message)
+
+
+def test_f1_while_its_run_is_at_work_a_tick_only_asks_whether_it_still_is(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else a slow machine would be the reason.
+    monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 3600.0)
+    run_tags = {tags.PIPELINE: "orders", tags.TRANSACTION: "orders-000007-abc"}
+    with DagsterInstance.ephemeral() as instance:
+        run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags=run_tags)
+        instance.add_run(run)
+        assert still_quiet(pipeline, instance) is None, "the first tick of a process is whole"
+        whole = tick(pipeline, instance, datetime.now(timezone.utc))
+        assert isinstance(whole, SkipReason)
+        assert still_quiet(pipeline, instance) == whole.skip_message
+        assert still_quiet(pipeline.model_copy(), instance) is None, "the pipelines were loaded again"
+        instance.report_run_canceled(run)
+        assert still_quiet(pipeline, instance) is None, "the run has ended"
+        tick(pipeline, instance, datetime.now(timezone.utc))
+        instance.add_run(DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags=run_tags))
+        assert still_quiet(pipeline, instance) is None, "the last whole tick found no run"
+        remember_busy(pipeline)
+        assert still_quiet(pipeline, instance) is not None
+        monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 0.0)
+        assert still_quiet(pipeline, instance) is None, "it is time for a whole one"
 
 
 def test_f1_a_run_launched_from_the_assets_page_counts_before_it_has_our_tags(pipeline: Pipeline) -> None:
