@@ -155,36 +155,32 @@ def approve_schema(
         except NothingToDo as error:
             print_nothing_to_do(error, as_json)
             return
-        if as_json:
-            print_json(change.to_dict())
-        else:
-            _say_change(change)
+        print_json(change.to_dict()) if as_json else _say_change(change)
         return
     pipelines = pipelines_like(name)
-    changes, errors = list[SchemaChange](), dict[str, IngestError]()
+    changes, errors = list[SchemaChange](), dict[str, str]()
     for pipeline in pipelines:
         try:
             changes.append(change_of(pipeline))
         except NothingToDo:
             continue
         except IngestError as error:
-            errors[pipeline.name] = error
+            errors[pipeline.name] = str(error)
     if as_json:
-        print_json(
-            {"changes": [change.to_dict() for change in changes], "errors": {key: str(e) for key, e in errors.items()}}
-        )
-    for change in () if as_json else changes:
-        say(f"{change.pipeline}:")
-        _say_change(change)
-    if not changes and not errors and not as_json:
-        say(f"no change waits in {counted(len(pipelines), 'pipeline')}")
-    for text in errors.values():
-        err.print(f"error: {text}", markup=False)
+        print_json({"changes": [change.to_dict() for change in changes], "errors": errors})
+    else:
+        for change in changes:
+            _say_change(change)
+        if not changes and not errors:
+            say(f"no change waits in {counted(len(pipelines), 'pipeline')}")
+    for error_text in errors.values():
+        err.print(f"error: {error_text}", markup=False)
     if errors:
         raise typer.Exit(1)
 
 
 def _say_change(change: SchemaChange) -> None:
+    say(f"{change.pipeline}:")
     for line in change.changes:
         say(line)
     say(f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}")

@@ -488,6 +488,16 @@ class Ledger:
         with self._reading() as connection:
             return topics.of_template(connection, template)
 
+    def templates(self) -> dict[str, tuple[SeenTopic, ...]]:
+        """Return the topics of each template that has seen some, oldest first."""
+        with self._reading() as connection:
+            return topics.of_all(connection)
+
+    def forget_template(self, template: str) -> None:
+        """Forget all topics of a template, and that they were ever listed."""
+        with self._writing() as connection:
+            topics.forget_template(connection, template)
+
     def remember_topics(self, template: str, names: Iterable[str], now: datetime) -> tuple[str, ...]:
         """Remember the topics that match now, and return those that are new."""
         with self._writing() as connection:

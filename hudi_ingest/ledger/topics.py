@@ -28,6 +28,12 @@ def of_template(connection: sa.Connection, template: str) -> tuple[SeenTopic, ..
     return tuple(SeenTopic(topic, seen_at, at_start) for topic, seen_at, at_start in rows)
 
 
+def of_all(connection: sa.Connection) -> dict[str, tuple[SeenTopic, ...]]:
+    """The topics of each template that has some."""
+    templates = connection.execute(sa.select(TOPICS.c.template).where(TOPICS.c.topic != _LISTED).distinct()).scalars()
+    return {template: of_template(connection, template) for template in templates}
+
+
 def remember(connection: sa.Connection, template: str, topics: Iterable[str], now: datetime) -> tuple[str, ...]:
     """Add the topics that are new, and return them."""
     known = set(connection.execute(sa.select(TOPICS.c.topic).where(TOPICS.c.template == template)).scalars())
@@ -44,3 +50,7 @@ def remember(connection: sa.Connection, template: str, topics: Iterable[str], no
 def forget(connection: sa.Connection, template: str, topic: str) -> bool:
     removed = connection.execute(TOPICS.delete().where(TOPICS.c.template == template, TOPICS.c.topic == topic))
     return bool(removed.rowcount)
+
+
+def forget_template(connection: sa.Connection, template: str) -> None:
+    connection.execute(TOPICS.delete().where(TOPICS.c.template == template))

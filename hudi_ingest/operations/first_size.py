@@ -16,7 +16,7 @@ from hudi_ingest.operations.sample import read_fairly
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.transaction.decoding import row_maker_of
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.situation import Situation
 
 SAMPLE_RECORDS = 2_000
 
@@ -29,12 +29,11 @@ class FirstSize:
     size_bytes: int
 
 
-def first_size(pipeline: Pipeline, schema: TransactionSchema) -> FirstSize | None:
+def first_size(pipeline: Pipeline, situation: Situation, schema: TransactionSchema) -> FirstSize | None:
     """Estimate the size from the records that the topics hold; None if none of the sampled ones becomes a row.
 
-    Raises what `observe` and `read_fairly` raise, and TransformFailed.
+    Raises KafkaUnreachable, what `read_fairly` raises, and TransformFailed.
     """
-    situation = observe(pipeline)
     slices = [
         Slice(source.topic, source.partition, start, situation.watermarks[source].end)
         for source, start in sorted(situation.starts.items())

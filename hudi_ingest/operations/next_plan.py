@@ -14,7 +14,7 @@ from hudi_ingest.operations.first_size import first_size
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, parse_spark_json
 from hudi_ingest.transaction.columns import proposed_schema
-from hudi_ingest.transaction.situation import plan_now
+from hudi_ingest.transaction.situation import observe, plan_next
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ def next_plan(pipeline: Pipeline) -> NextPlan:
     Raises OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and what `proposed_schema` and `first_size`
     raise.
     """
-    timeline, table = PipelineTable(pipeline).timeline, pipeline.table
-    buckets = bucket_advice(table.buckets, timeline.partition_sizes()) if table.is_keyed else None
-    is_new = not timeline.exists()
+    timeline, table, situation = PipelineTable(pipeline).timeline, pipeline.table, observe(pipeline)
+    is_new = not situation.committed.exists
+    buckets = bucket_advice(table.buckets, {} if is_new else timeline.partition_sizes()) if table.is_keyed else None
     try:
-        plan = plan_now(pipeline)
+        plan = plan_next(pipeline, situation, at_once=True)
     except NothingToDo as error:
         # Undeclared columns may be unknown until there are records.
         schema = proposed_schema(pipeline, timeline) if table.declares_schema or not is_new else None
         return NextPlan(None, error, schema, buckets)
     schema = proposed_schema(pipeline, timeline)
-    if table.is_keyed and is_new and (size := first_size(pipeline, schema)) is not None:
+    if table.is_keyed and is_new and (size := first_size(pipeline, situation, schema)) is not None:
         buckets = first_advice(table.buckets, size.records, size.size_bytes, bool(table.partition_by))
     return NextPlan(replace(plan, schema_changes=schema.changes), None, schema, buckets)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +13,7 @@ from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.pipeline.route import ROUTE
 from hudi_ingest.pipeline.template import Template, Variant, pipeline_name
 
 
@@ -59,6 +62,26 @@ def template_topics(template: Template, discovery: Discovery | None = None) -> l
 
 def _pipeline_of(template: Template, topic: str) -> str:
     return pipeline_name(template.pipeline_name, Variant(topic))
+
+
+def deserted_templates(
+    templates: Mapping[str, Sequence[SeenTopic]], pipelines: Collection[str], since: datetime
+) -> tuple[str, ...]:
+    """The templates of whose topics none was first seen at `since` or later, and none has one of these pipelines. `templates`: each
+    one's topics by its `pipeline_name`. Pure."""
+
+    def has_pipeline(template: str, topic: SeenTopic) -> bool:
+        name = pipeline_name(template, Variant(topic.name))
+        if ROUTE not in name:
+            return name in pipelines
+        pattern = re.compile(re.escape(name).replace(re.escape(ROUTE), r"\w+"))
+        return any(map(pattern.fullmatch, pipelines))
+
+    return tuple(
+        template
+        for template, topics in sorted(templates.items())
+        if all(topic.seen_at < since and not has_pipeline(template, topic) for topic in topics)
+    )
 
 
 def refresh_topics(template: Template, home: Home, ledger: Ledger, now: datetime) -> Discovery:

@@ -21,6 +21,7 @@ from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.ledger import Kept, Ledger, Service
 from hudi_ingest.operations.service_log import logged
 from hudi_ingest.operations.table_leftovers import TableLeftovers
+from hudi_ingest.operations.topic_discovery import deserted_templates
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.event_retention import EventLimits, delete_events
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
@@ -55,6 +56,8 @@ class HousekeepingReport:
     ticks: int
     transactions: int
     requests: int
+    topics: int
+    """Of templates without pipelines."""
     files: int
     """Of tables: dead-letter files and lists that nobody needs, and instants put aside."""
     snapshots: int
@@ -78,7 +81,16 @@ class HousekeepingReport:
 
     @property
     def deleted(self) -> int:
-        parts = (self.runs, self.events, self.ticks, self.transactions, self.requests, self.files, self.snapshots)
+        parts = (
+            self.runs,
+            self.events,
+            self.ticks,
+            self.transactions,
+            self.requests,
+            self.topics,
+            self.files,
+            self.snapshots,
+        )
         return sum(parts)
 
     @property
@@ -99,6 +111,7 @@ class HousekeepingReport:
             (self.ticks, "tick", ""),
             (self.transactions, "transaction", " of the ledger"),
             (self.requests, "request", ""),
+            (self.topics, "topic", " of deleted templates"),
             (self.files, "file", " of tables"),
             (self.snapshots, "snapshot", " of jobs"),
         )
@@ -140,7 +153,8 @@ class Housekeeping:
         runs, freed, runs_expired = 0, 0, 0
         events = ticks = snapshots = 0
         deleted_since = self._since(now, "deleted_pipeline")
-        deleted = OwnDefinitions.of_deleted(self._deleted(deleted_since))
+        known, active = self._pipelines(deleted_since)
+        deleted = OwnDefinitions.of_deleted(frozenset() if self.broken else known - active)
         files, unreadable = self._tables(now, dry_run)
         freed += sum(file.size_bytes for file in files)
         if self.instance is not None:
@@ -174,6 +188,7 @@ class Housekeeping:
         for name in deleted.pipelines:
             forgotten = self.ledger.forget_pipeline(name, dry_run=dry_run)
             transactions, requests = transactions + forgotten[0], requests + forgotten[1]
+        topics = self._topics(active, deleted_since, dry_run)
         report(f"{counted(transactions, 'transaction')} and {counted(requests, 'request')} of the ledger expired")
         if not dry_run:
             for database in databases:
@@ -186,6 +201,7 @@ class Housekeeping:
             ticks=ticks,
             transactions=transactions,
             requests=requests,
+            topics=topics,
             files=len(files),
             snapshots=snapshots,
             deleted_pipelines=deleted.pipelines,
@@ -196,16 +212,22 @@ class Housekeeping:
             runs_expired=runs_expired,
         )
 
-    def _deleted(self, since: datetime) -> frozenset[str]:
-        """The pipelines that no file has, and of which nothing has happened since then, here and in Dagster. Another code location
-        may have the same ledger: its pipelines tick."""
-        if self.broken:
-            return frozenset()
+    def _pipelines(self, since: datetime) -> tuple[frozenset[str], frozenset[str]]:
+        """All pipelines, and those that a file has or of which something has happened since then, here or in Dagster. Another code
+        location may have the same ledger: its pipelines tick."""
         known, active = self.ledger.pipelines(since)
         if self.instance is not None:
             of_runs, active_runs = pipelines_of_runs(self.instance, self.own, since, self.location)
             known, active = known | of_runs, active | active_runs
-        return known - active - {*self.own.pipelines}
+        return known, active | {*self.own.pipelines}
+
+    def _topics(self, active: frozenset[str], since: datetime, dry_run: bool) -> int:
+        """Forget the topics of templates of which no pipeline is left, and count them."""
+        templates = {} if self.broken else self.ledger.templates()
+        deserted = deserted_templates(templates, active, since)
+        for template in () if dry_run else deserted:
+            self.ledger.forget_template(template)
+        return sum(len(templates[template]) for template in deserted)
 
     def _tables(self, now: datetime, dry_run: bool) -> tuple[list[StoredFile], list[str]]:
         """The leftovers of tables, which are deleted, and why some tables could not be looked at."""

@@ -482,6 +482,29 @@ def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
     assert "All of gone, which no file has." in done.sentence
 
 
+def test_topics_of_a_template_go_with_its_last_pipeline(own: OwnDefinitions, ledger: Ledger) -> None:
+    ledger.remember_topics("gone_{topic}", ["a", "b"], NOW)
+    ledger.remember_topics("busy_{topic}_{route}", ["a", "b"], NOW)
+    ledger.remember_topics("{topic}", ["orders", "dropped"], NOW)
+    ledger.remember_topics("empty_{topic}", [], NOW)
+    ledger.note_tick("busy_b_eu", NOW + timedelta(days=50))
+
+    def at(days: int, dry_run: bool = False) -> int:
+        housekeeping = Housekeeping(HousekeepingSettings(), own, ledger, None)
+        return housekeeping.run(NOW + timedelta(days=days), lambda line: None, dry_run=dry_run).topics
+
+    assert (at(80), at(95, dry_run=True)) == (0, 2)
+    assert len(ledger.topics("gone_{topic}")) == 2
+    assert at(95) == 2
+    assert ledger.templates().keys() == {"busy_{topic}_{route}", "{topic}"}
+    assert at(145) == 2
+    assert [topic.name for topic in ledger.topics("{topic}")] == ["dropped", "orders"], (
+        "one of its pipelines has a file"
+    )
+    ledger.remember_topics("empty_{topic}", ["late"], NOW)
+    assert not ledger.topics("empty_{topic}")[0].at_start, "it is known that there was none"
+
+
 @EVERYWHERE
 def test_snapshots_of_our_jobs_go_when_no_run_has_them(
     anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger, repository: RepositoryDefinition
