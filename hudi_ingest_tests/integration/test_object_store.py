@@ -29,6 +29,7 @@ from hudi_ingest.local.object_store import ObjectStore, find_versitygw, start_ob
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.savepoints import create_savepoint, savepoints_of
 from hudi_ingest.operations.sweep import run_sweep, safe_age
 from hudi_ingest.operations.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -126,6 +127,8 @@ def test_p1_p5_p8_a_keyed_table_on_s3(
     for _ in range(2):
         ground.send_rows(0, 30)
         assert ground.run(keyed.pipeline).rows == 30
+    before = keyed.rows()
+    savepoint = create_savepoint(keyed.pipeline, ground.home, "before the next transaction")
     ground.send_rows(0, 10)
     fault.arm("commit_leased", "raise")
     with pytest.raises((IngestError, InjectedFault)):
@@ -145,6 +148,15 @@ def test_p1_p5_p8_a_keyed_table_on_s3(
     with proxy.silent(first_of_its_kind, times=len(lost_once)):
         (compaction,) = run_services(keyed.pipeline, home=ground.home).compactions
     assert not lost_once
+    assert (compaction.rows, compaction.log_files) == (30, 3 * compaction.file_groups)
+    assert keyed.rows() == sorted(newest.values())
+
+    with savepoints_of(keyed.pipeline, ground.home) as savepoints:
+        savepoints.restore(savepoint.instant, lambda line: None)
+    assert keyed.rows() == before, "without the later transaction and the compaction"
+    assert ground.run(keyed.pipeline).rows == 10
+    assert keyed.rows() == sorted(newest.values())
+    (compaction,) = run_services(keyed.pipeline, home=ground.home).compactions
     assert (compaction.rows, compaction.log_files) == (30, 3 * compaction.file_groups)
     assert keyed.rows() == sorted(newest.values())
     assert keyed.rows_of_spark("read_optimized") == keyed.rows_of_spark() == 30
