@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -36,6 +37,8 @@ FIRST_POLL_SECONDS = 0.02
 LAST_POLL_SECONDS = 0.25
 LOG_TAIL_LINES = 5
 LOG_TAIL_BYTES = 65_536
+_OWN_PORTS = range(20_000, 32_768)
+"""Below those that Linux and macOS give to sockets that ask for any port."""
 
 _FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more|File \".*\", line \d+.*|[~^]+)\s*$")
 _PROBLEM = re.compile(
@@ -280,10 +283,13 @@ def log_tail(log: Path, lines: int | None = LOG_TAIL_LINES, after: int = 0) -> t
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port of 127.0.0.1 that nothing listens on now, and that the system gives to nobody who asks for any port:
+    before its server listens, it would be somebody else's."""
+    while True:
+        port = secrets.choice(_OWN_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((LOOPBACK, port))
+            return port
 
 
 def accepts_connections(address: int | Path) -> bool:

@@ -50,7 +50,7 @@ READY_SECONDS = 180
 RUN_SECONDS = 240
 TIMEOUT_SECONDS = 60
 """The struck pipeline's, in which a dead run is noticed."""
-STARTING_SECONDS = 60
+STARTING_SECONDS = 180
 """How long a stock Dagster may take from the sensor's request to begin: its tick, its queue, its processes."""
 
 TEAM = '''

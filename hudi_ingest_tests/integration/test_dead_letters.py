@@ -258,8 +258,8 @@ def consumed(ground: Ground, topic: str, count: int) -> list[tuple[bytes, bytes,
     source = TopicPartition(topic, 0, 0)
     try:
         consumer.assign([source])
-        assert consumer.get_watermark_offsets(source, timeout=30) == (0, count)
-        records = consumer.consume(count, timeout=30)
+        assert consumer.get_watermark_offsets(source, timeout=120) == (0, count)
+        records = consumer.consume(count, timeout=120)
         return [(each.key(), each.value(), dict(each.headers() or ())) for each in records]
     finally:
         consumer.close()

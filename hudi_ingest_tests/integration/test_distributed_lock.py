@@ -80,7 +80,7 @@ class TableLock:
         return int(self.zookeeper.getChildren(self.path, False).size())
 
     def wait_for_claims(self, count: int) -> None:
-        wait_until(lambda: self.claims() == count, what=f"{count} hold or want {self.path}", timeout_seconds=60)
+        wait_until(lambda: self.claims() == count, what=f"{count} hold or want {self.path}", timeout_seconds=240)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -105,7 +105,7 @@ def table_lock(home: Home, pipeline: Pipeline) -> Iterator[TableLock]:
     )
     client.start()
     try:
-        assert client.blockUntilConnected(10, jvm.java.util.concurrent.TimeUnit.SECONDS)
+        assert client.blockUntilConnected(120, jvm.java.util.concurrent.TimeUnit.SECONDS)
         zookeeper = client.getZookeeperClient().getZooKeeper()
         yield TableLock(lock_place(pipeline.table).rpartition(" node ")[2], zookeeper, jvm.org.apache.zookeeper)
     finally:
@@ -205,7 +205,7 @@ def test_p7_other_writers_with_default_settings_take_the_same_lock(ground: Groun
                 writing.start()
                 lock.wait_for_claims(2)
                 assert ground.rows().num_rows == before
-            writing.join(60)
+            writing.join(240)
             assert ground.rows().num_rows == after
     # Without the setting the table's own properties lead writers back to the lock inside each JVM.
     ground.send_rows(0, 10, 30)
@@ -228,7 +228,7 @@ def test_p5_without_zookeeper_nothing_is_half_done_and_with_it_the_next_transact
         began = time.monotonic()
         with pytest.raises(CommitOutcomeUnknown, match=f"ZooKeeper at {zookeeper.address}.*no server there answered"):
             protocol.commit(opened, reports)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 120
         assert protocol.table.committed().checkpoint is None
         zookeeper.start()
         protocol.commit(opened, reports)
@@ -241,14 +241,14 @@ def test_p5_without_zookeeper_nothing_is_half_done_and_with_it_the_next_transact
         began = time.monotonic()
         with pytest.raises(TableUnreachable, match=f"ZooKeeper at {zookeeper.address}.*Start ZooKeeper, or correct"):
             protocol.begin(ground.plan(locked), Owner.this_process(), finished)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 120
         assert sorted(timeline.iterdir()) == before
         assert ground.ledger.open_transaction(ground.base_path) is None
     finally:
         zookeeper.start()
     ground.run(locked)
     assert verify(ground.base_path, ground.produced).exact
-    wait_until(lambda: zookeeper.connections() == 0, what="no client is left behind", timeout_seconds=20)
+    wait_until(lambda: zookeeper.connections() == 0, what="no client is left behind", timeout_seconds=120)
 
 
 def test_a_lock_that_another_writer_keeps_ends_in_an_error_that_says_where_it_is(
@@ -264,7 +264,7 @@ def test_a_lock_that_another_writer_keeps_ends_in_an_error_that_says_where_it_is
         with lock.held(), monkeypatch.context() as patched, pytest.raises(TableUnreachable) as refused:
             patched.setattr("hudi_ingest.hudi.write_client.write_options", impatient)
             ground.run(locked)
-        assert lock.claims() == 0
+        lock.wait_for_claims(0)
     assert f"could not acquire the table's lock {lock_place(locked.table)} in time" in str(refused.value)
     ground.run(locked)
     assert verify(ground.base_path, ground.produced).exact
@@ -284,7 +284,7 @@ def test_p5_the_lock_of_a_killed_jvm_is_free_after_its_session(
         driver.wait_until_ready()
         with table_lock(ground.home, locked) as lock:
             driver.publish("holder", locked, written(protocol, transaction), guard_folder=tmp_path)
-            wait_until(inside.exists, what="the commit is inside the lock", timeout_seconds=60)
+            wait_until(inside.exists, what="the commit is inside the lock", timeout_seconds=240)
             driver.kill()
             assert lock.claims() == 1
     finally:

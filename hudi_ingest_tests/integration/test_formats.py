@@ -144,7 +144,7 @@ def test_p5_a_registry_that_does_not_answer_a_worker_is_worth_another_attempt(
     other_topics = json_bytes(registry, f"{topic}-other", JSON_SCHEMA, {"id": "a"})
     ground.send(0, [other_topics])
     with door(registry, None, closed="/schemas/ids/") as url:
-        source = {"format": "json_schema", "schema_registry": {"url": url, "timeout_seconds": 5}}
+        source = {"format": "json_schema", "schema_registry": {"url": url, "timeout_seconds": 60}}
         pipeline = make_pipeline(ground, source=source, table={"schema": "id string", "partition_by": []})
         with pytest.raises(RegistryUnreachable, match=r"HTTP 503.* Nothing of it is visible\.$"):
             ground.run(pipeline)

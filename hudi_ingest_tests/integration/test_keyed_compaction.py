@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -150,7 +149,7 @@ def all_cores_taken(spark: SparkSession, free: Path) -> Iterator[None]:
     cores = spark.sparkContext.defaultParallelism
 
     def hold(_: int) -> None:
-        wait_for(free.exists, "the end of the block", 120)
+        wait_for(free.exists, "the end of the block", 600)
 
     holding = InheritableThread(target=lambda: spark.sparkContext.parallelize(range(cores), cores).foreach(hold))
     holding.start()
@@ -161,7 +160,7 @@ def all_cores_taken(spark: SparkSession, free: Path) -> Iterator[None]:
         return bool(sum(stage.numActiveTasks for stage in stages if stage) == cores)
 
     try:
-        wait_for(taken, "a task on each core", 30)
+        wait_for(taken, "a task on each core")
         yield
     finally:
         free.touch()
@@ -197,14 +196,18 @@ def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_i
     claim = Path(keyed.ground.base_path, OWN_FILES, "compaction")
     claim.unlink()
 
+    free = keyed.ground.home.root / "cores are free again"
+
     def take_over() -> None:
-        wait_for(claim.exists, "the claim of the first try", 30)
+        wait_for(claim.exists, "the claim of the first try")
         claim.write_text("another")
+        free.touch()
 
     other = threading.Thread(target=take_over)
-    other.start()
-    with pytest.raises(TransactionInFlight, match="another run of services took it for dead"):
-        compactor.compact(left, lambda line: None)
+    with all_cores_taken(spark, free):
+        other.start()
+        with pytest.raises(TransactionInFlight, match="another run of services took it for dead"):
+            compactor.compact(left, lambda line: None)
     other.join()
     keyed.require_expected()
     keyed.transaction(("d0", "k4", 44))
@@ -285,15 +288,22 @@ def test_p7_a_transaction_gets_cores_while_a_service_has_tasks_waiting(
             in_services_pool(spark),
             reported_progress(spark, "service", planned, reports.append),
         ):
-            spark.sparkContext.parallelize(range(30), 30).foreach(lambda _: time.sleep(0.1))
+            spark.sparkContext.parallelize(range(30), 30).foreach(merge)
+
+    both_wait, transaction_is_over = (keyed.ground.home.root / name for name in ("both wait", "transaction is over"))
+
+    def merge(file_group: int) -> None:
+        """The last ones wait for the transaction, which thus cannot wait for them."""
+        wait_for((both_wait if file_group < 20 else transaction_is_over).exists, "the test lets it go on")
 
     service = InheritableThread(target=serve)
     service.start()
-    wait_for(tracker.getActiveStageIds, "the service's tasks", 30)
-    (stage,) = tracker.getActiveStageIds()
-    spark.sparkContext.parallelize([0], 1).map(abs).collect()
-    merged = tracker.getStageInfo(stage)
-    assert merged is not None
-    assert merged.numCompletedTasks < 20, "not only after the service"
+    wait_for(lambda: reports, "a report of the service's tasks")
+    write = InheritableThread(target=spark.sparkContext.parallelize([0], 1).map(abs).collect)
+    write.start()
+    wait_for(lambda: len(tracker.getActiveStageIds()) == 2, "the transaction's task waits, too")
+    both_wait.touch()
+    write.join()
+    transaction_is_over.touch()
     service.join()
     assert re.fullmatch(r"compaction 20261123: \d+ of 30 file groups", reports[-1])

@@ -35,7 +35,7 @@ from hudi_ingest_tests.support.partitions import add_partitions
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 240
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def make_again(ground: Ground, admin: AdminClient, partitions: int) -> None:
     """Deletes the ground's topic and makes another one of that name."""
     admin.delete_topics([ground.name])[ground.name].result(DEADLINE_SECONDS)
     wait_until(
-        lambda: ground.name not in admin.list_topics(timeout=10).topics,
+        lambda: ground.name not in admin.list_topics(timeout=DEADLINE_SECONDS).topics,
         what="the topic is gone",
         timeout_seconds=DEADLINE_SECONDS,
     )
@@ -273,7 +273,7 @@ def test_p1_x3_a_compacted_topic_is_read_whole_and_its_gaps_are_counted(ground: 
     def send(number: int) -> None:
         value = json.dumps({"id": f"k{number % 3}-{number}", "n": number, "dt": "d"}).encode()
         ground.producer.produce(ground.name, value, key=f"k{number % 3}", partition=0)
-        assert ground.producer.flush(30) == 0
+        assert ground.producer.flush(DEADLINE_SECONDS) == 0
 
     for number in range(60):
         send(number)

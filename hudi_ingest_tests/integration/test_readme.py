@@ -44,6 +44,6 @@ def test_k8_the_commands_for_a_topic_of_ones_own_make_it_and_send_a_record(groun
     assert len(commands) == 2
     for command in commands:
         own = command.replace("127.0.0.1:19092", ground.bootstrap_servers).replace("payments", ground.name)
-        subprocess.run([sys.executable, *shlex.split(own)], cwd=tmp_path, check=True, timeout=60)
+        subprocess.run([sys.executable, *shlex.split(own)], cwd=tmp_path, check=True, timeout=300)
     pipeline = make_pipeline(ground)
     assert sum(marks.end for marks in observe(pipeline).watermarks.values()) == 1

@@ -51,7 +51,7 @@ def client(ground: Ground, tmp_path: Path) -> Iterator[ModuleType]:
         yield package
     finally:
         server.terminate()
-        rest, _ = server.communicate(timeout=60)
+        rest, _ = server.communicate(timeout=300)
     assert server.returncode == 0, rest
     assert TOKEN not in told + rest
 

@@ -82,7 +82,7 @@ def test_rivals_wound_k1_a_partition_that_appears_in_mid_transaction_is_the_next
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers, "log_level": 0})
     add_partitions(admin, ground.name, 3)
-    ground.producer.list_topics(ground.name, timeout=30)
+    ground.producer.list_topics(ground.name, timeout=120)
     ground.send_rows(2, 9)
     receipt = protocol.commit(opened, protocol.write(opened, opened.plan.slices))
     assert (receipt.rows, len(receipt.plan.slices)) == (5, 2)

@@ -140,7 +140,7 @@ def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
     claim = ServiceClaim(LocalStorage(ground.base_path), "clustering")
 
     def take_over() -> None:
-        wait_for(lambda: claim.owns(planned), "the claim of the first try", 30)
+        wait_for(lambda: claim.owns(planned), "the claim of the first try")
         claim.take("of another process")
 
     other = threading.Thread(target=take_over)

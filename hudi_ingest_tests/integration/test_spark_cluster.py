@@ -31,7 +31,7 @@ from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-SECONDS = 120
+SECONDS = 300
 OUR_MARK = "EXECUTORS_PYTHON_OF_THE_TEST"
 
 

@@ -35,7 +35,7 @@ def test_a_wrong_secret_is_refused_at_once_and_the_driver_goes_on(spark_home: Ho
     began = time.monotonic()
     with pytest.raises(EngineLost, match="it refused the secret of its connection file") as raised:
         attached_session(stranger)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert "not-the-secret" not in str(raised.value)
     assert gateway.gateway_parameters.auth_token not in str(raised.value)
     assert answers(session)
@@ -119,8 +119,8 @@ def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Hom
     body = b"open, sesame"
     # A request of Spark's network protocol: length of the frame, type, number, length of the body.
     frame = struct.pack(">qbqi", 21 + len(body), 3, 1, len(body)) + body
-    with socket.create_connection(("127.0.0.1", int(context.getConf().get("spark.driver.port") or 0)), 10) as asked:
-        asked.settimeout(10)
+    with socket.create_connection(("127.0.0.1", int(context.getConf().get("spark.driver.port") or 0)), 60) as asked:
+        asked.settimeout(60)
         asked.sendall(frame)
         answer = asked.recv(4096)
     assert b"Expected SaslMessage" in answer

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -217,7 +216,7 @@ def test_k1_a_new_partition_and_a_new_topic_are_picked_up_from_their_first_recor
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
     add_partitions(admin, topic, 3)
     create_topic(ground.bootstrap_servers, f"{topic}.more", 1)
-    ground.producer.list_topics(topic, timeout=30)
+    ground.producer.list_topics(topic, timeout=120)
     ground.send_rows(2, 9)
     for number in range(7):
         ground.producer.produce(f"{topic}.more", json.dumps({"id": f"more-{number}", "dt": "d"}).encode(), partition=0)
@@ -508,10 +507,7 @@ def test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone(
     monkeypatch.setattr("hudi_ingest.hudi.write_client.resources.files", lambda package: ground.home.root)
     committing = threading.Thread(target=protocol.commit, args=(opened, reports))
     committing.start()
-    deadline = time.monotonic() + 60
-    while not inside.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_for(inside.exists, "the commit is inside Hudi's lock")
     assert writer.roll_back(opened.instant) is False
     committing.join()
     assert verify(ground.base_path, ground.produced).exact

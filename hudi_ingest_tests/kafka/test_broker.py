@@ -21,7 +21,7 @@ from hudi_ingest.local.processes import ProcessRecord, free_port, is_alive, stop
 
 pytestmark = pytest.mark.kafka
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 240.0
 
 
 def silent(_: str) -> None:
@@ -82,7 +82,7 @@ def test_records_and_topics_outlive_a_restart_on_other_ports(tmp_path: Path) -> 
     try:
         create_topic(first.bootstrap, "kept", 3, {"retention.ms": "-1"})
         produce(first.bootstrap, "kept", 2, values)
-        cluster = AdminClient({"bootstrap.servers": first.bootstrap}).list_topics(timeout=10).cluster_id
+        cluster = AdminClient({"bootstrap.servers": first.bootstrap}).list_topics(timeout=DEADLINE_SECONDS).cluster_id
     finally:
         stop([record])
     assert not is_alive(record) and not psutil.pid_exists(record.pid)
@@ -92,7 +92,7 @@ def test_records_and_topics_outlive_a_restart_on_other_ports(tmp_path: Path) -> 
     second = settings_in(home)
     record = start_broker(second, said.append)
     try:
-        found = AdminClient({"bootstrap.servers": second.bootstrap}).list_topics(timeout=10)
+        found = AdminClient({"bootstrap.servers": second.bootstrap}).list_topics(timeout=DEADLINE_SECONDS)
         assert found.cluster_id == cluster == (home / "cluster-id").read_text()
         assert len(found.topics["kept"].partitions) == 3
         assert consume(second.bootstrap, "kept", 2, len(values)) == values
@@ -131,7 +131,11 @@ def test_creating_a_topic_again_is_fine(running: tuple[BrokerSettings, ProcessRe
     settings, _ = running
     for _ in range(2):
         create_topic(settings.bootstrap, "again", 4)
-    found = AdminClient({"bootstrap.servers": settings.bootstrap}).list_topics("again", timeout=10).topics["again"]
+    found = (
+        AdminClient({"bootstrap.servers": settings.bootstrap})
+        .list_topics("again", timeout=DEADLINE_SECONDS)
+        .topics["again"]
+    )
     assert sorted(found.partitions) == [0, 1, 2, 3]
     assert all(each.leader == 1 for each in found.partitions.values())
 

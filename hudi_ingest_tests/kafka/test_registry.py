@@ -146,7 +146,7 @@ def test_a_subject_that_is_not_there(registry: Registry, topic: str) -> None:
 
 
 def test_a_registry_that_is_down() -> None:
-    settings = config(f"http://{LOOPBACK}:{free_port()}", timeout_seconds=5)
+    settings = config(f"http://{LOOPBACK}:{free_port()}", timeout_seconds=60)
     with pytest.raises(RegistryUnreachable, match=r"url of source\.schema_registry"):
         RegistryClient(settings).latest("orders-value")
     converter = AvroConverter(pa.schema([("id", pa.string())]), ConfluentWireFormat(KnownSchemas(settings)))
@@ -199,7 +199,7 @@ def pipeline(url: str, topic: str, format: str, schema: str | None, **source: An
         document(
             source__topics=[topic],
             source__format=format,
-            source__schema_registry={"url": url, "timeout_seconds": 5, **registry},
+            source__schema_registry={"url": url, "timeout_seconds": 60, **registry},
             table__schema=schema,
             **{f"source__{key}": each for key, each in source.items()},
         )

@@ -51,12 +51,12 @@ def abort_two(ground: Ground, source: KafkaSource) -> None:
     end = cluster.watermarks([zero])[zero].end
     options = {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
     producer = Producer(options)
-    producer.init_transactions(30)
+    producer.init_transactions(120)
     producer.begin_transaction()
     for _ in range(2):
         producer.produce(ground.name, value("aborted", 1), partition=0)
-    producer.flush(30)
-    producer.abort_transaction(30)
+    producer.flush(120)
+    producer.abort_transaction(120)
     # The coordinator answers before its marker is in the log.
     wait_for(lambda: cluster.watermarks([zero])[zero].end == end + 3, "the transaction's marker is in the log")
 
@@ -71,7 +71,7 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
 
     command = [sys.executable, "-c", WITHOUT_SPARK, str(ground.home.pipelines / f"{pipeline.name}.yaml")]
     told = subprocess.run(
-        command, env=environment(ground.home), capture_output=True, text=True, timeout=60, check=False
+        command, env=environment(ground.home), capture_output=True, text=True, timeout=300, check=False
     )
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)

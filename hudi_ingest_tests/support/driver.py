@@ -19,7 +19,7 @@ from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import own_session
 
-_SECONDS = 90
+_SECONDS = 240
 
 
 @dataclass(frozen=True)

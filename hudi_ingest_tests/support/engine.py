@@ -10,7 +10,7 @@ from hudi_ingest.local.processes import ProcessRecord, start, stop, wait_until
 from hudi_ingest.spark.session import EngineConnection
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 
-_READY_SECONDS = 120
+_READY_SECONDS = 300
 
 
 @contextmanager

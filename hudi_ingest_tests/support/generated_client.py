@@ -24,7 +24,7 @@ def generated_client(document: dict[str, Any], folder: Path) -> Any:
     command = [str(find_java()), QUICK_COMPILER, "-XX:+UseSerialGC", "-jar", str(jar), "generate"]
     options = ["-i", str(source), "-g", "python", "-o", str(folder / "client"), "--package-name", "ingest_client"]
     done = subprocess.run(
-        [*command, *options, "--global-property", _PARTS], capture_output=True, text=True, timeout=120, check=False
+        [*command, *options, "--global-property", _PARTS], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     sys.path.insert(0, str(folder / "client"))

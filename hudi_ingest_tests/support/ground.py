@@ -64,7 +64,7 @@ class Ground:
 
             self.producer.produce(self.name, value, partition=partition, on_delivery=delivered)
             self.producer.poll(0)
-        assert self.producer.flush(30) == 0
+        assert self.producer.flush(120) == 0
 
     def send_rows(self, partition: int, count: int, start: int = 0) -> None:
         """Produces `count` good records of the small pipeline, over three days."""

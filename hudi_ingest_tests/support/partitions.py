@@ -6,14 +6,14 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from hudi_ingest_tests.support.waiting import wait_for
 
-_SECONDS = 60
+_SECONDS = 120
 
 
 def add_partitions(admin: AdminClient, topic: str, total: int) -> None:
     """Add partitions, so that there are `total`, and wait until clients are told of them: the broker answers before that."""
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(_SECONDS)
     wait_for(
-        lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == total,
+        lambda: len(admin.list_topics(topic, timeout=_SECONDS).topics[topic].partitions) == total,
         f"{topic} has {total} partitions",
         _SECONDS,
     )

@@ -106,7 +106,7 @@ class Registry:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/subjects", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/subjects", timeout=60) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
@@ -141,7 +141,7 @@ def door(registry: Registry, authorization: str | None, closed: str | None = Non
                 self.answer(401, b'{"error_code": 401, "message": "Unauthorized"}')
                 return
             try:
-                with urllib.request.urlopen(target + self.path, timeout=30) as answer:
+                with urllib.request.urlopen(target + self.path, timeout=120) as answer:
                     self.answer(answer.status, answer.read())
             except urllib.error.HTTPError as error:
                 self.answer(error.code, error.read())

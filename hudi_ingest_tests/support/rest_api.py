@@ -50,7 +50,7 @@ class RestApi:
         )
         sent = body if body is None or isinstance(body, str) else json.dumps(body)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=240)
         try:
             where = path[1:] if path.startswith("//") else API + path
             connection.request(method, where, sent and sent.encode(), {**kind, **named})
@@ -70,7 +70,7 @@ def running_rest_api(home: Home, token: str | None = None) -> Iterator[RestApi]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        wait_for(lambda: server.started, "the REST API is served", 60)
+        wait_for(lambda: server.started, "the REST API is served", 240)
         yield RestApi(home, port)
     finally:
         server.should_exit = True

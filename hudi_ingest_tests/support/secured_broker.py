@@ -81,14 +81,18 @@ class SecuredBroker:
             AclOperation.DESCRIBE,
             AclPermissionType.ALLOW,
         )
-        admin.create_acls([rule])[rule].result(30)
+        admin.create_acls([rule])[rule].result(120)
 
     def set_password(self, user: str, password: str) -> None:
-        """Makes the user, or gives the user another password, with every SCRAM mechanism."""
+        """Makes the user, or gives the user another password, with every SCRAM mechanism; the broker knows it afterwards."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         for mechanism in _SCRAM.values():
             wanted = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
-            admin.alter_user_scram_credentials([wanted])[user].result(30)
+            admin.alter_user_scram_credentials([wanted])[user].result(120)
+        # The controller answers before the broker has heard of it, and of the last mechanism it hears last.
+        login = {"sasl.mechanism": [*_SCRAM][-1], "sasl.username": user, "sasl.password": password}
+        servers = {"bootstrap.servers": self.listeners["PLAINLOGIN"], "security.protocol": "SASL_PLAINTEXT"}
+        AdminClient({**servers, **login, "log_level": 0}).list_topics(timeout=120)
 
 
 _PROTOCOLS = {

@@ -44,7 +44,7 @@ class ZooKeeperServer:
         wait_until(
             lambda: "Mode: standalone" in self.ask("srvr"),
             what="ZooKeeper answers",
-            timeout_seconds=60,
+            timeout_seconds=240,
             records_to_watch=[self.record],
         )
 
@@ -62,7 +62,7 @@ class ZooKeeperServer:
     def ask(self, command: str) -> str:
         """The answer to one of ZooKeeper's four-letter commands; "" when there is none."""
         try:
-            with socket.create_connection((LOOPBACK, self.port), timeout=5) as connection:
+            with socket.create_connection((LOOPBACK, self.port), timeout=60) as connection:
                 connection.sendall(command.encode())
                 return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
         except OSError:
