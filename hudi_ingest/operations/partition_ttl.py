@@ -33,6 +33,7 @@ from hudi_ingest.operations.partition_age import AgedPartition, aged_partitions,
 from hudi_ingest.operations.savepoints import Savepoints
 from hudi_ingest.operations.service_log import logged
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.ttl import Ttl
 
 _logger = logging.getLogger(__name__)
 
@@ -102,12 +103,7 @@ class PartitionTtl:
         compaction of such a partition is pending), EngineLost, and TransactionInFlight if services are running on the table, or its
         lock is not free.
         """
-        ttl, table = self.pipeline.table.ttl, self.pipeline.table.base_path
-        if ttl is None:
-            raise ServiceRefused(
-                f"the file of pipeline {self.pipeline.name} does not say how long data is kept; add `table.ttl`, such as "
-                "`ttl: {days: 90}`. Nothing was dropped."
-            )
+        ttl, table = _required_ttl(self.pipeline), self.pipeline.table.base_path
         timeline = PipelineTable(self.pipeline).timeline
         if not timeline.exists():
             return TtlResult(self.pipeline.name, table, ttl.days, (), (), 0)
@@ -130,6 +126,9 @@ class PartitionTtl:
             self.ledger.table_lock(table, unfenced=True),
         ):
             result = self._result(days, now)
+            if not result.expired:
+                # Another run has dropped them since.
+                return result
             made = self.savepoints.create("before ttl", report) if savepoint else None
             report(f"dropping {len(result.expired)} partitions, {result.size_bytes:,} bytes")
             instant = self.client.delete([partition.path for partition in result.expired])
@@ -165,7 +164,17 @@ def run_ttl(
 ) -> TtlResult:
     """Drop expired partitions now, after a savepoint. Attaches to a running engine, else starts Spark in this process. Raises what
     `PartitionTtl.run` raises."""
+    _required_ttl(pipeline)
     with connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
         return ttl_for(pipeline, ledger, spark).run(
             datetime.now(timezone.utc), report, plan_only=plan_only, savepoint=savepoint
         )
+
+
+def _required_ttl(pipeline: Pipeline) -> Ttl:
+    if pipeline.table.ttl is None:
+        raise ServiceRefused(
+            f"the file of pipeline {pipeline.name} does not say how long data is kept; add `table.ttl`, such as "
+            "`ttl: {days: 90}`. Nothing was dropped."
+        )
+    return pipeline.table.ttl

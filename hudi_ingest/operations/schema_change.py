@@ -7,6 +7,7 @@ from typing import Any
 
 from hudi_ingest.exceptions import NothingToDo, SchemaRefused
 from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.schema_approval import approve, fingerprint, is_approved
@@ -35,7 +36,7 @@ def schema_change(pipeline: Pipeline) -> SchemaChange:
     timeline = PipelineTable(pipeline).timeline
     schema = proposed_schema(pipeline, timeline)
     if not schema.changes:
-        raise NothingToDo(pipeline.name, "the table has all columns of its records")
+        raise NothingToDo(pipeline.name, _nothing_waits(timeline))
     approved = is_approved(pipeline, timeline, schema)
     return SchemaChange(pipeline.name, schema.origin, schema.changes, fingerprint(schema), approved)
 
@@ -48,7 +49,7 @@ def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> Sc
     timeline = PipelineTable(pipeline).timeline
     schema = proposed_schema(pipeline, timeline)
     if not schema.changes:
-        raise NothingToDo(pipeline.name, "the table has all columns of its records")
+        raise NothingToDo(pipeline.name, _nothing_waits(timeline))
     found = fingerprint(schema)
     if expected not in (None, found):
         lines = "; ".join(schema.changes)
@@ -58,3 +59,9 @@ def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> Sc
         )
     approve(timeline, schema)
     return SchemaChange(pipeline.name, schema.origin, schema.changes, found, approved=True)
+
+
+def _nothing_waits(timeline: Timeline) -> str:
+    if not timeline.exists():
+        return "the table does not exist yet; its first transaction creates it with the columns of its records"
+    return "the table has all columns of its records"

@@ -115,11 +115,12 @@ class HousekeepingReport:
             (self.files, "file", " of tables"),
             (self.snapshots, "snapshot", " of jobs"),
         )
-        what = ", ".join(f"{counted(count, name)}{place}" for count, name, place in counts if count) or "nothing"
+        parts = [f"{counted(count, name)}{place}" for count, name, place in counts if count]
+        what = f"{', '.join(parts)}, {self.freed_bytes:,} bytes" if parts or self.freed_bytes else "nothing"
         rest = "" if self.complete else " Time ran out; the next run continues."
         gone = f" All of {', '.join(self.deleted_pipelines)}, which no file has." if self.deleted_pipelines else ""
         tables = "".join(f" {text}" for text in self.unreadable)
-        return f"Housekeeping {done} {what}, {self.freed_bytes:,} bytes.{gone}{rest}{tables}"
+        return f"Housekeeping {done} {what}.{gone}{rest}{tables}"
 
 
 @dataclass(frozen=True)
