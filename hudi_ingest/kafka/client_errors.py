@@ -14,9 +14,9 @@ OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_O
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _ALERT = "SSL alert number"
 """Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
-_TOO_SOON = "not valid in current SASL state"
-"""Marks what a broker answers to a client that logs in twice within a second, as one does that connects while its token is about to
-expire. It says nothing about the login: the client connects again."""
+_UNDECIDED = re.compile("not valid in current SASL state|handshake failed: Local: ")
+"""Marks logins of which the broker has not said whether it accepts them: the connection broke meanwhile, or the client logged in twice
+within a second, as one does that connects while its token is about to expire. The client connects again."""
 _TOKEN_REFUSED = "invalid_token"
 """Marks a broker's refusal of a token (RFC 7628), which may only have expired."""
 _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
@@ -59,7 +59,7 @@ class Trouble:
             self.all_down = True
             return
         self.last = error.str()
-        if _TOO_SOON in self.last:
+        if _UNDECIDED.search(self.last):
             return
         # librdkafka repeats in its own words that it got no token.
         if not self.refusal.startswith("no token: ") and (error.code() in _REFUSALS or _ALERT in self.last):
