@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,13 +23,11 @@ from benchmarks.contenders.hudi_ingest_api import table_rows
 from benchmarks.contenders.process import Worker
 from benchmarks.loads import Load, even, orders_load
 from benchmarks.measure import ProcessTrees
-from benchmarks.pipelines import made_pipeline
+from benchmarks.pipelines import compaction_is_due, made_pipeline
 from benchmarks.results import API, UPSERTS
 from benchmarks.run import Settings, preamble, require_disk, write_results
 from hudi_ingest.exceptions import EnvironmentProblem, NothingToDo
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.read_amplification import read_amplification, why_due
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.local.stack import Report, StackSettings, bring_down
@@ -208,8 +205,7 @@ def _keyed_history(home: Home, settings: Settings, points: tuple[int, ...], keep
             before = processes.sample().cpu_seconds
             seconds.append(ground.transaction(load, file))
             cpu_seconds.append(processes.sample().cpu_seconds - before)
-            unmerged = read_amplification(PipelineTable(pipeline).timeline.completed())
-            if why_due(pipeline.table.compaction, unmerged, datetime.now(timezone.utc)):
+            if compaction_is_due(pipeline):
                 compactions.append(ground.run(load, file, Task.COMPACT).seconds)
             if time.monotonic() - reported_at > _TELL_SECONDS:
                 reported_at = time.monotonic()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from benchmarks.loads import Load
+from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.read_amplification import read_amplification, why_due
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -51,3 +54,9 @@ def write_pipeline(
 
 def made_pipeline(folder: Path, name: str, load: Load, bootstrap_servers: str, base_path: Path) -> Pipeline:
     return load_pipeline(write_pipeline(folder, name, load, bootstrap_servers, base_path))
+
+
+def compaction_is_due(pipeline: Pipeline) -> bool:
+    """Whether the services' schedule would compact the keyed table now."""
+    unmerged = read_amplification(PipelineTable(pipeline).timeline.completed())
+    return bool(why_due(pipeline.table.compaction, unmerged, datetime.now(timezone.utc)))

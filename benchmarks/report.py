@@ -169,7 +169,17 @@ def upserts_view(results: Mapping[str, Any]) -> RenderableType:
     """Build a row for each contender of `upserts-<n>`, with its seconds of each phase, and a line of the ratios."""
     table = Table(title=f"{results['load']}: seconds", title_justify="left")
     table.add_column("contender")
-    phases = ("base", "changes_cold", "changes", "changes_cpu", "small", "read_logs", "compaction", "read_compacted")
+    phases = (
+        "base",
+        "changes_cold",
+        "changes",
+        "changes_cpu",
+        "small",
+        "read_logs",
+        "compaction",
+        "read_compacted",
+        "read_due",
+    )
     for phase in phases:
         table.add_column(phase.replace("_", " "), justify="right")
     for contender in (UPSERTS, APPENDS, SPARK_UPSERTS):

@@ -2,17 +2,19 @@
 
 n orders, then rounds of n/5 changes of random orders in one transaction each, then a compaction, then 20 transactions of
 n/100. Then the keyed tables are read as they are, compacted, and read again. All contenders publish one transaction before the next one's
-records are produced; who begins rotates.
+records are produced; who begins rotates. At last our keyed table alone gets 20 more, is read after each, and compacted when that is due.
+
+Plain Spark's process reads both tables, as a user's session would: a process that runs transactions optimizes its code late.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from benchmarks import topics
@@ -20,7 +22,7 @@ from benchmarks.contenders import Assignment, Outcome, Task
 from benchmarks.contenders.process import Worker
 from benchmarks.loads import Load
 from benchmarks.measure import Meter
-from benchmarks.pipelines import write_pipeline
+from benchmarks.pipelines import compaction_is_due, write_pipeline
 from benchmarks.results import APPENDS, SPARK_UPSERTS, UPSERTS
 from benchmarks.run import Settings, preamble, require_disk, turned, write_results
 from benchmarks.upsert_load import BUCKETS, KEY, SMALL_TRANSACTIONS, UpsertLoad, last_times
@@ -29,6 +31,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.local.stack import Report
+from hudi_ingest.pipeline.file import load_pipeline
 
 CONTENDERS = (UPSERTS, APPENDS, SPARK_UPSERTS)
 _KEYED = (UPSERTS, SPARK_UPSERTS)
@@ -49,6 +52,10 @@ class _Timed:
     read_logs: list[float] = field(default_factory=list)
     compaction: float = 0.0
     read_compacted: list[float] = field(default_factory=list)
+    read_compacted_cpu: list[float] = field(default_factory=list)
+    read_due: list[float] = field(default_factory=list)
+    """After each transaction, with compactions when due."""
+    read_due_cpu: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
         """Medians; the first round of changes is the cold one."""
@@ -64,6 +71,17 @@ class _Timed:
             **({"compaction_seconds": round(self.compaction, 3)} if self.compaction else {}),
             **({"read_logs_seconds": round(median(self.read_logs), 3)} if self.read_logs else {}),
             **({"read_compacted_seconds": round(median(self.read_compacted), 3)} if self.read_compacted else {}),
+            **(
+                {
+                    "read_compacted_cpu_seconds": round(median(self.read_compacted_cpu), 3),
+                    "read_due_seconds": round(mean(self.read_due), 3),
+                    "read_due_seconds_of_each": [round(seconds, 3) for seconds in self.read_due],
+                    "read_due_cpu_seconds": round(mean(self.read_due_cpu), 3),
+                    "read_due_cpu_seconds_of_each": [round(seconds, 3) for seconds in self.read_due_cpu],
+                }
+                if self.read_due
+                else {}
+            ),
         }
 
 
@@ -88,10 +106,16 @@ def run_upserts(home: Home, load: UpsertLoad, settings: Settings, output: Path, 
             seconds = arena.run(contender, Task.COMPACT, load.base.record_bytes).seconds
             arena.timed[contender].compaction = seconds
             report(f"{load.name}: {contender} compacted in {seconds:.1f} s")
-        for version in range(settings.rounds + 2, settings.rounds + 2 + SMALL_TRANSACTIONS):
-            for contender, outcome in arena.publish(load.small(version)):
+        version = settings.rounds + 2
+        for small in range(version, version + SMALL_TRANSACTIONS):
+            for contender, outcome in arena.publish(load.small(small)):
                 arena.timed[contender].small.append(outcome.seconds)
         _read(arena)
+        report(f"{load.name}: small transactions with compactions when due")
+        version += SMALL_TRANSACTIONS
+        for small in range(version, version + SMALL_TRANSACTIONS):
+            arena.publish(load.small(small), (UPSERTS,))
+            _read_between_compactions(arena)
         figures = {contender: timed.figures() for contender, timed in arena.timed.items()}
     results = {**preamble(settings, settings.engine), "load": load.name, **figures, "ratios": upsert_ratios(figures)}
     write_results(output, results)
@@ -113,6 +137,9 @@ def upsert_ratios(figures: dict[str, dict[str, Any]]) -> dict[str, float]:
         "read_logs_to_compacted": round(ours["read_logs_seconds"] / ours["read_compacted_seconds"], 2),
         "spark_read_logs_to_compacted": round(sparks["read_logs_seconds"] / sparks["read_compacted_seconds"], 2),
         "upserts_to_spark_read_logs": round(ours["read_logs_seconds"] / sparks["read_logs_seconds"], 2),
+        "read_due_to_compacted": round(ours["read_due_seconds"] / ours["read_compacted_seconds"], 2),
+        "read_due_worst_to_compacted": round(max(ours["read_due_seconds_of_each"]) / ours["read_compacted_seconds"], 2),
+        "read_due_to_compacted_cpu": round(ours["read_due_cpu_seconds"] / ours["read_compacted_cpu_seconds"], 2),
     }
 
 
@@ -128,19 +155,20 @@ class _Arena:
     timed: dict[str, _Timed]
     cpu_seconds: dict[str, float] = field(default_factory=dict)
     published: list[Load] = field(default_factory=list)
+    last_times: dict[str, int] = field(default_factory=dict)
+    """What a keyed table holds after the first `counted` transactions."""
+    counted: int = 0
 
-    def publish(self, transaction: Load) -> list[tuple[str, Outcome]]:
+    def publish(self, transaction: Load, contenders: Sequence[str] = CONTENDERS) -> list[tuple[str, Outcome]]:
         """Produce the records and let each contender publish them. Raises EnvironmentProblem unless all of them were."""
         produced = topics.append(transaction, self.bootstrap_servers, self.report)
         outcomes = []
-        for contender in turned([*self.workers], len(self.published)):
-            with Meter({contender: (self.workers[contender].pid,)}) as meter:
-                outcome = self.run(contender, Task.WRITE, produced.value_bytes // produced.records)
+        for contender in turned([*contenders], len(self.published)):
+            outcome = self.run(contender, Task.WRITE, produced.value_bytes // produced.records)
             if outcome.rows != produced.records:
                 raise EnvironmentProblem(
                     f"{contender} published {outcome.rows:,} of {produced.records:,} records of {self.load.name}; see its log."
                 )
-            self.cpu_seconds[contender] = meter.usage(contender, outcome.began, outcome.ended).cpu_seconds
             self.report(
                 f"{transaction.name}: {contender} published {outcome.rows:,} records in {outcome.seconds:.2f} s"
             )
@@ -149,34 +177,56 @@ class _Arena:
         return outcomes
 
     def run(self, contender: str, task: Task, record_bytes: int) -> Outcome:
+        """Let a contender do a task; its CPU seconds are then in `cpu_seconds`."""
+        folder, file = self.home.root / "rounds" / contender, self.file(contender)
+        worker = self.workers[SPARK_UPSERTS if task is Task.READ else contender]
+        with Meter({contender: (worker.pid,)}) as meter:
+            outcome = worker.run(Assignment(str(file), str(folder), record_bytes, task=task), _SECONDS)
+        self.cpu_seconds[contender] = meter.usage(contender, outcome.began, outcome.ended).cpu_seconds
+        return outcome
+
+    def read(self, contender: str) -> Outcome:
+        """Raises EnvironmentProblem unless each order's last change is what is read."""
+        outcome = self.run(contender, Task.READ, self.load.base.record_bytes)
+        for transaction in self.published[self.counted :]:
+            self.last_times |= last_times([transaction])
+        self.counted = len(self.published)
+        totals = len(self.last_times), sum(self.last_times.values())
+        if (outcome.rows, outcome.checksum) != totals:
+            raise EnvironmentProblem(
+                f"the table of {contender} has {outcome.rows:,} rows with checksum {outcome.checksum}, not "
+                f"{totals[0]:,} with {totals[1]}. The speed of a wrong result means nothing."
+            )
+        return outcome
+
+    def file(self, contender: str) -> Path:
         folder = self.home.root / "rounds" / contender
         load = replace(self.load.base, table=_TABLE.get(contender, {}))
-        name = f"{load.pipeline}_{contender}"
-        file = write_pipeline(folder, name, load, self.bootstrap_servers, folder / "table")
-        return self.workers[contender].run(Assignment(str(file), str(folder), record_bytes, task=task), _SECONDS)
+        return write_pipeline(folder, f"{load.pipeline}_{contender}", load, self.bootstrap_servers, folder / "table")
 
 
 def _read(arena: _Arena) -> None:
-    """Time reads before and after a compaction. Raises EnvironmentProblem unless each order's last change is what is read."""
-    expected = last_times(arena.published)
-    totals = len(expected), sum(expected.values())
+    """Time reads before and after a compaction."""
     for contender in _KEYED:
         timed = arena.timed[contender]
-        for seconds in (timed.read_logs, timed.read_compacted):
-            for _ in range(_READS):
-                outcome = arena.run(contender, Task.READ, arena.load.base.record_bytes)
-                if (outcome.rows, outcome.checksum) != totals:
-                    raise EnvironmentProblem(
-                        f"the table of {contender} has {outcome.rows:,} rows with checksum {outcome.checksum}, not "
-                        f"{totals[0]:,} with {totals[1]}. The speed of a wrong result means nothing."
-                    )
-                seconds.append(outcome.seconds)
-            if seconds is timed.read_logs:
-                arena.run(contender, Task.COMPACT, arena.load.base.record_bytes)
+        timed.read_logs.extend(arena.read(contender).seconds for _ in range(_READS))
+        arena.run(contender, Task.COMPACT, arena.load.base.record_bytes)
+        for _ in range(_READS):
+            timed.read_compacted.append(arena.read(contender).seconds)
+            timed.read_compacted_cpu.append(arena.cpu_seconds[contender])
         arena.report(
             f"{arena.load.name}: {contender} reads in {median(timed.read_logs):.2f} s, "
             f"compacted in {median(timed.read_compacted):.2f} s"
         )
+
+
+def _read_between_compactions(arena: _Arena) -> None:
+    """Time a read of our table, then compact it if that is due, as the services' schedule would."""
+    timed = arena.timed[UPSERTS]
+    timed.read_due.append(arena.read(UPSERTS).seconds)
+    timed.read_due_cpu.append(arena.cpu_seconds[UPSERTS])
+    if compaction_is_due(load_pipeline(arena.file(UPSERTS))):
+        arena.run(UPSERTS, Task.COMPACT, arena.load.base.record_bytes)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from typing import Any
 
 import pytest
 
@@ -42,12 +43,16 @@ def test_upserts_are_measured_alone_and_have_a_size(loads: str) -> None:
 
 
 def test_ratios_above_one_mean_faster_than_spark_and_slower_than_appends() -> None:
-    def figures(seconds: float, read_logs: float = 3) -> dict[str, float]:
+    def figures(seconds: float, read_logs: float = 3) -> dict[str, Any]:
         return {
             "changes_seconds": seconds,
             "small_seconds": seconds,
             "read_logs_seconds": read_logs,
             "read_compacted_seconds": 2,
+            "read_compacted_cpu_seconds": 1,
+            "read_due_seconds": 3,
+            "read_due_seconds_of_each": [2, 4],
+            "read_due_cpu_seconds": 1.5,
         }
 
     assert upsert_ratios({UPSERTS: figures(2), APPENDS: figures(1), SPARK_UPSERTS: figures(6, read_logs=6)}) == {
@@ -58,4 +63,7 @@ def test_ratios_above_one_mean_faster_than_spark_and_slower_than_appends() -> No
         "read_logs_to_compacted": 1.5,
         "spark_read_logs_to_compacted": 3.0,
         "upserts_to_spark_read_logs": 0.5,
+        "read_due_to_compacted": 1.5,
+        "read_due_worst_to_compacted": 2.0,
+        "read_due_to_compacted_cpu": 1.5,
     }
