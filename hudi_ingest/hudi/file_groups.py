@@ -74,6 +74,12 @@ def id_of(exceptional: Mapping[str, str], partition_path: str, bucket: int) -> s
     return exceptional.get(bucket_key(partition_path, bucket)) or fixed_id(bucket)
 
 
+def published_groups(paths: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the partition path and the id of the file group of each base file or log file, by its path."""
+    parts = (path.rpartition("/")[::2] for path in paths)
+    return {(folder, name.removeprefix(".").partition("_")[0]) for folder, name in parts}
+
+
 def require_current_ids(log_files: Iterable[LogFile], exceptional: Mapping[str, str], transaction_id: str) -> None:
     """Raises CommitRefused if another writer has changed the file group of a log file's bucket since the transaction began: the
     log file's rows would be invisible, or a key would have two rows."""

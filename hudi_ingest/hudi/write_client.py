@@ -356,7 +356,8 @@ class HudiWriter:
         self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING, few: int = 0
     ) -> _Closing:
         table = meta.getTableConfig()
-        partitions = ",".join(sorted(table.getMetadataPartitions()))
+        # Not iterated here: the end of a Java iterator is an error, which pyspark examines with dozens of calls.
+        partitions = self._jvm.java.lang.String.join(",", table.getMetadataPartitions())
         stored = table.getProps()
         options = write_options(
             self._pipeline,

@@ -293,7 +293,7 @@ class TransactionProtocol(TransactionPorts):
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
         log_files = whole_files(file for report in reports for file in report.log_files)
         files = [file for report in reports for file in (*report.files, *report.copies)]
-        groups = extended_groups(self, transaction, log_files)
+        groups = extended_groups(self, transaction, log_files, committed.commits)
         return Publication(
             instant=transaction.instant,
             files=[*files, *groups.first_files],

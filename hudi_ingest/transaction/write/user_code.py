@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from hudi_ingest.records.convert.formats import is_built_in
 from hudi_ingest.records.convert.user_converter import ENTRY_POINTS
 from hudi_ingest.records.transform.chain import Chain
 from hudi_ingest.records.transform.user_function import PythonFunction
@@ -26,8 +27,10 @@ _environment = threading.Lock()
 
 def import_paths(formats: Iterable[str], chain: Chain) -> tuple[str, ...]:
     """The `package.module:name` of each converter and function from outside this package."""
-    registered = {entry_point.name: entry_point.value for entry_point in entry_points(group=ENTRY_POINTS)}
-    converters = {name if ":" in name else registered.get(name, "") for name in formats}
+    foreign = [name for name in formats if not is_built_in(name)]
+    # Looking for entry points reads the metadata of every installed package.
+    registered = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)} if foreign else {}
+    converters = {name if ":" in name else registered.get(name, "") for name in foreign}
     functions = {step.transform.path for step in chain.steps if isinstance(step.transform, PythonFunction)}
     return tuple(sorted((converters | functions) - {""}))
 
