@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.pipeline.model import Model, Topic
+from hudi_ingest.pipeline.source import KafkaSource
 
 
 class DeadLetters(Model):
@@ -15,3 +17,11 @@ class DeadLetters(Model):
     topic: Topic | None = None
     """A topic of the source's cluster that gets a copy of each dead letter after its commit, at least once, with Kafka
     Connect's `__connect.errors.…` headers. Without it there are no copies."""
+
+
+def loop_problem(letters: DeadLetters, source: KafkaSource) -> str:
+    """Say so if the source reads the topic of the copies; "" if it does not."""
+    if letters.topic is None or not source.reads(letters.topic):
+        return ""
+    read = "is one of source.topics" if source.topics else "matches source.topics_pattern"
+    return f"found {quoted(letters.topic)}, which {read}, so dead letters would be ingested again; name another topic"

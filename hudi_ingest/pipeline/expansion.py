@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.pipeline.dead_letters import loop_problem
 from hudi_ingest.pipeline.error_sentences import sentences
 from hudi_ingest.pipeline.file import LoadedFile, validated
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -85,7 +86,7 @@ def expand(
     if not topics:
         return Expansion(_problems_without_topics(document, path, routes), template)
     variants = [replace(topic, route=route_name) for topic in topics for route_name in routes]
-    loaded = tuple(_variants(document, path, name, variants, only))
+    loaded = tuple(_without_own_letters(file, source) for file in _variants(document, path, name, variants, only))
     return Expansion(_together(loaded, len(variants), only), template)
 
 
@@ -129,6 +130,15 @@ def _loaded(document: Document, path: Path, variant: Variant) -> LoadedFile:
     if pipeline is not None and variant.route is not None:
         pipeline = pipeline.routed(variant.route)
     return replace(loaded, pipeline=pipeline, variant=variant)
+
+
+def _without_own_letters(file: LoadedFile, source: KafkaSource) -> LoadedFile:
+    """Refuse a pipeline whose dead letters go to a topic that matches the template's pattern: that topic would get a pipeline, whose
+    dead letters would be a further topic, and so on."""
+    if file.pipeline is None or source.topics_pattern is None:
+        return file
+    problem = loop_problem(file.pipeline.dead_letters, source)
+    return replace(file, pipeline=None, problems=(f"dead_letters.topic: {problem}",)) if problem else file
 
 
 def _together(loaded: tuple[LoadedFile, ...], variants: int, only: str) -> tuple[LoadedFile, ...]:

@@ -19,11 +19,11 @@ from pydantic import (
     field_validator,
 )
 
-from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted, quoted
+from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.asset import AssetSettings
 from hudi_ingest.pipeline.catalog import Catalog
-from hudi_ingest.pipeline.dead_letters import DeadLetters
+from hudi_ingest.pipeline.dead_letters import DeadLetters, loop_problem
 from hudi_ingest.pipeline.keyed_columns import keyed_column_problems, unsteady_partition
 from hudi_ingest.pipeline.model import Model as _Model
 from hudi_ingest.pipeline.model import Ratio, Whole
@@ -232,9 +232,8 @@ class Pipeline(_Model):
     @classmethod
     def _dead_letters(cls, value: DeadLetters, info: ValidationInfo) -> DeadLetters:
         source = info.data.get("source")
-        if source is not None and value.topic is not None and source.reads(value.topic):
-            read = "is one of source.topics" if source.topics else "matches source.topics_pattern"
-            text = f"found {quoted(value.topic)}, which {read}, so dead letters would be ingested again; name another topic"
+        text = loop_problem(value, source) if source is not None else ""
+        if text:
             raise PlacedProblems([(("topic",), text)])
         return value
 

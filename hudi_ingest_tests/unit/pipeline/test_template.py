@@ -193,3 +193,16 @@ def test_one_pipeline_of_a_template_is_loaded_without_the_others(
     remember("shop.a", "shop.b")
     loaded = load_folder(folder(shop=pattern()), {}, only="shop_shop_b")
     assert [pipeline.name for pipeline in loaded.pipelines] == ["shop_shop_b"]
+
+
+@pytest.mark.parametrize("topic", ["{topic}.dlq", "shop.dlq"])
+def test_dead_letters_do_not_become_topics_of_the_template(
+    folder: Callable[..., Path], remember: Remember, topic: str
+) -> None:
+    remember("shop_{topic}", "shop.orders")
+    path = folder(shop=pattern(on_bad_record="dead_letter", dead_letters={"topic": topic}))
+    pipelines, broken = load_each(path)
+    assert not pipelines
+    assert "dead_letters.topic: " in broken[0].problems[0]
+    assert "matches source.topics_pattern, so dead letters would be ingested again" in broken[0].problems[0]
+    assert load_each(folder(shop=pattern(on_bad_record="dead_letter", dead_letters={"topic": "dead.{topic}"})))[0]
