@@ -22,8 +22,8 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("
 
 @app.command()
 def doctor(as_json: AsJson = False) -> None:
-    """Examine machine, ledger, engine, Dagster and every pipeline, and say what to do. Changes nothing; exits with 1 if there
-    is a problem."""
+    """Check the machine, ledger, engine, Dagster and every pipeline, and say how to fix what is wrong. Changes nothing; exits with 1
+    if there is a problem."""
     from hudi_ingest.examination import examine
     from hudi_ingest.operations.doctor.diagnosis import State
 

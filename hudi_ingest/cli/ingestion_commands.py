@@ -138,12 +138,12 @@ def approve_schema(
         str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline, or a pattern of names, such as 'shop_*'.")
     ],
     fingerprint: Annotated[
-        str | None, typer.Option(help="Fingerprint of the change that you looked at; no other change is approved.")
+        str | None, typer.Option(help="Fingerprint of the change you reviewed; nothing else is approved.")
     ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Approve the schema change that waits, with table.on_schema_change: refuse. The next change needs an approval of its own."""
+    """Approve the pending schema change of a table with on_schema_change: refuse. Later changes need their own approval."""
     from hudi_ingest.operations.schema_change import SchemaChange, approve_schema_change, schema_change
 
     def change_of(pipeline: Pipeline) -> SchemaChange:
@@ -237,7 +237,7 @@ def accept_losses(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up the offsets that stopped partitions have lost, and resume at the broker's first offsets, in one transaction."""
+    """Accept that stopped partitions have lost offsets, and resume at the broker's first offsets, in one transaction."""
     from hudi_ingest.operations.loss_acceptance import accept_loss
     from hudi_ingest.transaction.situation import plan_accepting
 
@@ -279,8 +279,8 @@ def status(
     name: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show committed offsets, lag and recent transactions. Exits with 1 while a partition is stopped, and if a pipeline has no
-    status or a file cannot be loaded."""
+    """Show committed offsets, lag and recent transactions. Exits with 1 if a partition is stopped, a pipeline's
+    status cannot be read or a file cannot be loaded."""
     from hudi_ingest.cli.views import by_error, status_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.status import statuses

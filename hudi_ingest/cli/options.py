@@ -27,7 +27,11 @@ UiPort = Annotated[int, UI_PORT]
 
 RangePartition = Annotated[
     str | None,
-    typer.Option("--partition", metavar="TOPIC:PARTITION", help="Kafka partition; requires --start and --end."),
+    typer.Option(
+        "--partition",
+        metavar="TOPIC:PARTITION",
+        help="Kafka partition; requires --start, and --end unless the table is keyed.",
+    ),
 ]
 RangeStart = Annotated[int | None, typer.Option(min=0, help="First offset.")]
 RangeEnd = Annotated[int | None, typer.Option(min=0, help="End offset, exclusive.")]
@@ -35,7 +39,9 @@ FromTime = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="From this Kafka timestamp in all partitions, e.g. 2026-01-31T00:00:00Z."),
 ]
-ToTime = Annotated[str | None, typer.Option(metavar="TIME", help="Up to this Kafka timestamp, exclusive.")]
+ToTime = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Up to this Kafka timestamp, exclusive; not for keyed tables.")
+]
 Wait = Annotated[
     bool,
     typer.Option(

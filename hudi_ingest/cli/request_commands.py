@@ -53,14 +53,14 @@ def backfill(
         bool,
         typer.Option(
             "--skip-covered",
-            help="Skip offsets that are already in the table, e.g. to resume a backfill that broke off.",
+            help="Skip offsets that are already in the table, e.g. to resume a backfill that was interrupted.",
         ),
     ] = False,
     wait: Wait = True,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add offsets that are not in the table, such as history. Takes turns with live transactions."""
+    """Ingest offsets that are not in the table yet, such as history. Takes turns with live transactions."""
     from hudi_ingest.cli.views import ranges_view
     from hudi_ingest.operations.asked_ranges import EmptyRange
     from hudi_ingest.operations.ranges import range_facts
@@ -104,13 +104,13 @@ def replay(
         bool, typer.Option("--respect-deletes", help="Write only offsets that still have a row in the table.")
     ] = False,
     savepoint: Annotated[
-        bool, typer.Option("--savepoint", help="Make a savepoint before, from which the table can be restored.")
+        bool, typer.Option("--savepoint", help="Create a savepoint first, so that the table can be restored.")
     ] = False,
     wait: Wait = True,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rewrite offsets that are in the table, replacing their rows: after a wrong converter, transform or mask."""
+    """Read offsets that are in the table again and replace their rows, e.g. after fixing a converter, transform or mask."""
     from hudi_ingest.cli.views import ranges_view, replay_text
     from hudi_ingest.operations.asked_ranges import EmptyRange
     from hudi_ingest.operations.request_filing import file_replay, survey_replay_of

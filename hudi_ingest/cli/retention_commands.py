@@ -20,13 +20,11 @@ def ttl(
     ] = False,
     savepoint: Annotated[
         bool,
-        typer.Option(
-            "--savepoint/--no-savepoint", help="Make a savepoint before, from which the table can be restored."
-        ),
+        typer.Option("--savepoint/--no-savepoint", help="Create a savepoint first, so that the table can be restored."),
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Drop table partitions that are older than table.ttl, now. The schedule does it every night, without a savepoint."""
+    """Drop table partitions older than table.ttl now. The nightly schedule does the same, without a savepoint."""
     from hudi_ingest.cli.views import ttl_text
     from hudi_ingest.operations.partition_ttl import run_ttl
 

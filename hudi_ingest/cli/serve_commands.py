@@ -27,7 +27,7 @@ def serve(
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Serve the REST API, and metrics for Prometheus at /metrics, in the foreground. Ctrl-C ends it after the requests that are running."""
+    """Serve the REST API, and metrics for Prometheus at /metrics, in the foreground. Ctrl-C stops it once running requests have finished."""
     from hudi_ingest.pipeline.extras import require
 
     try:

@@ -113,7 +113,7 @@ def engine(
 def cluster_demo(
     records: Annotated[int, typer.Option(min=10_000, help="Number of orders.")] = 1_000_000, as_json: AsJson = False
 ) -> None:
-    """Ingest orders to S3 on a Spark cluster with an ordinary Dagster, kill a worker meanwhile, verify and stop everything."""
+    """Ingest orders to S3 on a Spark cluster with a stock Dagster, kill a worker along the way, verify the table and stop everything."""
     from hudi_ingest.cli.cluster_demo import demo_home, run_cluster_demo
 
     home = demo_home(Home.from_environment())
@@ -133,7 +133,7 @@ def cdc_demo(
     seconds: Annotated[int, typer.Option(min=1, help="How long the PostgreSQL table changes.")] = 120,
     as_json: AsJson = False,
 ) -> None:
-    """Mirror a changing PostgreSQL table through Debezium and Kafka, kill parts meanwhile, compare and stop everything."""
+    """Replicate a changing PostgreSQL table through Debezium and Kafka, kill parts along the way, compare both tables and stop everything."""
     from hudi_ingest.cli.cdc_demo import demo_home, run_cdc_demo
 
     result = run_cdc_demo(demo_home(Home.from_environment()), seconds, progress)

@@ -68,7 +68,7 @@ def sweep(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find files in the table's folder that no transaction needs, left behind by ops that died."""
+    """Find orphans: files in the table's folder that belong to no commit, left behind by ops that died."""
     from hudi_ingest.cli.views import sweep_text
     from hudi_ingest.operations.sweep import run_sweep, safe_age
 
@@ -119,7 +119,7 @@ def services(
 
 @app.command("sync-catalog")
 def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
-    """Sync the table to its catalog now, with all partitions. Commits do this by themselves when there is something new."""
+    """Sync the table to its catalog now, with all partitions. Commits do this automatically when something has changed."""
     from hudi_ingest.operations.catalog import sync_catalog
 
     try:

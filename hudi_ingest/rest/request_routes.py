@@ -58,7 +58,7 @@ def survey_backfill_of(pipeline: Named, body: BackfillBody) -> Survey:
 
 @ROUTES.post("/pipelines/{name}/replays", status_code=202, tags=["requests"], summary="Request a replay")
 def create_replay(home: HomeOf, pipeline: Named, body: ReplayBody, response: Response) -> RequestState:
-    """Rewrite offsets that are in the table, replacing their rows: after a wrong converter, transform or mask."""
+    """Read offsets that are in the table again and replace their rows, e.g. after fixing a converter, transform or mask."""
     filed = file_replay(home, pipeline, body.asked(), respect_deletes=body.respect_deletes)
     return _filed(home, pipeline, filed, response)
 
