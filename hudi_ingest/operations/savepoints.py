@@ -69,7 +69,7 @@ class Savepoints:
     def restore(self, instant: str, report: Callable[[str], None]) -> None:
         """Take back all commits after the savepoint, with their checkpoint: the next transaction reads their offsets again.
 
-        Raises NoSuchSavepoint, and TransactionInFlight if a transaction or services are at work.
+        Raises NoSuchSavepoint, and TransactionInFlight if a transaction, a request or services are at work.
         """
         self._require(instant)
         table = self.pipeline.table.base_path
@@ -83,8 +83,19 @@ class Savepoints:
                     f"table {table}: transaction {opened.transaction_id} is open, owned by {opened.owner}. Nothing was changed. "
                     f"Pause the pipeline (`hudi-ingest pause {self.pipeline.name}`), wait until its run has ended, and try again."
                 )
+            self._require_no_request()
             report(f"restoring {table} to savepoint {instant}")
             self.client.restore(instant)
+
+    def _require_no_request(self) -> None:
+        # A replay's progress is in the ledger: what the restore took back would count as replayed.
+        active = self.ledger.active_requests(self.pipeline.name)
+        if active:
+            raise TransactionInFlight(
+                f"table {self.pipeline.table.base_path}: request {active[0].request_id} is active. Nothing was changed. Wait until it "
+                f"is done, or cancel it (`hudi-ingest requests cancel {active[0].request_id}`), and try again; file it again "
+                "afterwards if it is still needed."
+            )
 
     def _exists(self) -> bool:
         timeline = PipelineTable(self.pipeline).timeline
