@@ -82,6 +82,14 @@ class KafkaCluster:
         self._seconds = source.request_timeout_seconds
         self._clients = clients or AdminClients(source)
 
+    @property
+    def silence(self) -> str:
+        """Why the last question had no answer, if that is because no broker accepts connections; otherwise ""."""
+        trouble = self._clients.trouble
+        if not (self._clients.has_failed and trouble.all_down) or trouble.refusal:
+            return ""
+        return str(trouble.explained("connect", "", self._source))
+
     def require_answer(self) -> None:
         """Ask whether the cluster answers at all."""
         answer = self._clients.admin.describe_cluster(request_timeout=self._seconds)

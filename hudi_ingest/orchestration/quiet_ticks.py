@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from dagster import DagsterInstance, DagsterRun, RunsFilter
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.kafka.cluster import kept_cluster
+from hudi_ingest.kafka.silent_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.orchestration import tags
@@ -101,7 +101,7 @@ def _is_recent(known: _Idle | _Busy, pipeline: Pipeline) -> bool:
 
 
 def _nothing_is_new(idle: _Idle) -> bool:
-    with kept_cluster(idle.pipeline.source) as cluster:
+    with answering_cluster(idle.pipeline.source) as cluster:
         topics = cluster.topics({source.topic for source in idle.ends})
         if {name: topic.topic_id for name, topic in topics.items()} != idle.topic_ids:
             return False

@@ -33,7 +33,8 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.silent_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.ledger.tables import is_over
@@ -122,7 +123,6 @@ def tick(
     forget(pipeline)
     with ExitStack() as resources:
         try:
-            cluster = resources.enter_context(kept_cluster(pipeline.source))
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             with _failure_counted(pipeline, ledger):
                 ledger.note_tick(pipeline.name, now)
@@ -130,6 +130,7 @@ def tick(
                 report_repairs(pipeline, instance, repair_timeline(pipeline, ledger))
                 # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
                 busy = _busy(pipeline, instance, ledger, now)
+                cluster = resources.enter_context(answering_cluster(pipeline.source))
                 observed = observe(pipeline, cluster)
         except IngestError as error:
             # Without its frames, which refer back to this error: a client that was refused would keep trying to log in until

@@ -12,21 +12,24 @@ import psutil
 import pytest
 
 from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.local.verification import verify
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import EngineConnection, attached_session
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
-from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.rest_api import running_rest_api
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
 
 
 def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
-    ground: Ground, pipeline: Pipeline, fault: Fault
+    ground: Ground, topic: str, fault: Fault
 ) -> None:
+    pipeline = make_pipeline(ground, table={"ttl": {"days": 30}})
     ground.send_rows(0, 5)
     with running_engine(ground.home) as engine:
         assert ground.home.engine_file.stat().st_mode & 0o777 == 0o600, "the file holds the engine's secret"
@@ -36,6 +39,7 @@ def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
         second = hudi_ingest(ground.home, "engine")
         assert second.returncode == 1
         assert "already serves" in second.stderr
+        require_table_routes(ground, pipeline)
         ground.send_rows(0, 30_000, 5)
         # Spark's worker stands still in mid-file, so the engine dies while the op runs.
         fault.arm("rows_written", "stop")
@@ -53,6 +57,25 @@ def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
     found = verify(ground.base_path, ground.produced)
     assert found.exact, found
     assert found.rows == 30_005
+
+
+def require_table_routes(ground: Ground, pipeline: Pipeline) -> None:
+    """What of REST needs Spark is done in the engine."""
+    path = f"/pipelines/{pipeline.name}"
+    with running_rest_api(ground.home) as api:
+        made = api.ask("POST", f"{path}/savepoints", {"comment": "before a deploy"})
+        assert made.status == 201, made.text
+        assert (made.body["instant"], made.body["comment"]) == (newest_instant(pipeline), "before a deploy")
+        assert api.ask("GET", f"{path}/savepoints").body == [made.body]
+        assert api.ask("DELETE", f"{path}/savepoints/{made.body['instant']}").status == 204
+        plan = api.ask("GET", f"{path}/ttl/plan").body
+    assert (plan["days"], plan["kept"], plan["unknown"]) == (30, 0, [])
+    assert [expired["partition"] for expired in plan["expired"]] == [f"dt=2026-01-0{day}" for day in (1, 2, 3)]
+    assert plan["bytes"] == sum(expired["bytes"] for expired in plan["expired"]) > 0
+
+
+def newest_instant(pipeline: Pipeline) -> str:
+    return PipelineTable(pipeline).commits()[0].instant
 
 
 def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

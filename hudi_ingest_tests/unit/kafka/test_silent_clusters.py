@@ -1,0 +1,65 @@
+"""Ticks of many pipelines do not all wait for a cluster that is away."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from hudi_ingest.exceptions import KafkaUnreachable, TopicMissing
+from hudi_ingest.kafka import silent_clusters
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.silent_clusters import answering_cluster
+from hudi_ingest.local.processes import free_port
+from hudi_ingest.pipeline.source import KafkaSource
+
+
+@pytest.fixture
+def away() -> Iterator[KafkaSource]:
+    yield KafkaSource(bootstrap_servers=f"127.0.0.1:{free_port()}", topics=("a",), request_timeout_seconds=1)
+    silent_clusters._silent.clear()
+
+
+def ask(source: KafkaSource) -> str:
+    with pytest.raises(KafkaUnreachable) as raised, answering_cluster(source) as cluster:
+        cluster.topics()
+    return str(raised.value)
+
+
+def test_one_tick_waits_for_a_cluster_that_is_away_and_the_others_are_told(
+    away: KafkaSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+    real = KafkaCluster.topics
+
+    def count(self: KafkaCluster) -> object:
+        asked.append(threading.current_thread().name)
+        return real(self)
+
+    monkeypatch.setattr(KafkaCluster, "topics", count)
+    assert "describe topic a" in ask(away)
+    other = away.model_copy(update={"topics": ("b",)})
+    told = ask(other)
+    assert "could not connect at Kafka" in told and "Connection refused" in told
+    assert len(asked) == 1
+    # Its time is over: one asks again, and while it does, the others are told as before.
+    ((settings, silence),) = silent_clusters._silent.items()
+    silent_clusters._silent[settings] = replace(silence, until=0.0)
+    with answering_cluster(away) as cluster:
+        assert ask(other) == told
+        with pytest.raises(KafkaUnreachable):
+            cluster.topics()
+    assert len(asked) == 2
+    assert ask(other) == told
+
+
+def test_a_cluster_that_answers_is_asked_by_all(away: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the answer is an error, and after it was away."""
+    ask(away)
+    ((settings, silence),) = silent_clusters._silent.items()
+    silent_clusters._silent[settings] = replace(silence, until=0.0)
+    with pytest.raises(TopicMissing), answering_cluster(away):
+        raise TopicMissing("topic a is not on the broker")
+    assert not silent_clusters._silent
