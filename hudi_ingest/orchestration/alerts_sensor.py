@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from dagster import (
     AssetKey,
@@ -69,11 +70,15 @@ def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -
     again."""
     failures = []
     told = told.only([*reach])
-    for name, send in reach.items():
-        news = news_for(told.of(name), incidents)
+    news = {name: news_for(told.of(name), incidents) for name in reach}
+    # At once: Dagster gives a tick a minute, and a few channels that do not answer would use it up, so that the others would be
+    # told again by each tick.
+    with ThreadPoolExecutor(max(1, len(reach))) as pool:
+        sent = {name: pool.submit(send, news[name]) for name, send in reach.items() if news[name]}
+    for name in reach:
         try:
-            if news:
-                send(news)
+            if name in sent:
+                sent[name].result()
             told = told.after(name, incidents)
         except IngestError as error:
             failures.append(str(error))

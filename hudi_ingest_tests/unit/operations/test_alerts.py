@@ -70,6 +70,16 @@ def test_a_channel_that_fails_is_tried_again_and_does_not_hold_up_the_others() -
     assert [news.began for news in heard] == [(LATE,), (LATE,)]
 
 
+def test_channels_do_not_wait_for_each_other() -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    def slow(news: News) -> None:
+        both.wait()
+
+    told, failures = tell(Told({}), [LATE], {"chat": slow, "pager": slow})
+    assert not failures and told.by_channel == {"chat": (LATE.key,), "pager": (LATE.key,)}
+
+
 def test_webhooks_get_what_failed_and_what_is_well_again(home: Callable[[str], Home]) -> None:
     with _http_server() as (url, posts):
         settings = load_alert_settings(
