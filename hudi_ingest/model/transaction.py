@@ -65,6 +65,8 @@ class OpenTransaction:
     begin_seconds: float = 0.0
     groups: Mapping[str, str] = field(default_factory=dict)
     """The file ids of a keyed table's buckets that are not the usual ones; see hudi/file_groups.py."""
+    record_bytes: int = 0
+    """Mean length of the last commits' values; 0 if unknown."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -77,6 +79,7 @@ class OpenTransaction:
             "shape": self.shape,
             "begin_seconds": self.begin_seconds,
             "groups": dict(self.groups),
+            "record_bytes": self.record_bytes,
         }
 
     @classmethod
@@ -91,6 +94,7 @@ class OpenTransaction:
             shape=str(transaction["shape"]),
             begin_seconds=float(transaction["begin_seconds"]),
             groups=dict(transaction.get("groups", {})),
+            record_bytes=int(transaction.get("record_bytes", 0)),
         )
 
 

@@ -99,7 +99,11 @@ class TransactionProtocol(TransactionPorts):
             schema = prepare_table(self, committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
             transaction = self._open(plan, schema, owner, committed.commits)
-        transaction = replace(transaction, begin_seconds=round(time.monotonic() - started, 3))
+        transaction = replace(
+            transaction,
+            begin_seconds=round(time.monotonic() - started, 3),
+            record_bytes=committed.checkpoint.record_bytes if committed.checkpoint else 0,
+        )
         self.tell_lineage(began(transaction))
         return transaction
 
@@ -111,10 +115,8 @@ class TransactionProtocol(TransactionPorts):
         self._require_epoch(transaction)
         attempts = self.ledger.start_attempts(transaction_id, [slice_.source for slice_ in slices])
         reach("attempt_started")
-        checkpoint = self.table.committed().checkpoint
-        record_bytes = checkpoint.record_bytes if checkpoint else 0
         try:
-            reports = self.write_files(transaction, slices, attempts, record_bytes)
+            reports = self.write_files(transaction, slices, attempts, transaction.record_bytes)
             self._sync_files(reports)
         except IngestError as error:
             self._note_failed(transaction_id, attempts, error)

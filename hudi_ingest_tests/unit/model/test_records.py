@@ -91,5 +91,6 @@ def test_an_open_transaction_keeps_its_columns_on_the_way_to_its_ops() -> None:
     )
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     plan = IngestPlan("orders", "t5", 5, (Slice("orders", 0, 5, 9),), schema_changes=schema.changes)
-    found = OpenTransaction(plan, "20260101000000000", 3, now, now, schema, "digest", groups={"dt=a|1": "00000001-x-0"})
+    groups = {"dt=a|1": "00000001-x-0"}
+    found = OpenTransaction(plan, "20260101000000000", 3, now, now, schema, "digest", groups=groups, record_bytes=7)
     assert OpenTransaction.from_dict(json.loads(json.dumps(found.to_dict()))) == found
