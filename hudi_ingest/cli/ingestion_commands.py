@@ -56,7 +56,7 @@ def validate(
     from hudi_ingest.operations.online_check import OnlineCheck, check_all_online
     from hudi_ingest.operations.validation import require_valid
     from hudi_ingest.pipeline.alerts import load_alert_settings
-    from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
+    from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
     from hudi_ingest.pipeline.folder import load_file_pipelines
     from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 
@@ -73,6 +73,9 @@ def validate(
     home = Home.from_environment()
     try:
         master = load_engine_settings(home).master
+        untried = untried_master_warning(master)
+        if untried:
+            err.print(f"warning: {untried}", markup=False)
     except ConfigError as error:
         note(error.where, error)
     for load in (load_housekeeping_settings, load_alert_settings):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
-from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning
+from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
 from hudi_ingest.pipeline.folder import folder_files
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.shown_text import MASK, shown_file
@@ -66,6 +66,7 @@ def validate_text(home: Home, path: Path, text: str, keep_name: str | None = Non
 
 
 def cluster_warnings(home: Home, pipeline: Pipeline) -> list[str]:
-    """Warn of a table that a cluster's executors may not reach. Raises ConfigError if engine.yaml is broken."""
-    warning = local_table_warning(pipeline.table.base_path, load_engine_settings(home).master)
-    return [warning] if warning else []
+    """Warn of an untried cluster manager, and of a table that executors may not reach. Raises ConfigError if engine.yaml is
+    broken."""
+    master = load_engine_settings(home).master
+    return [*filter(None, (untried_master_warning(master), local_table_warning(pipeline.table.base_path, master)))]

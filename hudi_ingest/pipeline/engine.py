@@ -27,6 +27,8 @@ ARCHIVE_FOLDER = "environment"
 """Where Spark unpacks the archive in an executor's working folder."""
 _MASTERS = "local[*], spark://host:7077, k8s://https://host:443 or yarn"
 _MASTER = re.compile(r"local(\[.+\])?|local-cluster\[\d+, *\d+, *\d+\]|spark://[^/\s]+:\d+|k8s://\S+|yarn")
+_UNTRIED = {"k8s://": "Kubernetes", "yarn": "YARN"}
+"""Cluster managers by what their masters begin with."""
 _SIZE = re.compile(r"[1-9]\d*[mgt]")
 _LOOPBACK = "127.0.0.1"
 _HUDI = "Hudi's client works with this value alone"
@@ -203,6 +205,17 @@ class EngineSettings(Model):
 def is_local(master: str) -> bool:
     """Whether this Spark master runs driver and executors in one process."""
     return re.fullmatch(r"local(\[.*\])?", master) is not None
+
+
+def untried_master_warning(master: str) -> str | None:
+    """Warn of a cluster manager that no trial of hudi-ingest has run on; None if there is nothing to warn of."""
+    manager = next((name for prefix, name in _UNTRIED.items() if master.startswith(prefix)), None)
+    if manager is None:
+        return None
+    return (
+        f"master {master}: hudi-ingest was tried on standalone Spark clusters only, never on {manager}. Everything in `spark_conf` is "
+        "passed to Spark; kill an executor in the middle of a transaction before you rely on it."
+    )
 
 
 def local_table_warning(base_path: str, master: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
@@ -20,12 +21,18 @@ from hudi_ingest.spark.worker_version import OWN_PYTHON
 EXECUTOR_SECONDS = 60.0
 """How long a cluster may take to start an executor and its Python."""
 _CONNECT_SECONDS = 5.0
+_YARN_VARIABLES = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 _GROUP = "hudi-ingest: executors"
 
 
 def require_master(master: str) -> None:
-    """Raise EnvironmentProblem if no standalone master accepts connections: Spark itself would try for a minute and then stop
-    the driver without a word. Kubernetes and YARN report their own errors."""
+    """Raise EnvironmentProblem if no standalone master accepts connections, because Spark itself would try for a minute and then stop
+    the driver without a word, or if nothing says where YARN is. Other errors of Kubernetes and YARN are Spark's to report."""
+    if master == "yarn" and not any(map(os.environ.get, _YARN_VARIABLES)):
+        raise EnvironmentProblem(
+            f"master yarn: neither {' nor '.join(_YARN_VARIABLES)} is set in this process; set one to the folder with the cluster's "
+            "core-site.xml and yarn-site.xml, wherever hudi-ingest starts a Spark driver, and try again."
+        )
     if not master.startswith("spark://"):
         return
     listening, refusals = first_listening(master.removeprefix("spark://").split(","))

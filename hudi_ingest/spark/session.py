@@ -25,7 +25,12 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.home.process_identity import process_table, running_process, started_since_boot
-from hudi_ingest.pipeline.engine import ARCHIVE_FOLDER, EngineSettings, load_engine_settings
+from hudi_ingest.pipeline.engine import (
+    ARCHIVE_FOLDER,
+    EngineSettings,
+    load_engine_settings,
+    untried_master_warning,
+)
 from hudi_ingest.spark.driver_jvm import start_jvm
 from hudi_ingest.spark.executors import require_executors, require_master
 from hudi_ingest.spark.hadoop_settings import forget_sources_of_defaults
@@ -201,6 +206,9 @@ def own_session(
     more = more or {}
     settings = settings.model_copy(update={"master": more.get("spark.master", settings.master)})
     require_master(settings.master)
+    untried = untried_master_warning(settings.master)
+    if untried:
+        _logger.warning("%s", untried)
     options = session_options(spark_jars(_logger.info), settings, more)
     if local_dir is not None and settings.is_local:
         options.setdefault("spark.local.dir", str(local_dir))

@@ -10,7 +10,7 @@ import pytest
 import hudi_ingest
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.pipeline.engine import EngineSettings, local_table_warning
+from hudi_ingest.pipeline.engine import EngineSettings, local_table_warning, untried_master_warning
 from hudi_ingest.spark.executors import executor_problem, require_master
 from hudi_ingest.spark.session import EngineConnection, session_options
 from hudi_ingest.spark.worker_version import OWN_PYTHON, VARIABLE, require_same_version
@@ -84,10 +84,15 @@ def test_an_op_of_another_python_than_the_engines_executors_is_refused() -> None
         EngineConnection(1, "s", "host", 2, 0.0, python="/py", python_version="3.9").require_same_python()
 
 
-def test_a_master_that_is_not_there_is_told_at_once() -> None:
+def test_a_master_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     master = f"spark://127.0.0.1:{free_port()}"
     with pytest.raises(EnvironmentProblem, match=f"no Spark master answers at {master} .*refused"):
         require_master(master)
+    for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(EnvironmentProblem, match="neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"):
+        require_master("yarn")
+    monkeypatch.setenv("YARN_CONF_DIR", "/etc/hadoop")
     require_master("yarn")
 
 
@@ -120,6 +125,20 @@ def test_a_driver_is_told_where_executors_find_it_and_what_they_run() -> None:
     assert options["spark.driver.extraJavaOptions"].endswith(" -XX:+UseZGC")
     assert "spark.jars" not in options
     assert "spark.authenticate" not in options
+
+
+@pytest.mark.parametrize(("master", "manager"), [("k8s://https://one:443", "Kubernetes"), ("yarn", "YARN")])
+def test_a_cluster_manager_that_was_never_tried_is_warned_of(master: str, manager: str) -> None:
+    warning = untried_master_warning(master)
+    assert warning is not None
+    assert warning.startswith(
+        f"master {master}: hudi-ingest was tried on standalone Spark clusters only, never on {manager}."
+    )
+
+
+@pytest.mark.parametrize("master", ["local[*]", "local-cluster[2,1,1024]", "spark://one:7077"])
+def test_a_master_that_was_tried_is_not_warned_of(master: str) -> None:
+    assert untried_master_warning(master) is None
 
 
 def test_a_table_on_a_local_disk_is_warned_of_when_executors_are_elsewhere() -> None:
