@@ -588,7 +588,7 @@ class Lane:
     def _await_settled(self) -> None:
         """The consumer group and the ledger say what the table says, a few ticks later at most."""
         with suppress(NotInTime):
-            wait_for(lambda: not self._stale(), "the ledger and the group agree", 45, pause_seconds=1.0)
+            wait_for(lambda: not self._stale(), "the ledger and the group agree", 120, pause_seconds=1.0)
 
     def _stale(self) -> Counter[str]:
         found: Counter[str] = Counter()

@@ -367,7 +367,7 @@ def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: in
     """Next offset of each partition; none while the broker cannot tell, as just after its start."""
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 0})
     try:
-        answer = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=20)
+        answer = consumer.committed([TopicPartition(topic, number) for number in range(partitions)], timeout=60)
         return {each.partition: each.offset for each in answer}
     except KafkaException:
         return {}

@@ -67,7 +67,7 @@ def server(pipelines: Path, tmp_path: Path, socket: Path, home: Path) -> Iterato
     )
     try:
         wait_until(
-            lambda: accepts_connections(socket), what="it serves", timeout_seconds=120, records_to_watch=[server]
+            lambda: accepts_connections(socket), what="it serves", timeout_seconds=300, records_to_watch=[server]
         )
         yield server
     finally:

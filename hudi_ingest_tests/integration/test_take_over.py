@@ -118,26 +118,15 @@ def newest_metadata(ground: Ground) -> Mapping[str, str]:
 LAYOUTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "keyed": (KEYED, {}),
     "values_alone_and_no_metadata_table": ({**VALUES, "hoodie.metadata.enable": "false"}, {"hive_style": False}),
-    "keyless_and_no_statistics": (
-        {
-            **HIVE,
-            "hoodie.datasource.write.partitionpath.field": "dt",
-            "hoodie.metadata.index.column.stats.enable": "false",
-        },
-        {},
+    "keyless_not_partitioned_and_no_statistics": (
+        {"hoodie.metadata.index.column.stats.enable": "false"},
+        {"partition_by": []},
     ),
-    "escaped_with_two_keys": (
+    "escaped_with_two_keys_record_index_and_statistics_of_one_column": (
         {
             **KEYED,
             "hoodie.datasource.write.recordkey.field": "id,n",
             "hoodie.datasource.write.partitionpath.urlencode": "true",
-        },
-        {},
-    ),
-    "not_partitioned": ({"hoodie.datasource.write.recordkey.field": "n"}, {"partition_by": []}),
-    "record_index_and_statistics_of_one_column": (
-        {
-            **KEYED,
             "hoodie.metadata.record.index.enable": "true",
             "hoodie.metadata.index.column.stats.column.list": "id",
         },

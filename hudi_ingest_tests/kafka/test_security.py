@@ -23,7 +23,7 @@ from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import observe
-from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.secured_broker import PASSWORD, USER, SecuredBroker
 
@@ -183,7 +183,7 @@ def test_a_password_that_is_put_right_is_let_in_by_the_next_tick(
     assert "Traceback" not in refused.stderr
     assert "second" not in refused.stderr
     secret.write_text("first\n")
-    found = hudi_ingest(secured_ground.home, "plan", str(path), "--json")
+    found = answer(secured_ground.home, "plan", str(path), "--json")
     assert found.returncode == 0, found.stderr
     assert "no new records" in json.loads(found.stdout)["skip"]
 

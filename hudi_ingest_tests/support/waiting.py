@@ -10,7 +10,7 @@ class NotInTime(AssertionError):
     """What was waited for did not come."""
 
 
-def wait_for(condition: Callable[[], object], what: str, seconds: float = 120, pause_seconds: float = 0.02) -> None:
+def wait_for(condition: Callable[[], object], what: str, seconds: float = 300, pause_seconds: float = 0.02) -> None:
     """Returns when `condition` is truthy. Raises NotInTime after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
