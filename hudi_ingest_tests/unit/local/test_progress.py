@@ -15,7 +15,7 @@ def test_a_long_step_reports_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> N
     lines: queue.Queue[str] = queue.Queue()
     with pytest.raises(RuntimeError), elapsed(lines.put, "counting"):
         for _ in range(2):
-            assert lines.get(timeout=10) == "counting: 0 s so far"
+            assert lines.get(timeout=120) == "counting: 0 s so far"
         raise RuntimeError
     reported = lines.qsize()
     with elapsed(lambda line: None, "another step"):

@@ -64,7 +64,7 @@ def test_an_unreachable_broker_is_a_skip_with_the_reason(pipeline: Pipeline) -> 
     assert isinstance(found, SkipReason)
     assert pipeline.source.bootstrap_servers in str(found.skip_message)
     assert "Check source.bootstrap_servers" in str(found.skip_message)
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 def test_d1_an_unreachable_ledger_is_a_skip_with_the_reason_and_red_on_the_asset(

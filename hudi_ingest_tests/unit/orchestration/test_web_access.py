@@ -48,7 +48,7 @@ class Page:
 
     def ask(self, method: str, path: str, headers: dict[str, str], body: str = "") -> tuple[int, str, dict[str, str]]:
         """Status, text and headers of the answer; what `headers` does not name is not sent."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in {"Host": self.host, "Content-Length": str(len(body)), **headers}.items():
@@ -156,7 +156,7 @@ def test_two_hosts_or_content_types_are_none(page: Page) -> None:
         f"Host: {page.host}\r\nHost: {EVIL}",
         f"Host: {page.host}\r\nContent-Type: application/json\r\nContent-Type: text/plain",
     ):
-        connection = HTTPConnection("127.0.0.1", page.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", page.port, timeout=120)
         connection.connect()
         connection.sock.sendall(
             f"POST {BY_URL} HTTP/1.1\r\n{twice}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode()

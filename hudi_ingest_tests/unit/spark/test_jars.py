@@ -161,7 +161,7 @@ def test_a_set_is_fetched_once(machine: Machine) -> None:
     said.clear()
     began = time.process_time()
     assert jars.kafka_jars(said.append) == found
-    assert time.process_time() - began < 0.05
+    assert time.process_time() - began < 1
     assert (machine.runs(), said) == (1, [])
 
 
@@ -259,7 +259,7 @@ def test_an_ivy_that_outlives_its_caller_keeps_others_out(machine: Machine, monk
     )
     environment = {**os.environ, "FAKE_IVY": "hang", "PYTHONPATH": os.pathsep.join(sys.path)}
     caller = subprocess.Popen([sys.executable, "-c", program], env=environment)
-    wait_until(machine.runs, what="Ivy runs", timeout_seconds=30)
+    wait_until(machine.runs, what="Ivy runs", timeout_seconds=120)
     ivy = psutil.Process(int((Path(os.environ["JAVA_HOME"]) / "bin" / "runs").read_text()))
     caller.kill()
     caller.wait()
