@@ -48,7 +48,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
     monkeypatch.setenv(LEDGER_VARIABLE, home.ledger_url)
     nobody = f"127.0.0.1:{free_port()}"
-    return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 2})
+    return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 0.2})
 
 
 @contextmanager
