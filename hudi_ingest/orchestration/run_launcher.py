@@ -35,7 +35,13 @@ from hudi_ingest.orchestration.executor import IMPORTED_BY_OPS
 FORKED_MODULE = "hudi_ingest.orchestration.definitions"
 RUN_PIPELINE = "HUDI_INGEST_RUN_PIPELINE"
 """Names the pipeline of a run in its process, which then builds no definitions of others: each takes 20 ms of CPU."""
-_IMPORTED_BY_RUNS = ["dagster._cli.api", *IMPORTED_BY_OPS]
+IMPORTED_BY_RUNS = [
+    "dagster._cli.api",
+    *IMPORTED_BY_OPS,
+    # All that the definitions need, and not these: each run loads the pipeline files.
+    "hudi_ingest.orchestration.code_location",
+    "hudi_ingest.orchestration.rehearsal",
+]
 
 
 class ForkingRunLauncher(DefaultRunLauncher):
@@ -51,7 +57,7 @@ class ForkingRunLauncher(DefaultRunLauncher):
             super().launch_run(context)
             return
         forked = multiprocessing.get_context("forkserver")
-        forked.set_forkserver_preload(_IMPORTED_BY_RUNS)
+        forked.set_forkserver_preload(IMPORTED_BY_RUNS)
         process = forked.Process(
             target=_execute, args=(self._instance.get_ref(), context.dagster_run.run_id), name="hudi-ingest-run"
         )

@@ -60,6 +60,12 @@ class _Engines:
                 opened.engines.popitem(last=False)[1].dispose()
             return engine
 
+    def close(self) -> None:
+        """Close what this process has opened."""
+        opened = self._by_process.pop(os.getpid(), _Opened())
+        for engine in opened.engines.values():
+            engine.dispose()
+
     def _new(self, path: str) -> sa.Engine:
         engine = sa.create_engine(f"sqlite:///{path}", max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
 
@@ -82,6 +88,12 @@ _SHARED = _Engines("FULL", most=8)
 """Runs, ticks and what the events of all runs say about assets: on disk once they are committed."""
 _OF_RUNS = _Engines("NORMAL", most=16)
 """Each run's own event log, which only people read. A power cut may lose its newest events, the end of a process none."""
+
+
+def close_connections() -> None:
+    """Close this process's connections; the next use opens new ones. No thread may be using one."""
+    _SHARED.close()
+    _OF_RUNS.close()
 
 
 class QuickRunStorage(SqliteRunStorage):

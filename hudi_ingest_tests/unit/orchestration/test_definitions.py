@@ -14,12 +14,23 @@ name: {name}
 source: {{bootstrap_servers: "127.0.0.1:9", topics: [shared]}}
 table: {{base_path: {folder}/{name}, schema: "id string"}}
 """
-LISTED = (
-    "from hudi_ingest.orchestration.definitions import defs\n"
-    "repository = defs.get_repository_def()\n"
-    "print(*sorted(job.name for job in repository.get_all_jobs() if job.name.endswith('_transaction')))\n"
-    "print(*sorted(key.to_user_string() for key in repository.get_job('orders_transaction').asset_layer.executable_asset_keys))\n"
-)
+LISTED = """
+from hudi_ingest.orchestration.definitions import defs
+repository = defs.get_repository_def()
+print(*sorted(job.name for job in repository.get_all_jobs() if job.name.endswith("_transaction")))
+print(*sorted(key.to_user_string() for key in repository.get_job("orders_transaction").asset_layer.executable_asset_keys))
+"""
+FORKED = """
+import importlib.util, sys, threading
+from hudi_ingest.orchestration.run_launcher import IMPORTED_BY_RUNS
+for module in IMPORTED_BY_RUNS:
+    if importlib.util.find_spec(module.partition(".")[0]):
+        importlib.import_module(module)
+print(threading.active_count(), "upath" in sys.modules)
+before = {*sys.modules}
+import hudi_ingest.orchestration.definitions
+print(*(module for module in sys.modules.keys() - before if module.startswith(("dagster.", "hudi_ingest."))))
+"""
 
 
 @pytest.mark.parametrize(
@@ -33,12 +44,35 @@ LISTED = (
 def test_a_run_builds_its_own_pipeline_only(tmp_path: Path, run: str, jobs: str) -> None:
     for name in ("clicks", "orders"):
         (tmp_path / f"{name}.yaml").write_text(PIPELINE.format(name=name, folder=tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-c", LISTED],
-        env={**os.environ, "HUDI_INGEST_PIPELINES": str(tmp_path), "HUDI_INGEST_RUN_PIPELINE": run},
+    done = _python(LISTED, tmp_path, run)
+    assert done.stdout.splitlines()[:1] == [jobs], done.stdout + done.stderr
+    assert done.stdout.splitlines()[1:] == ["orders"], done.stderr
+
+
+def test_what_a_run_needs_is_imported_and_rehearsed_before_its_process_is_forked(tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(PIPELINE.format(name="orders", folder=tmp_path))
+    done = _python(FORKED, tmp_path, "orders")
+    threads, imported = done.stdout.splitlines() or ("", "")
+    assert threads == "1 True", (
+        "a process with threads cannot be forked; ops keep their results with upath" + done.stderr
+    )
+    assert imported == "hudi_ingest.orchestration.definitions", "each run would import the others again"
+    assert "The rehearsal of a run failed" not in done.stderr
+    assert not [*tmp_path.joinpath("temporary").iterdir()]
+
+
+def _python(code: str, folder: Path, run: str) -> subprocess.CompletedProcess[str]:
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "HUDI_INGEST_PIPELINES": str(folder),
+            "HUDI_INGEST_RUN_PIPELINE": run,
+            "TMPDIR": str(temporary),
+        },
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.stdout.splitlines()[:1] == [jobs], done.stdout + done.stderr
-    assert done.stdout.splitlines()[1:] == ["orders"], done.stderr

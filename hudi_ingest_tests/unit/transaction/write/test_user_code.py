@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from hudi_ingest.records.convert.user_converter import ENTRY_POINTS
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.user_function import PythonFunction
+from hudi_ingest.transaction.write import user_code
 from hudi_ingest.transaction.write.user_code import import_paths, version_of
 
 pytestmark = pytest.mark.fast
@@ -31,7 +34,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_converters_and_functions_by_import_path_are_peoples_own() -> None:
     chain = Chain(SCHEMA, (Step("transforms[0].python", PythonFunction("shop.rows:clean", SCHEMA)),))
     assert import_paths(["json", "shop.orders:Orders"], chain) == ("shop.orders:Orders", "shop.rows:clean")
+
+
+def test_a_built_in_format_is_not_looked_for_among_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = [
+        EntryPoint("json", "shop.orders:Json", ENTRY_POINTS),
+        EntryPoint("own", "shop.orders:Own", ENTRY_POINTS),
+    ]
+    asked = []
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        asked.append(group)
+        return installed
+
+    monkeypatch.setattr(user_code, "entry_points", entry_points)
     assert import_paths(["json", "avro"], Chain(SCHEMA, ())) == ()
+    assert not asked, "the metadata of all packages is read for it"
+    assert import_paths(["json", "own"], Chain(SCHEMA, ())) == ("shop.orders:Own",)
 
 
 def test_a_changed_file_is_another_version(folder: Path) -> None:
