@@ -11,6 +11,8 @@ from hudi_ingest.exceptions.problems import counted
 
 _SHOWN = 20
 _LONGEST_TEXT = 1500
+_ONLY_WARNED = "?"
+"""The end of a key in what a channel was told, if it was told of no more than a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +75,18 @@ class News:
 
 
 def news_for(told: Sequence[str], incidents: Sequence[Incident]) -> News:
-    """Compare what a channel was told of, as keys, with what is wrong now."""
+    """Compare what a channel was told of with what is wrong now. A warning that has become a failure is news, too."""
     now = {incident.key: incident for incident in incidents}
+    known = dict.fromkeys(text.removesuffix(_ONLY_WARNED) for text in told)
     return News(
-        tuple(incident for key, incident in now.items() if key not in told),
-        tuple(key for key in told if key not in now),
+        tuple(incident for key, incident in now.items() if key not in (known if incident.warning else told)),
+        tuple(key for key in known if key not in now),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Which incidents each channel was told of and not of their end: the sensor's cursor."""
+    """Which incidents each channel was told of, as keys, and not of their end: the sensor's cursor."""
 
     by_channel: Mapping[str, tuple[str, ...]]
 
@@ -101,7 +104,12 @@ class Told:
 
     def after(self, channel: str, incidents: Sequence[Incident]) -> Told:
         """The state once the channel has been told of all `incidents`."""
-        return Told({**self.by_channel, channel: tuple(incident.key for incident in incidents)})
+        before = self.of(channel)
+        told = (
+            f"{incident.key}{_ONLY_WARNED}" if incident.warning and incident.key not in before else incident.key
+            for incident in incidents
+        )
+        return Told({**self.by_channel, channel: tuple(told)})
 
     def only(self, channels: Sequence[str]) -> Told:
         """Forget channels that are no longer there."""

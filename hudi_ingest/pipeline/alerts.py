@@ -57,7 +57,7 @@ class Email(Model):
 
 class AlertSettings(Model):
     """Who is told when a table's check fails, a partition is stopped or a pipeline file cannot be loaded, and when it is well
-    again. Each is told once; the checks say what to do."""
+    again. Each is told once, and once more if a warning becomes a failure; the checks say what to do."""
 
     ui_url: str | None = Field(default=None, json_schema_extra={"allowed": "http://… or https://…"})
     """Address of the Dagster UI, for links in the messages."""

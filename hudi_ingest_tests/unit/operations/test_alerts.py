@@ -51,6 +51,17 @@ def test_a_channel_that_is_told_all_news_knows_what_is_wrong(moments: list[list[
         assert not news_for(told.of("chat"), incidents)
 
 
+def test_a_warning_that_becomes_a_failure_is_told_once_more() -> None:
+    warning, told = replace(LATE, warning=True), Told({})
+    heard = []
+    for incident in (warning, warning, LATE, LATE, warning, LATE):
+        heard.append([news.warning for news in news_for(told.of("chat"), [incident]).began])
+        told = Told.read(told.after("chat", [incident]).to_text())
+    assert heard == [[True], [], [False], [], [], []]
+    assert news_for(told.of("chat"), []).ended == (LATE.key,)
+    assert news_for(Told({}).after("chat", [warning]).of("chat"), []).ended == (LATE.key,)
+
+
 @pytest.mark.parametrize("cursor", [None, "", "{", "[]", '{"a": 1}'])
 def test_a_damaged_cursor_tells_everything_again(cursor: str | None) -> None:
     assert news_for(Told.read(cursor).of("a"), [LATE]).began == (LATE,)
