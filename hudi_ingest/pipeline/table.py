@@ -102,7 +102,8 @@ class Table(_Model):
 
     cdc: bool = False
     """Whether Spark's CDC queries can read which rows a commit inserted, updated and deleted, with their values before and after;
-    see docs/keyed-tables.md. It cannot be changed once the table exists. Only with `mode: upsert`, and without `ordering`."""
+    see docs/keyed-tables.md. It cannot be changed once the table exists. Only with `mode: upsert`, without `ordering`, and
+    for tables without decimals."""
 
     partition_by: tuple[str, ...] = Field(
         default=(), json_schema_extra={"allowed": "a list of columns, and of times like day(ts) or dt=day(ts)"}
