@@ -299,6 +299,10 @@ class NoSuchSavepoint(ServiceRefused):
     """The table has no savepoint of this instant."""
 
 
+class RestoreUnfinished(Terminal):
+    """A restore to a savepoint was cut short, so the table is neither what it was nor what it shall be."""
+
+
 class RangeRefused(Terminal):
     """A range of offsets cannot be backfilled or replayed as requested. Lists all problems at once, one per line."""
 

@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, TableUnreachable
+from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, RestoreUnfinished, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.clock import clock_of, wait_for_clock
 from hudi_ingest.hudi.damaged_instants import transaction_in
@@ -510,14 +511,21 @@ class java_errors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None or isinstance(error, IngestError):
             return
-        if isinstance(error, Py4JJavaError):
-            chain = java_messages(error.java_exception)
+        java_error = _java_error(error)
+        if java_error is not None:
+            chain = java_messages(java_error)
             for message in chain:
                 if "hudi-ingest guard:" in message:
                     raise CommitRefused(
                         f"could not {self._operation}: {message.split('hudi-ingest guard:', 1)[1].strip()}. Nothing was "
                         "published by this call; the next transaction continues from the table's checkpoint."
                     ) from error
+            if any("Found pending restore in active timeline" in message for message in chain):
+                raise RestoreUnfinished(
+                    f"could not {self._operation}: a restore to a savepoint was cut short, and later commits may be half taken back. "
+                    "Nothing was written. Give the same `hudi-ingest savepoints NAME --restore INSTANT` again, which completes it "
+                    "(without --restore it lists the savepoints); the next transaction then continues from there."
+                ) from error
             if any(message.startswith("HoodieLockException") for message in chain):
                 raise TableUnreachable(
                     f"could not {self._operation}: could not acquire the table's lock {self._lock} in time, or lost it: "
@@ -536,6 +544,14 @@ class java_errors:
                 f"the Spark driver went away while trying to {self._operation}: {error}. The step is retried; if the "
                 "engine does not come back, start it with `hudi-ingest up` or `hudi-ingest engine`."
             ) from error
+
+
+def _java_error(error: BaseException) -> Any:
+    """Return the Java exception behind a Python one, None if there is none."""
+    # pyspark replaces the commonest kinds, such as IllegalArgumentException, by classes of its own.
+    if isinstance(error, CapturedException):
+        return error._origin
+    return error.java_exception if isinstance(error, Py4JJavaError) else None
 
 
 def java_messages(error: Any) -> list[str]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
-from hudi_ingest.exceptions import CommitRefused, ServiceRefused, TransactionInFlight
+from hudi_ingest.exceptions import CommitRefused, RestoreUnfinished, ServiceRefused, TransactionInFlight
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.clustering import HudiServices
@@ -262,6 +262,12 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     ]
     with pytest.raises(ServiceRefused, match=f"there is {first.instant}"):
         savepoints.restore("20260101000000000", lines.append)
+    savepoints.restore(first.instant, lines.append)
+    # As if the process had been killed before the restore's last step.
+    (restored,) = Path(ground.base_path, TIMELINE).glob("*_*.restore")
+    restored.unlink()
+    with pytest.raises(RestoreUnfinished, match="savepoints NAME --restore INSTANT` again"):
+        ground.run(pipeline)
     savepoints.restore(first.instant, lines.append)
     assert ids(ground) == before
     checkpoint = observe(pipeline).committed.checkpoint
