@@ -129,6 +129,9 @@ class HudiWriter:
         ):
             action = self._action(plan.kind)
             instant: str = client.startCommit(action)
+            # A caller that is killed from here on closes no client, and a timer that went on in this driver would write the heartbeat
+            # again after a rollback.
+            client.getHeartbeatClient().stopHeartbeatTimers()
             reach("instant_requested")
             state = getattr(self._hudi.common.table.timeline, "HoodieInstant$State")
             model = self._hudi.common.model

@@ -25,12 +25,12 @@ def unsigned_token(seconds: float, subject: str = CLIENT) -> str:
 def token(options: Mapping[str, str]) -> tuple[str, float]:
     """A token function. `log` is a file that gets a line for each call, `takes` the seconds of a call, `seconds` the token's life, and
     `secret` must be the word `open`."""
+    # As a provider that answers late.
+    time.sleep(float(options.get("takes", "0")))
     with Path(options["log"]).open("a") as log:
         log.write("asked\n")
     if "secret" in options and options["secret"] != "open":
         raise PermissionError(f"the password {options['secret']} is wrong")
-    # As a provider that answers late.
-    time.sleep(float(options.get("takes", "0")))
     seconds = float(options.get("seconds", "300"))
     return unsigned_token(seconds), time.time() + seconds
 
