@@ -39,6 +39,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "orchestration/definitions.py",
     "orchestration/home_instance.py",
     "orchestration/housekeeping.py",
+    "orchestration/rehearsal.py",
     "orchestration/run_launcher.py",
     "orchestration/run_retention.py",
     "orchestration/sensor_switch.py",
