@@ -17,6 +17,8 @@ VENV := .venv
 OLDEST := $(VENV)/oldest
 # A file's tests share what they start, so a worker takes whole files; the slow ones are the first, the fast ones fill up.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Meanwhile the first tests run, which need no jars. If it fails, the tests that need them say so.
+FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(str) for fetch in (jars.kafka_jars, jars.spark_jars, jars.s3_jars)]'
 
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
@@ -36,7 +38,7 @@ cdc-demo: $(VENV)/requirements.ready ## a PostgreSQL table through Debezium to a
 	@$(VENV)/bin/hudi-ingest cdc-demo $(ARGS)
 
 test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster; WORKERS=2
-	$(PYTEST) -m "not long" $(ARGS)
+	@$(FETCH_JARS) 2>/dev/null & $(PYTEST) -m "not long" hudi_ingest_tests/unit/records hudi_ingest_tests $(ARGS)
 
 fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
 	$(PYTEST) -m "not kafka and not spark and not e2e" $(ARGS)
