@@ -15,7 +15,7 @@ AXES ?=
 VENV := .venv
 # A virtual environment over the other, with other versions of a few packages.
 OLDEST := $(VENV)/oldest
-# A file's tests share what they start, so a worker takes whole files; the slow ones are the first, the fast ones fill up.
+# A file's tests share what they start, so a worker takes whole files; the slow ones come early, the fast ones fill up.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Meanwhile the first tests run, which need no jars. If it fails, the tests that need them say so.
 FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(str) for fetch in (jars.kafka_jars, jars.spark_jars, jars.s3_jars)]'
@@ -38,7 +38,7 @@ cdc-demo: $(VENV)/requirements.ready ## a PostgreSQL table through Debezium to a
 	@$(VENV)/bin/hudi-ingest cdc-demo $(ARGS)
 
 test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster; WORKERS=2
-	@$(FETCH_JARS) 2>/dev/null & $(PYTEST) -m "not long" hudi_ingest_tests/unit/records hudi_ingest_tests $(ARGS)
+	@$(FETCH_JARS) 2>/dev/null & $(PYTEST) -m "not long" $(ARGS)
 
 fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
 	$(PYTEST) -m "not kafka and not spark and not e2e" $(ARGS)

@@ -33,10 +33,12 @@ settings.register_profile(
 settings.load_profile("hudi_ingest")
 
 SLOW = {"kafka", "spark", "e2e", "long"}
+FIRST = Path(__file__).parent / "unit" / "records"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that needs neither broker nor JVM is a fast one."""
+    """A test that needs neither broker nor JVM is a fast one. Some of those are the first: `make test` fetches jars meanwhile."""
+    items.sort(key=lambda item: FIRST not in item.path.parents)
     for item in items:
         if not SLOW & {mark.name for mark in item.iter_markers()}:
             item.add_marker(pytest.mark.fast)
