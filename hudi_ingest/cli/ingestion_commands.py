@@ -158,7 +158,10 @@ def approve_schema(
         except NothingToDo as error:
             print_nothing_to_do(error, as_json)
             return
-        print_json(change.to_dict()) if as_json else _say_change(change)
+        if as_json:
+            print_json(change.to_dict())
+        else:
+            _say_change(change)
         return
     pipelines = pipelines_like(name)
     changes, errors = list[SchemaChange](), dict[str, str]()

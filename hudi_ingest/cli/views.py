@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.hudi.timeline import TableFile, TableLogFile
 from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.model.offsets import TopicPartition
@@ -61,12 +61,7 @@ def by_error(errors: Mapping[str, str]) -> list[tuple[str, str]]:
     pipelines: dict[str, list[str]] = {}
     for pipeline, error in errors.items():
         pipelines.setdefault(error, []).append(pipeline)
-    return [(_first_names(names), error) for error, names in pipelines.items()]
-
-
-def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN_PIPELINES} more" if len(names) > _SHOWN_PIPELINES else ""
-    return ", ".join(names[:_SHOWN_PIPELINES]) + more
+    return [(listed(names, _SHOWN_PIPELINES), error) for error, names in pipelines.items()]
 
 
 def age_text(status: PipelineStatus, now: datetime) -> str:

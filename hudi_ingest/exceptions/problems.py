@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 Place = tuple[str | int, ...]
 """Path of a value in the file: mapping keys and list indexes from the top."""
@@ -59,3 +59,9 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def counted(count: int, noun: str) -> str:
     """Count a noun: `1 file`, `2 files`, `1,200 files`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(items: Sequence[object], most: int) -> str:
+    """Name the first `most` of the items, and count the others: `a, b and 3 more`."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(map(str, items[:most])) + more

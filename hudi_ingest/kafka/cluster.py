@@ -92,9 +92,8 @@ class KafkaCluster:
 
     def require_answer(self) -> None:
         """Ask whether the cluster answers at all."""
-        answer = self._clients.admin.describe_cluster(request_timeout=self._seconds)
         try:
-            self._wait(answer)
+            self._await_answer()
         except (KafkaException, TimeoutError) as error:
             raise self._failed("describe the cluster", error) from error
 
@@ -104,10 +103,9 @@ class KafkaCluster:
         source = self._source
         if source.topics_pattern is None:
             return source.topics
-        answer = self._clients.admin.describe_cluster(request_timeout=self._seconds)
         try:
             # The list comes from a call that does not hear a refused login, and would wait for its whole timeout.
-            self._wait(answer)
+            self._await_answer()
             on_broker = self._clients.admin.list_topics(timeout=self._seconds).topics
         except (KafkaException, TimeoutError) as error:
             self._clients.has_failed = True
@@ -344,6 +342,10 @@ class KafkaCluster:
                 if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
                     raise self._failed(action, error) from error
             time.sleep(_AGAIN_SECONDS)
+
+    def _await_answer(self) -> None:
+        """Raises what `_wait` raises."""
+        self._wait(self._clients.admin.describe_cluster(request_timeout=self._seconds))
 
     def _wait(self, answer: Future[Any]) -> Any:
         """The answer. Raises KafkaException if it is an error, TimeoutError if none comes in time, or at once when every

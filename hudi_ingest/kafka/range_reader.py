@@ -11,6 +11,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from hudi_ingest.exceptions import IngestError, NoSuchOffset, WriteIncomplete, concerning
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.kafka.backlog import Backlog, OpenRange
 from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
 from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options, tokens_of
@@ -150,5 +151,4 @@ def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
 
 
 def _shown(slices: Collection[Slice]) -> str:
-    shown = ", ".join(map(str, list(slices)[:_SHOWN_RANGES]))
-    return f"{shown} and {len(slices) - _SHOWN_RANGES} more" if len(slices) > _SHOWN_RANGES else shown
+    return listed([*slices], _SHOWN_RANGES)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions.problems import counted, listed
 
 _SHOWN = 20
 _LONGEST_TEXT = 1500
@@ -61,8 +61,7 @@ class News:
         if len(self.began) > _SHOWN:
             shown.append(f"and {len(self.began) - _SHOWN} more; `hudi-ingest doctor` lists all")
         if self.ended:
-            more = f" and {len(self.ended) - _SHOWN} more" if len(self.ended) > _SHOWN else ""
-            shown.append(f"well again: {', '.join(self.ended[:_SHOWN])}{more}")
+            shown.append(f"well again: {listed(self.ended, _SHOWN)}")
         return "\n\n".join(shown)
 
     def to_dict(self) -> dict[str, Any]:

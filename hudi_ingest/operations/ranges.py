@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hudi_ingest.exceptions import RangeRefused
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges, union
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
@@ -182,9 +183,7 @@ def range_facts(remaining: RemainingRanges) -> list[dict[str, Any]]:
 
 def shown_slices(slices: Sequence[Slice]) -> str:
     """Name the first few slices, and count the others."""
-    return ", ".join(map(str, slices[:_SHOWN_SLICES])) + (
-        f" and {len(slices) - _SHOWN_SLICES} more" if len(slices) > _SHOWN_SLICES else ""
-    )
+    return listed(slices, _SHOWN_SLICES)
 
 
 def without(requested: Slice, done: Iterable[Slice]) -> tuple[Slice, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 from hudi_ingest.exceptions import NothingToDo, SchemaRefused
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.schema_approval import approve, fingerprint, is_approved
@@ -34,9 +35,7 @@ def schema_change(pipeline: Pipeline) -> SchemaChange:
     """The change that waits. Asks the registry if the columns come from there. Raises NothingToDo if there is none, and what
     `proposed_schema` raises."""
     timeline = PipelineTable(pipeline).timeline
-    schema = proposed_schema(pipeline, timeline)
-    if not schema.changes:
-        raise NothingToDo(pipeline.name, _nothing_waits(timeline))
+    schema = _waiting_change(pipeline, timeline)
     approved = is_approved(pipeline, timeline, schema)
     return SchemaChange(pipeline.name, schema.origin, schema.changes, fingerprint(schema), approved)
 
@@ -47,9 +46,7 @@ def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> Sc
     Raises SchemaRefused if another one waits now, NothingToDo, TableUnreachable, and what `proposed_schema` raises.
     """
     timeline = PipelineTable(pipeline).timeline
-    schema = proposed_schema(pipeline, timeline)
-    if not schema.changes:
-        raise NothingToDo(pipeline.name, _nothing_waits(timeline))
+    schema = _waiting_change(pipeline, timeline)
     found = fingerprint(schema)
     if expected not in (None, found):
         lines = "; ".join(schema.changes)
@@ -61,7 +58,11 @@ def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> Sc
     return SchemaChange(pipeline.name, schema.origin, schema.changes, found, approved=True)
 
 
-def _nothing_waits(timeline: Timeline) -> str:
+def _waiting_change(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
+    schema = proposed_schema(pipeline, timeline)
+    if schema.changes:
+        return schema
     if not timeline.exists():
-        return "the table does not exist yet; its first transaction creates it with the columns of its records"
-    return "the table has all columns of its records"
+        reason = "the table does not exist yet; its first transaction creates it with the columns of its records"
+        raise NothingToDo(pipeline.name, reason)
+    raise NothingToDo(pipeline.name, "the table has all columns of its records")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.doctor.diagnosis import Diagnosis, failing, ok, problem, warning
 from hudi_ingest.operations.health import RUNS_SUCCEED
@@ -79,13 +80,13 @@ def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterat
     unknown = [pipeline.name for pipeline in pipelines if pipeline.enabled and sensor_name(pipeline.name) not in states]
     off = [pipeline.name for pipeline in pipelines if not pipeline.enabled and not is_on(pipeline, switches)]
     if paused:
-        text = f"Enabled in their files, but paused in Dagster: {_listed(paused)}."
+        text = f"Enabled in their files, but paused in Dagster: {listed(paused, _SHOWN)}."
         yield warning(DAGSTER, text, "`hudi-ingest resume PIPELINE` turns a sensor on, unless it is off on purpose.")
     if unknown:
-        text = f"Enabled in their files, but Dagster has not seen their sensors: {_listed(unknown)}."
+        text = f"Enabled in their files, but Dagster has not seen their sensors: {listed(unknown, _SHOWN)}."
         yield warning(DAGSTER, text, "Reload the code location, and see whether it has loaded their files.")
     if off:
-        yield ok(DAGSTER, f"sensors that are off: {_listed(off)}")
+        yield ok(DAGSTER, f"sensors that are off: {listed(off, _SHOWN)}")
 
 
 def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, selector_id: str) -> Iterator[Diagnosis]:
@@ -114,8 +115,3 @@ def _queue(instance: DagsterInstance) -> Iterator[Diagnosis]:
         yield warning(DAGSTER, text, remedy)
     else:
         yield ok(DAGSTER, f"{len(records)} runs in the queue")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more

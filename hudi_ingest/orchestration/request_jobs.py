@@ -48,8 +48,6 @@ from hudi_ingest.transaction.situation import Situation, observe
 UNSEEN_SECONDS = 60.0
 """How long a request waits for a tick before its job assumes that the sensor is off."""
 EXPLICIT_HELP = "Offset ranges [start, end); either these, or a time window"
-
-
 TO_TIME_HELP = (
     "Up to, but not including, this Kafka timestamp. A keyed table needs none: it is read to the committed offsets"
 )

@@ -30,6 +30,7 @@ from hudi_ingest.exceptions import (
     TableUnreachable,
     TransactionInFlight,
 )
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.faults import reach
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.pipeline_table import PipelineTable
@@ -244,10 +245,7 @@ def request_text(request: RunRequest) -> str:
     ]
     ranges = [text for text, slice_ in zip(ranges, begin["slices"], strict=True) if slice_["end"] > slice_["start"]]
     offsets = sum(slice_["end"] - slice_["start"] for slice_ in begin["slices"])
-    shown = ", ".join(ranges[:_SHOWN_RANGES]) + (
-        f" and {len(ranges) - _SHOWN_RANGES} more" * (len(ranges) > _SHOWN_RANGES)
-    )
-    return f"{begin['transaction_id']} will take {offsets:,} offsets: {shown or 'none'}"
+    return f"{begin['transaction_id']} will take {offsets:,} offsets: {listed(ranges, _SHOWN_RANGES) or 'none'}"
 
 
 def backoff_seconds(failures: int, interval_seconds: float) -> float:

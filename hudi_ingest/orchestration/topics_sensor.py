@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from dagster import DefaultSensorStatus, SensorDefinition, SensorEvaluationContext, SkipReason, sensor
 
 from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.topic_discovery import Discovery, announce, refresh_topics
@@ -52,15 +52,13 @@ def discovery_text(discovery: Discovery, loaded: frozenset[str]) -> str:
     parts = [counted(len(known), "topic")]
     if without := sorted(known - loaded):
         parts.append(
-            f"{_shown(without)} without a pipeline in this code location: `hudi-ingest up` loads it again within seconds; "
+            f"{listed(without, _SHOWN)} without a pipeline in this code location: `hudi-ingest up` loads it again within seconds; "
             "elsewhere, reload the code location"
         )
     if forgotten := sorted(loaded - known):
-        parts.append(f"{_shown(forgotten)} forgotten; their pipelines go when the code location is loaded again")
+        parts.append(
+            f"{listed(forgotten, _SHOWN)} forgotten; their pipelines go when the code location is loaded again"
+        )
     if discovery.missing:
-        parts.append(f"{_shown(discovery.missing)} not on the broker, so their pipelines fail")
+        parts.append(f"{listed(discovery.missing, _SHOWN)} not on the broker, so their pipelines fail")
     return "; ".join(parts)
-
-
-def _shown(topics: list[str] | tuple[str, ...]) -> str:
-    return ", ".join(topics[:_SHOWN]) + (f" and {len(topics) - _SHOWN} more" if len(topics) > _SHOWN else "")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.exceptions.problems import quoted
+from hudi_ingest.exceptions.problems import listed, quoted
 from hudi_ingest.model.seen_topic import SeenTopic
 from hudi_ingest.pipeline.dead_letters import loop_problem
 from hudi_ingest.pipeline.error_sentences import sentences
@@ -172,6 +172,5 @@ def _broken(path: Path, problems: Sequence[str]) -> Expansion:
 
 def template_text(template: Template, names: Sequence[str]) -> str:
     """What to say of a template where one pipeline is expected."""
-    shown = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    topics = "it has seen no topic yet" if not names else f"name one of its pipelines: {shown}"
+    topics = "it has seen no topic yet" if not names else f"name one of its pipelines: {listed(names, 20)}"
     return f"{quoted(template.name)} is a template, which makes several pipelines; {topics}"

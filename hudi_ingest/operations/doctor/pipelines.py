@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.listening import first_listening
 from hudi_ingest.hudi.pipeline_table import PipelineTable
@@ -79,8 +79,7 @@ def _why_silent(servers: str) -> str:
 
 def _silent_cluster(servers: str, why: str, pipelines: Sequence[Pipeline]) -> Diagnosis:
     names = [pipeline.name for pipeline in pipelines if pipeline.source.bootstrap_servers == servers]
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    text = f"No broker accepts connections ({why}). These pipelines cannot read: {', '.join(names[:_SHOWN])}{more}."
+    text = f"No broker accepts connections ({why}). These pipelines cannot read: {listed(names, _SHOWN)}."
     remedy = (
         "Start the broker, or correct source.bootstrap_servers. Nothing is lost while the topics' retention is longer than that "
         "takes: the next tick goes on."
