@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -36,6 +38,35 @@ def test_workers_share_what_their_daemon_has_imported() -> None:
     frozen, collected = map(int, shown.split())
     assert frozen > 50_000
     assert collected < 1_000
+
+
+def test_a_task_reads_no_archive_again(tmp_path: Path) -> None:
+    archive = tmp_path / "shipped.zip"
+    with ZipFile(archive, "w") as shipped:
+        shipped.writestr("shipped.py", "")
+    # What a worker does before a task, and whether Python has read the archive's directory again.
+    program = (
+        "import importlib, os, runpy, sys, zipimport, pyspark.daemon, shipped\n"
+        "def task():\n"
+        "    read = zipimport._read_directory\n"
+        "    zipimport._read_directory = lambda path: print('read', os.path.basename(path)) or read(path)\n"
+        "    importlib.invalidate_caches()\n"
+        "    import later\n"
+        "pyspark.daemon.manager = lambda: (sys.path.append(sys.argv[1]), task())\n"
+        "runpy.run_module('hudi_ingest.transaction.write.worker_daemon', run_name='__main__')"
+    )
+    later = tmp_path / "later"
+    later.mkdir()
+    (later / "later.py").write_text("print('imported later')")
+    shown = subprocess.run(
+        [sys.executable, "-c", program, str(later)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(archive), *sys.path])},
+        capture_output=True,
+        timeout=120,
+        check=True,
+        text=True,
+    ).stdout
+    assert shown.splitlines() == ["imported later"]
 
 
 def test_a_kernel_of_other_code_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
