@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.pipeline.folder import find_pipeline, load_pipelines
+from hudi_ingest.pipeline.folder import find_pipeline, load_folder, load_pipelines
 from hudi_ingest_tests.support.pipeline_files import Write, document
 
 pytestmark = pytest.mark.fast
@@ -130,3 +130,44 @@ def test_find_is_not_stopped_by_other_files(write: Write) -> None:
     for name in ("three", "four"):
         with pytest.raises(ConfigError, match=r"c\.yaml and d\.yaml: table\.base_path /data/three/four is inside"):
             find_pipeline(folder, name, {})
+
+
+def test_a_run_loads_its_own_pipeline_only(write: Write) -> None:
+    folder = folder_of(
+        write,
+        mine_yaml=document(name="mine", table__base_path="/data/mine"),
+        other_yaml=document(name="other", table__base_path="/data/other"),
+        broken_yaml="x: [",
+    )
+    loaded = load_folder(folder, {}, only="mine")
+    assert [pipeline.name for pipeline in loaded.pipelines] == ["mine"]
+    assert loaded.broken == ()
+
+
+def test_a_run_sees_who_else_claims_its_name(write: Write) -> None:
+    folder = folder_of(write, a_yaml=document(name="mine"), b_yaml=document(name="mine", table__base_path="/data/b"))
+    loaded = load_folder(folder, {}, only="mine")
+    assert loaded.pipelines == ()
+    assert [file.path.name for file in loaded.broken] == ["a.yaml", "b.yaml"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "name: mine",
+        "name: 'mine'",
+        'name: "m\\x69ne"',
+        'name: "mi\\\n  ne"',
+        "name: >-\n  mine",
+        "? name\n: !!str mine",
+        "name: m${NE}",
+        "name: ${NONE:-mine}",
+        "name: &name mine",
+    ],
+)
+def test_a_run_finds_its_pipeline_however_its_name_is_written(write: Write, written: str) -> None:
+    others = document()
+    del others["name"]
+    folder = folder_of(write, a_yaml=f"{written}\n{yaml.safe_dump(others)}")
+    loaded = load_folder(folder, {"NE": "ine"}, only="mine")
+    assert [pipeline.name for pipeline in loaded.pipelines] == ["mine"], loaded.broken
