@@ -24,6 +24,7 @@ from hudi_ingest.records.schema.descriptions import avro_descriptions, json_sche
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
+from hudi_ingest.transaction.cdc_columns import require_cdc_values
 from hudi_ingest.transaction.registered_columns import message_of, version_columns
 from hudi_ingest.transaction.schema_approval import is_approved, require_approved
 from hudi_ingest.transaction.topic_sample import first_values
@@ -77,6 +78,7 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
     else:
         evolution = _evolution(resolved, existing, source.origin)
         columns, changes, left_out = evolution.schema, evolution.changes, evolution.left_out
+    require_cdc_values(pipeline, existing, columns)
     schema = TransactionSchema(
         origin=source.origin,
         record=spark_json(source.record),

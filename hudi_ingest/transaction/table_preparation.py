@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions import CommitRefused, PlanOutdated, SchemaRefused, TransactionInFlight
+from hudi_ingest.exceptions import CommitRefused, PlanOutdated, TransactionInFlight
 from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.options import record_properties, statistics_properties, table_properties, take_over_properties
 from hudi_ingest.hudi.ownership import require_own_table, require_same_folders
@@ -17,7 +17,6 @@ from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
 from hudi_ingest.records.schema.evolution import evolve
 from hudi_ingest.transaction.ports import TransactionPorts
@@ -47,7 +46,6 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
     """Create the table or update its properties; returns the columns of the transaction that begins."""
     if not committed.exists:
         schema = ports.resolve_schema()
-        require_cdc_values(ports.pipeline, schema)
         with ports.kept():
             ports.instants.create_table(schema)
         return schema
@@ -73,28 +71,6 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
         with ports.kept():
             ports.instants.update_properties(target)
     return schema
-
-
-def require_cdc_values(pipeline: Pipeline, schema: TransactionSchema) -> None:
-    """Raises SchemaRefused if `table.cdc` is set and CDC queries would not show the values of a column. Tables that exist keep such
-    columns: neither can change."""
-    if not pipeline.table.cdc:
-        return
-    lost = [column.name for column in parse_spark_json(schema.columns) if _holds_decimals(column.type)]
-    if lost:
-        raise SchemaRefused(
-            f"the table at {pipeline.table.base_path} of pipeline {pipeline.name} cannot have `cdc` with {', '.join(lost)}: Hudi's CDC "
-            'query has no values of decimals, it shows {"zero":false} instead. Nothing was created. Make them strings or doubles with '
-            "the transform `cast`, or leave out table.cdc."
-        )
-
-
-def _holds_decimals(kind: pa.DataType) -> bool:
-    if pa.types.is_map(kind):
-        return _holds_decimals(kind.item_type)
-    if pa.types.is_nested(kind):
-        return any(_holds_decimals(kind.field(place).type) for place in range(kind.num_fields))
-    return bool(pa.types.is_decimal(kind))
 
 
 def with_columns_of_others(
