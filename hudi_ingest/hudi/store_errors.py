@@ -7,6 +7,9 @@ from typing import Any
 
 from hudi_ingest.model.storage_options import StorageOptions
 
+WHO_RETRIES = "a run retries the step, and a command must be given again"
+"""What follows a fault that may pass: the same message reaches runs and people at a terminal."""
+
 _CAUSES: tuple[tuple[str, str], ...] = (
     (r"hudi-ingest credentials: ([^\n]*? where Spark runs)", r"\1; set it for the engine (and a cluster's executors)"),
     (
@@ -47,7 +50,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"SlowDown|SLOW_DOWN|Throttl|ServiceUnavailable|SERVICE_UNAVAILABLE|InternalError|INTERNAL_FAILURE|RequestTimeout|\(50[023]\)|"
         r"Status Code: 50[023]|Service Unavailable",
-        "the store is overloaded or broken at the moment (every try was answered with 5xx); the step is retried",
+        f"the store is overloaded or broken at the moment (every try was answered with 5xx); {WHO_RETRIES}",
     ),
     (
         r"Status Code: 400|\(400\)|AWSBadRequestException",
@@ -62,7 +65,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"Connection refused|Could not connect|ConnectionClosed|Connection was closed|[Tt]imeout on endpoint|UnknownHost|"
         r"timed out|Unable to execute HTTP request|curlCode|NETWORK_CONNECTION",
-        "the store does not answer; start it, or correct table.storage.endpoint; the step is retried",
+        f"the store does not answer; start it, or correct table.storage.endpoint; {WHO_RETRIES}",
     ),
 )
 """Pattern and explanation, the most specific first, because a text may match several."""

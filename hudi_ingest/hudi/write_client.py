@@ -38,7 +38,7 @@ from hudi_ingest.hudi.paths import EPOCH_PATH, MARKERS, TIMELINE
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import advice
 from hudi_ingest.hudi.storage_at import storage_at
-from hudi_ingest.hudi.store_errors import store_advice
+from hudi_ingest.hudi.store_errors import WHO_RETRIES, store_advice
 from hudi_ingest.hudi.timeline import Timeline
 from hudi_ingest.hudi.write_stats import base_file_stat, first_file_stat, log_file_stat
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
@@ -301,7 +301,7 @@ class HudiWriter:
                 raise TableUnreachable(
                     f"table {self._base_path}: its lock is {self._lock}, but no server there answered within "
                     f"{LOCK_CONNECT_SECONDS} s. Without the lock nothing is begun, published or rolled back. Start "
-                    f"ZooKeeper, or correct table.lock in the file of pipeline {self._pipeline.name}; the step is retried."
+                    f"ZooKeeper, or correct table.lock in the file of pipeline {self._pipeline.name}; {WHO_RETRIES}."
                 )
         finally:
             client.close()
@@ -532,8 +532,8 @@ class java_errors:
             if any(message.startswith("HoodieLockException") for message in chain):
                 raise TableUnreachable(
                     f"could not {self._operation}: could not acquire the table's lock {self._lock} in time, or lost it: "
-                    f"{' <- '.join(chain[:4])}. Check which writer holds it and whether that writer is alive; the step is "
-                    "retried."
+                    f"{' <- '.join(chain[:4])}. Check which writer holds it and whether that writer is alive; "
+                    f"{WHO_RETRIES}."
                 ) from error
             advice = store_advice("\n".join(chain)) if S3_SCHEME in self._operation else None
             if advice is not None:
@@ -544,7 +544,7 @@ class java_errors:
             ) from error
         if isinstance(error, (Py4JError, ConnectionError)):
             raise EngineLost(
-                f"the Spark driver went away while trying to {self._operation}: {error}. The step is retried; if the "
+                f"the Spark driver went away while trying to {self._operation}: {error}; {WHO_RETRIES}. If the "
                 "engine does not come back, start it with `hudi-ingest up` or `hudi-ingest engine`."
             ) from error
 
