@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 
 from pydantic_core import ErrorDetails
 
-from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, describe, kind_of, suggestion
-from hudi_ingest.pipeline.describe import keys
+from hudi_ingest.exceptions.problems import (
+    Place,
+    PlacedProblems,
+    ProblemsFromTop,
+    describe,
+    kind_of,
+    quoted,
+    suggestion,
+)
+from hudi_ingest.pipeline.describe import has_secrets, keys
 from hudi_ingest.pipeline.places import allowed_at, is_secret_place, model_at, shown
 from hudi_ingest.pipeline.yaml_document import Document
 from hudi_ingest.records.schema.columns import SchemaProblem
@@ -35,29 +45,49 @@ _PROBLEMS = {
 }
 
 
+_LOGIN = re.compile(r"""://(?:[^\s'"]+@|[^\s'"/]*:[^\s'"/]*…)""")
+"""Also where a long value is cut off before its @."""
+_LONG_SECRET = 8
+"""Characters of a secret that is also masked inside a longer text; a short one may be part of ordinary words."""
+
+
 def sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
     """Yield one line for each problem in a pydantic error."""
+    for place, problem in _problems(error, document):
+        yield f"{shown(place, document.model)}: {_masked(problem, document.secrets)}"
+
+
+def _masked(text: str, secrets: Iterable[str]) -> str:
+    """Without secrets that also stand where no secret belongs, and without logins in URLs."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(quoted(secret), "'****'")
+        if len(secret) >= _LONG_SECRET and not secret.isalpha():
+            text = text.replace(repr(secret)[1:-1], "****")
+    return _LOGIN.sub("://****@", text)
+
+
+def _problems(error: ErrorDetails, document: Document) -> Iterator[tuple[Place, str]]:
     place: Place = error["loc"]
     root = document.model
     if document.is_broken(place):
         return
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, SchemaProblem):
-        yield from (f"{shown(place, root)}: {problem}" for problem in cause.problems)
+        yield from ((place, str(problem)) for problem in cause.problems)
     elif isinstance(cause, PlacedProblems):
         if isinstance(cause, ProblemsFromTop):
             place = ()
         for below, problem in cause.problems:
             if not document.is_broken((*place, *below)):
-                yield f"{shown((*place, *below), root)}: {problem}"
+                yield (*place, *below), problem
     elif isinstance(cause, ValueError):
-        yield f"{shown(place, root)}: {cause}"
+        yield place, str(cause)
     elif error["type"] == "extra_forbidden":
         model = model_at(place[:-1], root) or root
         known = list(keys(model))
         line = f" in line {document.lines[place]}" if place in document.lines else ""
         close = suggestion(str(place[-1]), known)
-        yield f"{shown(place, root)}: unknown key{line}; allowed: {', '.join(known)}{close}"
+        yield place, f"unknown key{line}; allowed: {', '.join(known)}{close}"
     else:
         problem = _PROBLEMS.get(error["type"], "not allowed" if is_secret_place(place, root) else error["msg"])
         parts = [problem]
@@ -65,7 +95,7 @@ def sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
             parts.append(f"found {_found(error, place, document)}")
         if allowed_values := allowed_at(place, root):
             parts.append(f"allowed: {allowed_values}")
-        yield f"{shown(place, root)}: {'; '.join(parts)}"
+        yield place, "; ".join(parts)
 
 
 def _found(error: ErrorDetails, place: Place, document: Document) -> str:
@@ -74,6 +104,8 @@ def _found(error: ErrorDetails, place: Place, document: Document) -> str:
         return "****" if value is not None else "nothing"
     if error["type"] == "model_type":
         return kind_of(value)  # the value may contain a login
+    if error["type"] == "literal_error" and isinstance(value, str) and _may_be_misplaced(value, place, document):
+        return "****"
     spelling = describe(value)
     if isinstance(value, bool):
         hint = "; put it in quotes" if error["type"] in ("string_type", "path_type", "literal_error") else ""
@@ -81,3 +113,10 @@ def _found(error: ErrorDetails, place: Place, document: Document) -> str:
     if isinstance(value, (int, float)) and error["type"] in ("string_type", "path_type"):
         return f"the number {document.written.get(place, spelling)[:60]}; put it in quotes"
     return spelling
+
+
+def _may_be_misplaced(value: str, place: Place, document: Document) -> bool:
+    """Whether a secret may have been put into the setting next to its own: the text is like no value that is allowed there."""
+    model = model_at(place[:-1], document.model)
+    known = [word.upper() for word in re.findall(r"[\w-]+", allowed_at(place, document.model))]
+    return model is not None and has_secrets(model) and not get_close_matches(value.upper(), known, n=1)

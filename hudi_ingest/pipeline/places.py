@@ -41,6 +41,11 @@ def is_fresh_place(place: Place, root: type[BaseModel]) -> bool:
     return any(info is not None and is_fresh(info) for _, info, _ in _walk(place, root))
 
 
+def holds_secret(place: Place, root: type[BaseModel]) -> bool:
+    """Whether the setting is a secret. Unlike `is_secret_place`, not for unknown keys next to one."""
+    return any(info is not None and is_secret(info) for _, info, _ in _walk(place, root))
+
+
 def _walk(place: Place, root: type[BaseModel]) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
     """Yield each step of a place with its field, and whether it is an unknown key (or below one) next to a secret."""
     model: type[BaseModel] | None = root

@@ -39,6 +39,11 @@ class Template:
     def asks_a_vault(self) -> bool:
         return any(match["scheme"] not in (None, "file") for match in _PATTERN.finditer(self.text))
 
+    @property
+    def has_a_secret(self) -> bool:
+        """Files and vaults are where secrets are kept; variables also have addresses, which messages should show."""
+        return any(match["scheme"] is not None for match in _PATTERN.finditer(self.text))
+
     def filled_in(self, note: Callable[[str], None], *, ask: bool = True) -> str:
         """The text with its values; `note` gets each problem. Without `ask`, no vault is asked and `${SCHEME:REF}` stays."""
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from hudi_ingest.exceptions.problems import Place, kind_of
 from hudi_ingest.pipeline.describe import keys
-from hudi_ingest.pipeline.places import is_fresh_place, is_reference_place, shown
+from hudi_ingest.pipeline.places import holds_secret, is_fresh_place, is_reference_place, shown
 from hudi_ingest.pipeline.references import Secret, Template
 
 _MOST_LEVELS = 50
@@ -40,6 +40,8 @@ class Document:
     """The file's own spelling, where YAML reads something other than text."""
     lines: dict[Place, int] = field(default_factory=dict)
     """Line of each key."""
+    secrets: set[str] = field(default_factory=set)
+    """Values of secrets, and of files and vaults: no message shows them, wherever they stand."""
 
     def is_broken(self, place: Place) -> bool:
         return any(place[: len(broken_place)] == broken_place for broken_place in self.broken)
@@ -227,6 +229,8 @@ class _Builder:
         is_reference, is_fresh = is_reference_place(place, root), is_fresh_place(place, root)
         template = Template(text, self._folder, self._environment, takes_defaults=not is_reference)
         filled_in = template.filled_in(lambda problem: self._note(place, problem), ask=not (is_reference or is_fresh))
+        if filled_in and (template.has_a_secret or holds_secret(place, root)):
+            self._document.secrets.add(filled_in)
         if is_fresh and template.has_references and place not in self._document.broken:
             return Secret(filled_in, template, shown(place, root))
         # A reference is resolved where the secret is used; here only its problems count.

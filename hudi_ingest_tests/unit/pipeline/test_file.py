@@ -417,10 +417,21 @@ def test_a_pipeline_never_shows_its_password(write: Write) -> None:
         with_security(password="${PASSWORD}", name="x"),
         with_security(password="${PASSWORD}${"),
         with_security(password="${NOT_SET:-" + SECRET + "} ${NOT_SET}"),
+        with_security(protocol=SECRET),
+        {**with_security(password=SECRET), "source__format": SECRET},
+        {**with_security(password=SECRET), "source__envelope": SECRET},
+        {**with_security(password=SECRET), "source__bootstrap_servers": f"b1:9092,{SECRET} x"},
+        {**with_security(password="${PASSWORD}"), "transaction__max_records": "${PASSWORD}"},
+        {"source__bootstrap_servers": "${file:secret} x"},
+        {"transaction__max_records": f"https://u:{SECRET}@host/path"},
+        {"transaction__max_records": f"https://u:{SECRET}/{SECRET}@host"},
+        {"transaction__max_records": f"https://u:p@{SECRET}@host/path"},
+        {"transaction__max_records": f"https://u:{SECRET}{'x' * 60}@host/path"},
     ],
 )
 def test_no_problem_shows_a_secret(write: Write, changes: dict[str, Any]) -> None:
     path = write(yaml.safe_dump(document(**changes)))
+    (path.parent / "secret").write_text(SECRET)
     with pytest.raises(ConfigError) as raised:
         load_pipeline(path, {"PASSWORD": SECRET})
     _no_secret_in(raised.value)
@@ -456,6 +467,16 @@ def test_a_number_as_password_is_not_shown(write: Write) -> None:
     found = problem(write, **with_security(password=918273))
     assert found == "source.security.password: must be text; found ****; allowed: text"
     assert "YAML" not in problem(write, **with_security(password=True))
+
+
+def test_masking_leaves_messages_useful(write: Write) -> None:
+    named_like_words = with_security(password="password", protocol="SASL-SSL")
+    assert problem(write, **named_like_words).startswith(
+        "source.security.protocol: not one of the allowed values; found 'SASL-SSL'; allowed: SSL, SASL_SSL"
+    )
+    changes = {**with_security(password="short"), "transaction__max_records": "a short one"}
+    assert "found 'a short one'" in problem(write, **changes)
+    assert "found 'http://host:80/a'" in problem(write, transaction__max_records="http://host:80/a")
 
 
 def _no_secret_in(error: ConfigError, secret: str = SECRET) -> None:
