@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from dagster import DagsterInstance, RunsFilter
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.storage import StoredFile
 from hudi_ingest.ledger import Kept, Ledger, Service
 from hudi_ingest.operations.service_log import logged
@@ -24,6 +20,7 @@ from hudi_ingest.operations.table_leftovers import TableLeftovers
 from hudi_ingest.operations.topic_discovery import deserted_templates
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.event_retention import EventLimits, delete_events
+from hudi_ingest.orchestration.housekeeping_report import HousekeepingReport
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
 from hudi_ingest.orchestration.run_retention import (
     RunLimits,
@@ -36,91 +33,13 @@ from hudi_ingest.orchestration.run_retention import (
 from hudi_ingest.orchestration.snapshot_retention import delete_snapshots
 from hudi_ingest.orchestration.sqlite_space import shrink, sqlite_files, stored_bytes
 from hudi_ingest.orchestration.tick_retention import delete_ticks
-from hudi_ingest.pipeline.folder import BrokenFile, load_each
+from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.housekeeping import LEAST, HousekeepingSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 MOST_SECONDS = 1500.0
 """What is left then is for the next hour's run."""
 _REPORTED_RUNS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class HousekeepingReport:
-    """What was deleted or, in a dry run, would be. `freed_bytes`: of files on this machine; a PostgreSQL server reuses the space of
-    deleted rows itself."""
-
-    dry_run: bool
-    runs: int
-    events: int
-    ticks: int
-    transactions: int
-    requests: int
-    topics: int
-    """Of templates without pipelines."""
-    files: int
-    """Of tables: dead-letter files and lists that nobody needs, and instants put aside."""
-    snapshots: int
-    """Of jobs, that no run has any more."""
-    deleted_pipelines: tuple[str, ...]
-    """Pipelines without a file of which everything goes; it is counted above."""
-    unreadable: tuple[str, ...]
-    """Why tables could not be looked at."""
-    freed_bytes: int
-    runs_left: int
-    """Runs of ours that remain, whatever their state."""
-    database_bytes: int
-    """Size of Dagster's and the ledger's SQLite databases now, without those of single runs."""
-    runs_expired: int
-    """Those that are left for the next time, when time runs out, are in it."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether nothing expired is left for the next time."""
-        return self.runs == self.runs_expired
-
-    @property
-    def deleted(self) -> int:
-        parts = (
-            self.runs,
-            self.events,
-            self.ticks,
-            self.transactions,
-            self.requests,
-            self.topics,
-            self.files,
-            self.snapshots,
-        )
-        return sum(parts)
-
-    @property
-    def due(self) -> int:
-        return self.deleted + self.runs_expired - self.runs
-
-    def to_dict(self) -> dict[str, Any]:
-        facts = asdict(self)
-        del facts["runs_expired"]
-        return {**facts, "complete": self.complete}
-
-    @property
-    def sentence(self) -> str:
-        done = "would delete" if self.dry_run else "deleted"
-        counts = (
-            (self.runs, "run", ""),
-            (self.events, "event", ""),
-            (self.ticks, "tick", ""),
-            (self.transactions, "transaction", " of the ledger"),
-            (self.requests, "request", ""),
-            (self.topics, "topic", " of deleted templates"),
-            (self.files, "file", " of tables"),
-            (self.snapshots, "snapshot", " of jobs"),
-        )
-        parts = [f"{counted(count, name)}{place}" for count, name, place in counts if count]
-        what = f"{', '.join(parts)}, {self.freed_bytes:,} bytes" if parts or self.freed_bytes else "nothing"
-        rest = "" if self.complete else " Time ran out; the next run continues."
-        gone = f" All of {', '.join(self.deleted_pipelines)}, which no file has." if self.deleted_pipelines else ""
-        tables = "".join(f" {text}" for text in self.unreadable)
-        return f"Housekeeping {done} {what}.{gone}{rest}{tables}"
 
 
 @dataclass(frozen=True)
@@ -261,22 +180,3 @@ class Housekeeping:
     def _databases(self) -> Sequence[Path]:
         own = [self.ledger.file] if self.ledger.file else []
         return [*own, *(sqlite_files(self.instance) if self.instance is not None else [])]
-
-
-@contextmanager
-def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) -> Iterator[Housekeeping]:
-    """Yield the housekeeping of the home's pipelines in the Dagster at `$DAGSTER_HOME` or, without it, the embedded stack's. Raises
-    ConfigError."""
-    # Imported here because that loads the pipelines.
-    from hudi_ingest.orchestration.definitions import defs
-
-    own = OwnDefinitions.of(defs.get_repository_def())
-    pipelines, broken = load_each(home.pipelines)
-    folder = os.environ.get("DAGSTER_HOME") or (str(home.dagster) if (home.dagster / "dagster.yaml").exists() else "")
-    if not folder:
-        yield Housekeeping(settings, own, ledger, None, pipelines=pipelines, broken=broken)
-        return
-    # The instance's own parts look there for their folders.
-    os.environ["DAGSTER_HOME"] = folder
-    with DagsterInstance.get() as instance:
-        yield Housekeeping(settings, own, ledger, instance, pipelines=pipelines, broken=broken)

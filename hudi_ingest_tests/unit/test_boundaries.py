@@ -45,6 +45,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "orchestration/sensor_switch.py",
     "orchestration/sqlite_space.py",
     "orchestration/sqlite_storage.py",
+    "orchestration/standalone_housekeeping.py",
     "orchestration/step_logs.py",
     "operations/doctor/ledger.py",
     "operations/doctor/machine.py",

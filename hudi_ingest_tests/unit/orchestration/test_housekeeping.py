@@ -61,8 +61,9 @@ from hudi_ingest.orchestration import housekeeping as kept
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.alerts_sensor import failing_checks
 from hudi_ingest.orchestration.definitions import build_definitions
-from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport
+from hudi_ingest.orchestration.housekeeping import Housekeeping
 from hudi_ingest.orchestration.housekeeping_job import HOUSEKEEPING_JOB, next_run
+from hudi_ingest.orchestration.housekeeping_report import HousekeepingReport
 from hudi_ingest.orchestration.overview import NAME as OVERVIEW
 from hudi_ingest.orchestration.overview import current_rows, observation
 from hudi_ingest.orchestration.own_definitions import OwnDefinitions
