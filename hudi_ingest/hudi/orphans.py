@@ -123,13 +123,6 @@ def judge_files(
     return findings
 
 
-def find_orphans(
-    stored: Iterable[StoredFile], instants: Instants, listed: Set[str], *, topics: Iterable[str], older_than: datetime
-) -> list[Orphan]:
-    """Return the orphans alone; see `judge_files`."""
-    return judge_files(stored, instants, listed, topics=topics, older_than=older_than).orphans
-
-
 def judge_uploads(
     uploads: Iterable[Upload], instants: Instants, *, topics: Iterable[str], older_than: datetime
 ) -> Findings:

@@ -17,7 +17,7 @@ from hudi_ingest.hudi import file_ids
 from hudi_ingest.hudi.file_groups import fixed_id
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.log_tokens import log_token
-from hudi_ingest.hudi.orphans import Findings, Orphan, find_orphans, judge_files, judge_uploads
+from hudi_ingest.hudi.orphans import Findings, Orphan, judge_files, judge_uploads
 from hudi_ingest.hudi.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline import Instants
@@ -188,7 +188,7 @@ def pick(values: list[str], n: int) -> str:
 
 
 def sweep(stored: list[StoredFile], instants: Instants, listed: set[str], now: datetime) -> list[Orphan]:
-    return find_orphans(stored, instants, listed, topics=["other", TOPIC], older_than=now - AGE)
+    return judge_files(stored, instants, listed, topics=["other", TOPIC], older_than=now - AGE).orphans
 
 
 @settings(max_examples=250, deadline=None)

@@ -22,7 +22,7 @@ from hudi_ingest.hudi.base_file import BaseFileLayout
 from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.file_ids import FileOrigin
 from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.orphans import find_orphans
+from hudi_ingest.hudi.orphans import judge_files
 from hudi_ingest.hudi.paths import DEAD_LETTERS, dead_letters_folder, heartbeat_path
 from hudi_ingest.hudi.storage import StoredFile, TableStorage
 from hudi_ingest.hudi.timeline import Instants
@@ -640,13 +640,13 @@ def test_r9_letters_that_no_list_names_are_orphans_once_their_instant_has_ended(
         StoredFile(f"{dead_letters_folder(ended)}/theirs.parquet", 1, past),
     ]
     listed, lost, open_ = stored(ended, 1), stored(ended, 2), stored(pending, 3)
-    found = find_orphans(
+    found = judge_files(
         [listed, lost, open_, *manifests, *others],
         Instants(frozenset({pending}), frozenset({ended, newest})),
         {listed.path},
         topics=["orders"],
         older_than=past + timedelta(hours=1),
-    )
+    ).orphans
     assert [each.file for each in found] == [lost, manifests[1]]
     assert found[0].origin == FileOrigin(3, 2)
 
