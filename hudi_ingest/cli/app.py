@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Annotated, Any
 
 import typer
@@ -28,8 +30,9 @@ class _InPanels(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command: Any = super().get_command(ctx, cmd_name)
         if command is not None:
-            # Typer's help groups by this attribute.
+            # Typer's help groups by this attribute, and breaks lines where a docstring does.
             command.rich_help_panel = _PANEL_OF[cmd_name]
+            command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.help or ""))
         return command
 
 
