@@ -30,11 +30,11 @@ def never(run_id: str) -> bool | None:
 
 
 def wipe(ground: Ground, pipeline: Pipeline) -> None:
-    """All that is not the topic, the table or the pipeline file is gone."""
+    """All that is not the topic, the table, the pipeline file or this process's Spark is gone."""
     ground.close()
     ground.__dict__.pop("ledger", None)
     for path in ground.home.root.iterdir():
-        if path != Path(ground.base_path) and path != ground.home.pipelines:
+        if path not in (Path(ground.base_path), ground.home.pipelines, ground.home.spark):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     if group_offsets(pipeline):
         admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers, "log_level": 0})
