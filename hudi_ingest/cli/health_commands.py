@@ -63,7 +63,9 @@ def test_alerts() -> None:
     home = Home.from_environment()
     reach = channels(load_alert_settings(home))
     if not reach:
-        raise ConfigError(str(home.alerts_settings_file), ["no channel; add `webhooks` or `email`"])
+        file = home.alerts_settings_file
+        problem = "no channel; add" if file.exists() else "file not found; create it, with"
+        raise ConfigError(str(file), [f"{problem} `webhooks` or `email`"])
     test = Incident("test", "test_alerts", "This is a test. Nothing is wrong.")
     failures = []
     for name, send in reach.items():

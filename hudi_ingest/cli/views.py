@@ -34,7 +34,9 @@ _SHOWN_PIPELINES = 20
 
 
 def status_view(status: PipelineStatus) -> RenderableType:
-    offsets = Table(title=f"{status.pipeline} → {status.base_path}", title_justify="left")
+    # Not the table's title, which would break the path at the table's width.
+    title = Text(f"{status.pipeline} → {status.base_path}", style="italic")
+    offsets = Table()
     offsets.add_column("partition")
     for name in ("committed", "end", "lag"):
         offsets.add_column(name, justify="right")
@@ -53,7 +55,7 @@ def status_view(status: PipelineStatus) -> RenderableType:
     age = Text(age_text(status, datetime.now(timezone.utc)))
     change = status.schema_change
     approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
-    return Group(offsets, age, *letters, *catalog, *compaction, *approval, transactions_view(status))
+    return Group(title, offsets, age, *letters, *catalog, *compaction, *approval, transactions_view(status))
 
 
 def by_error(errors: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -96,10 +96,10 @@ def judge_files(
     """Tell the orphans in `stored`, in its order, from files that stay; the three readings must have been made in the order of the
     arguments. `named`: files of commits on the timeline.
 
-    No orphans are files that are `listed` (live, or replaced and not cleaned yet) or `named`, that belong to a pending instant or
-    one newer than all on the timeline, that changed after `older_than`, or that another writer wrote: a file id must be a
-    bucket's in a keyed table, or else exactly the one that this software gives to a file of that partition folder, instant, and
-    one of `topics`. Finds nothing while a rollback or restore is pending.
+    No orphans are files that are `listed` (live, or replaced and not cleaned yet), with their checksums, or `named`, that belong to
+    a pending instant or one newer than all on the timeline, that changed after `older_than`, or that another writer wrote: a file
+    id must be a bucket's in a keyed table, or else exactly the one that this software gives to a file of that partition folder,
+    instant, and one of `topics`. Finds nothing while a rollback or restore is pending.
     """
     newest = max(instants.pending | instants.completed, default="")
     findings = Findings([], [])
@@ -107,7 +107,7 @@ def judge_files(
         return findings
     known_topics = tuple(topics)
     for file in stored:
-        if file.path in listed or _is_part_of_table(file.path):
+        if file.path in listed or _summed_file(file.path) in listed or _is_part_of_table(file.path):
             continue
         candidate = _candidate(file, instants, known_topics)
         if file.path in named:
@@ -151,6 +151,13 @@ def _why_not_yet(candidate: Orphan, instants: Instants, newest: str, older_than:
     if candidate.file.modified >= older_than:
         return f"too young: it changed after {older_than:%Y-%m-%d %H:%M:%S} UTC"
     return ""
+
+
+def _summed_file(path: str) -> str:
+    """The file whose checksums Hadoop's local file system keeps in this one, where another writer's Hudi wrote both; "" if its name
+    is none of such a file."""
+    folder, slash, name = path.rpartition("/")
+    return f"{folder}{slash}{name[1:-4]}" if name.startswith(".") and name.endswith(".crc") else ""
 
 
 def _is_part_of_table(path: str) -> bool:

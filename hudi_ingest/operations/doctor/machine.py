@@ -21,7 +21,6 @@ from hudi_ingest.operations.doctor.diagnosis import Diagnosis, examined, ok, pro
 from hudi_ingest.spark.jars import cache_root, is_complete, lock_text, parse_lock, set_folder
 from hudi_ingest.spark.java import find_java, probe
 
-MACHINE = "machine"
 LEAST_BYTES, FEW_BYTES, FEW_SHARE = 1 << 30, 5 << 30, 0.1
 """Free disk space below which nothing may start, and below which it is a warning: bytes and share."""
 LEAST_INODES = 0.02

@@ -354,6 +354,7 @@ def test_r9_each_file_that_is_kept_has_a_reason() -> None:
         f"dt=1/{of[opened]}": f"its instant {opened} is still open",
         f".hoodie/.temp/{later}": f"its instant {later} is newer than all on the timeline",
         f"dt=2/{of[OLD]}": "no proof that it is this pipeline's",
+        "dt=1/.gone.parquet.crc": "not a name that this pipeline gives",
         "dt=1/notes.txt": "not a name that this pipeline gives",
         "dt=1/named.parquet": "a commit on the timeline names it",
     }
@@ -363,6 +364,7 @@ def test_r9_each_file_that_is_kept_has_a_reason() -> None:
         "dt=1/.hoodie_partition_metadata",
         "dt=1/..hoodie_partition_metadata.crc",
         "dt=1/live.parquet",
+        "dt=1/.live.parquet.crc",
         EPOCH_PATH,
     ]
     findings = judge_files(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
@@ -65,6 +66,11 @@ def test_the_ages_of_the_last_commit_and_of_the_oldest_waiting_record_are_shown(
         "3 days",
     ]
     assert (found.to_dict()["lag_seconds"], found.to_dict()["last_committed_at"]) == (75.4, "2026-11-22T02:58:30+00:00")
+
+
+def test_the_tables_path_stays_in_one_piece() -> None:
+    path = "/data/lake/orders/customers/europe"
+    assert f"orders → {path}\n" in re.sub(" +\n", "\n", shown(status(base_path=path)))
 
 
 def test_a_dead_transaction_is_not_shown_as_open_and_an_aborted_one_has_its_reason() -> None:
