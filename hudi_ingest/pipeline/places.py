@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import get_args
 
 from pydantic import BaseModel
@@ -33,17 +33,22 @@ def is_secret_place(place: Place, root: type[BaseModel]) -> bool:
 
 def is_reference_place(place: Place, root: type[BaseModel]) -> bool:
     """Whether the value is only a reference to a secret, which is kept as the file has it."""
-    return any(info is not None and is_reference(info) for _, info, _ in _walk(place, root))
+    return _lies_in(place, root, is_reference)
 
 
 def is_fresh_place(place: Place, root: type[BaseModel]) -> bool:
     """Whether the value is a secret whose references are resolved whenever it is used."""
-    return any(info is not None and is_fresh(info) for _, info, _ in _walk(place, root))
+    return _lies_in(place, root, is_fresh)
 
 
 def holds_secret(place: Place, root: type[BaseModel]) -> bool:
     """Whether the setting is a secret. Unlike `is_secret_place`, not for unknown keys next to one."""
-    return any(info is not None and is_secret(info) for _, info, _ in _walk(place, root))
+    return _lies_in(place, root, is_secret)
+
+
+def _lies_in(place: Place, root: type[BaseModel], kind: Callable[[FieldInfo], bool]) -> bool:
+    """Whether a setting of this kind is at the place or above it."""
+    return any(info is not None and kind(info) for _, info, _ in _walk(place, root))
 
 
 def _walk(place: Place, root: type[BaseModel]) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
