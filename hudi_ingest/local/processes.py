@@ -40,6 +40,9 @@ LOG_TAIL_BYTES = 65_536
 _OWN_PORTS = range(20_000, 32_768)
 """Below those that Linux and macOS give to sockets that ask for any port."""
 
+_reserved_ports: list[socket.socket] = []
+"""Open as long as the process lives; the system closes them however it ends."""
+
 _FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more|File \".*\", line \d+.*|[~^]+)\s*$")
 _PROBLEM = re.compile(
     r"(?i)\b\w*(error|exception|fatal|killed|failed|failure|refused|denied)\b|cannot|could not|no space left"
@@ -283,12 +286,22 @@ def log_tail(log: Path, lines: int | None = LOG_TAIL_LINES, after: int = 0) -> t
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on now, and that the system gives to nobody who asks for any port:
-    before its server listens, it would be somebody else's."""
+    """Return a TCP port of 127.0.0.1 that nothing listens on now and that is nobody else's before its server listens.
+
+    The system gives it to nobody who asks for any port, and no other call returns it, in no process, until this one ends.
+    """
     while True:
         port = secrets.choice(_OWN_PORTS)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind((LOOPBACK, port))
+        # TCP and UDP ports are apart: a server can listen on the port while this process holds its number.
+        reservation = socket.socket(type=socket.SOCK_DGRAM)
+        try:
+            reservation.bind((LOOPBACK, port))
+            with socket.socket() as probe:
+                probe.bind((LOOPBACK, port))
+        except OSError:
+            reservation.close()
+        else:
+            _reserved_ports.append(reservation)
             return port
 
 

@@ -255,6 +255,21 @@ def test_a_free_port_is_free() -> None:
     processes.require_port_free(processes.free_port(), "the test", "--port")
 
 
+def test_a_free_port_is_given_once(run: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = range(21_000, 21_060)
+    program = f"""
+import time
+from hudi_ingest.local import processes
+processes._OWN_PORTS = {few}
+print("ports", *(processes.free_port() for _ in range(20)), flush=True)
+time.sleep(600)
+"""
+    others = {int(port) for port in said(run(program), "ports")}
+    monkeypatch.setattr(processes, "_OWN_PORTS", few)
+    own = {processes.free_port() for _ in range(20)}
+    assert len(own) == len(others) == 20 and not own & others
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_a_taken_port_is_told_with_its_holder(host: str) -> None:
     with socket.create_server((host, 0)) as server, pytest.raises(EnvironmentProblem) as caught:
