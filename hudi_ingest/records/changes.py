@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.values import Indexes
 from hudi_ingest.records.kafka_columns import OFFSET
-from hudi_ingest.records.record_keys import keyless
+from hudi_ingest.records.record_keys import ambiguous, keyless
 from hudi_ingest.records.transform.chain import Chain
 
 DELETED = "_hudi_ingest_deleted"
@@ -141,6 +141,8 @@ def unapplicable(rows: pa.Table, deleted: _Flags, keyed: KeyedRows, partition_by
         if rows[name].null_count:
             refuse(pc.is_null(rows[name]), name, f"a value, because table.key is {', '.join(keyed.key)}")
     refuse(keyless(rows, keyed.key), keyed.key[0], "a value, because it is the table's key", "an empty text")
+    for name, found, wrong in ambiguous(rows, keyed.key):
+        refuse(wrong, name, f"a text that tells the keys ({', '.join(keyed.key)}) of two rows apart", found)
     if rows[keyed.ordering].null_count:
         expected = "a value, because table.ordering decides by it which change of a key is newer"
         refuse(pc.is_null(rows[keyed.ordering]), keyed.ordering, expected)

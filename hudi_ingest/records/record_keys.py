@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +32,20 @@ def keyless(rows: pa.Table, columns: Sequence[str]) -> pa.Array | pa.ChunkedArra
         text = rows[name].cast(pa.string())
         keyless_rows = pc.and_(keyless_rows, pc.fill_null(pc.equal(text, ""), True))
     return keyless_rows
+
+
+def ambiguous(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[str, str, pa.ChunkedArray]]:
+    """Yield texts that no value of a key of several columns may be or hold: the column, what it is, and for each row whether it
+    has it. Other values would make the same record key: `a:1,b:x,b:y` is (1, "x,b:y") and ("1,b:x", y)."""
+    if len(columns) == 1:
+        return
+    for name, following in zip(columns, [*columns[1:], None], strict=True):
+        if pa.types.is_string(rows[name].type):
+            yield name, f"{_EMPTY}, which Hudi writes for an empty text", pc.equal(rows[name], _EMPTY)
+            if following is not None:
+                separator = f",{following}:"
+                found = f"a text with {separator}, which Hudi writes between the columns"
+                yield name, found, pc.match_substring(rows[name], separator)
 
 
 def is_ordering_type(kind: pa.DataType) -> bool:
