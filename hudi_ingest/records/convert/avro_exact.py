@@ -34,7 +34,7 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
-from hudi_ingest.records.convert.mismatch import Mismatch, shortened
+from hudi_ingest.records.convert.mismatch import ABSENT, Mismatch, shortened
 from hudi_ingest.records.schema.avro import AvroType, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
@@ -199,7 +199,7 @@ def _struct_reader(writer: AvroType, fields: Sequence[pa.Field], path: str, defa
 
     def read(value: Any) -> dict[str, Any]:
         if absent:
-            mismatch = Mismatch(f"{in_words(absent[0].type)}, not null", "no such field in the writer's schema")
+            mismatch = Mismatch(f"{in_words(absent[0].type)}, not null", f"{ABSENT} in the writer's schema")
             mismatch.under("." + absent[0].name)
             raise mismatch
         row = dict(missing)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hudi_ingest.records.convert.json_exact import token_of, value_reader
-from hudi_ingest.records.convert.mismatch import Mismatch, shown
+from hudi_ingest.records.convert.mismatch import ABSENT, Mismatch, shown
 
 LINE_ENDS = ("\r\n", "\n")
 
@@ -122,7 +122,7 @@ class CsvReader:
                 row[name] = read(cell if cell is None or is_text else self._token(cell, column))
         except Mismatch as mismatch:
             if place >= field_count:
-                mismatch.found = "no such field"
+                mismatch.found = ABSENT
             mismatch.under("." + name)
             raise
         return row

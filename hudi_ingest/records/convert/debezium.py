@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.mismatch import ABSENT
 from hudi_ingest.records.convert.values import decoded
 
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -39,6 +40,11 @@ EVENT_FIELDS: Mapping[str, pa.DataType] = {
 _WRITES = pa.array(["r", "c", "u"])
 _FULL = "`alter table … replica identity full` makes PostgreSQL send the whole row (MySQL: binlog_row_image=FULL)"
 _OPERATIONS = "r, c, u or d"
+_EVENT = (
+    "an event with `op`; a flattened record (ExtractNewRecordState) has none (remove `source.envelope`), nor has a heartbeat, a "
+    "transaction's boundary or a schema change (leave its topic out)"
+)
+_DOCUMENT = "; MongoDB's connector sends text: flatten it (ExtractNewDocumentState), and remove `source.envelope`"
 _TRUNCATE = (
     "r, c, u or d; a truncate is not applied: delete the table's rows with Spark SQL, then skip this record "
     "(`on_bad_record`), or have Debezium leave truncates out (`skipped.operations`)"
@@ -163,6 +169,10 @@ def _event_field(events: pa.RecordBatch, path: str) -> pa.Array:
 
 def _of_row(fault: Rejected) -> Rejected:
     """Name the row's field, because transforms, and what is masked, go by that name. A fault of a whole row may show any field."""
+    if fault.field == "op" and fault.found.startswith(ABSENT):
+        return replace(fault, expected=_EVENT)
+    if fault.field in ("before", "after") and fault.found.startswith('"{'):
+        return replace(fault, field="", expected=f"{fault.expected} in `{fault.field}`{_DOCUMENT}")
     place, _, rest = fault.field.partition(".")
     if place not in ("before", "after"):
         return fault

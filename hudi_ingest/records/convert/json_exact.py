@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert.mismatch import Bare, Mismatch, shortened, shown
+from hudi_ingest.records.convert.mismatch import ABSENT, Bare, Mismatch, shortened, shown
 from hudi_ingest.records.times import EPOCH_ORDINAL, FIRST_DAY, FIRST_MICROSECOND, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
@@ -255,7 +255,7 @@ def _struct_reader(fields: Sequence[pa.Field], path: str) -> Reader:
                 row[name] = read_member(value.get(name))
         except Mismatch as mismatch:
             if mismatch.at_the_value_itself and name not in value:
-                mismatch.found = "no such field"
+                mismatch.found = ABSENT
             mismatch.under("." + name)
             raise
         return row

@@ -7,6 +7,7 @@ import json
 from hudi_ingest.records.convert.converter import Rejected
 
 FOUND_CHARACTERS = 80
+ABSENT = "no such field"
 
 
 class Mismatch(Exception):

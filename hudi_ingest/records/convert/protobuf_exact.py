@@ -37,7 +37,7 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.mismatch import Mismatch, shortened
+from hudi_ingest.records.convert.mismatch import ABSENT, Mismatch, shortened
 from hudi_ingest.records.convert.protobuf_schema import JSON_MESSAGES, TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
@@ -152,7 +152,7 @@ def _field_reader(message: Descriptor, column: pa.Field, path: str, timestamps: 
 
     def required(record: Message) -> Any:
         if not record.HasField(name):
-            raise Mismatch(f"{_words(column.type)}, not null", "no such field")
+            raise Mismatch(f"{_words(column.type)}, not null", ABSENT)
         return _converted(read, get(record))
 
     return _named(name, required)
@@ -167,7 +167,7 @@ def _absent(column: pa.Field) -> FieldReader:
         return lambda _: None
 
     def refuse(_: Message) -> Any:
-        raise Mismatch(f"{_words(column.type)}, not null", "no such field")
+        raise Mismatch(f"{_words(column.type)}, not null", ABSENT)
 
     return _named(column.name, refuse)
 

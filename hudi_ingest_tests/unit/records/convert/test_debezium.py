@@ -35,6 +35,18 @@ def decode(*values: bytes, naming: NamingFields = BY_KEY) -> Decoded:
     return DebeziumConverter(events, ROW, naming).decode(pa.array(values, pa.binary()))
 
 
+TYPED = {
+    "type": "struct",
+    "fields": [
+        {"field": name, "type": "struct", "fields": [{"field": "id", "type": "int64"}]} for name in ("before", "after")
+    ],
+}
+
+
+def framed(value: bytes, separators: tuple[str, str] = (",", ":")) -> bytes:
+    return json.dumps({"schema": TYPED, "payload": json.loads(value)}, separators=separators).encode()
+
+
 def test_inserts_updates_and_snapshots_write_after_and_deletes_name_before() -> None:
     moved = {**ANN, "country": "us"}
     outcome = decode(event("r", None, ANN), event("c", None, ANN), event("u", ANN, moved), event("d", ANN, None))
@@ -61,7 +73,15 @@ def test_a_key_that_comes_from_the_records_key_needs_no_before() -> None:
         (event("t"), "op", "delete the table's rows with Spark SQL", "t, a truncate"),
         (event("m"), "op", "r, c, u or d", "another operation"),
         (event(None, None, ANN), "op", "string, not null", "null"),
-        (b'{"id":1,"name":"ann"}', "op", "string, not null", "no such field"),
+        (
+            b'{"id":1,"name":"ann","__deleted":"false"}',
+            "op",
+            "(ExtractNewRecordState) has none (remove",
+            "no such field",
+        ),
+        (b'{"ts_ms":5}', "op", "nor has a heartbeat", "no such field"),
+        (framed(b'{"status":"BEGIN","id":"1"}'), "op", "a transaction's boundary", "no such field"),
+        (event("c", None, '{"_id":7}'), "", "an object in `after`; MongoDB's connector sends text", '"{'),
         (event("u", ANN, None), "after", "a row, because op is r, c or u", "null"),
         (event("d", None, None), "before", "replica identity full", "null"),
         (event("c", None, {**ANN, "name": None}), "name", "string, not null", "null"),
@@ -93,18 +113,6 @@ def test_an_update_must_have_the_row_before_it_where_that_is_declared() -> None:
     (refusal,) = decode(update, naming=WHOLE).rejected
     assert (refusal.field, refusal.found) == ("before", "null")
     assert decode(event("r", None, ANN), event("u", ANN, ANN), naming=WHOLE).rejected == ()
-
-
-TYPED = {
-    "type": "struct",
-    "fields": [
-        {"field": name, "type": "struct", "fields": [{"field": "id", "type": "int64"}]} for name in ("before", "after")
-    ],
-}
-
-
-def framed(value: bytes, separators: tuple[str, str] = (",", ":")) -> bytes:
-    return json.dumps({"schema": TYPED, "payload": json.loads(value)}, separators=separators).encode()
 
 
 EVENTS = [
