@@ -34,7 +34,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.operations.topic_discovery import refresh_topics
-from hudi_ingest.pipeline.folder import find_template, load_pipelines
+from hudi_ingest.pipeline.folder import find_template, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import run_transaction
 
@@ -96,7 +96,7 @@ def make_tables(home: Home) -> None:
     """Run the first pipeline's first transaction, and give the other pipelines copies of its table, with their own topic in it."""
     with Ledger.open(home.ledger_url) as ledger:
         refresh_topics(find_template(home.pipelines, "idle"), home, ledger, datetime.now(timezone.utc))
-    pipelines = load_pipelines(home.pipelines)
+    pipelines = load_folder(home.pipelines).pipelines
     first = pipelines[0]
     if not (Path(first.table.base_path) / ".hoodie").exists():
         run_transaction(first)
@@ -193,7 +193,7 @@ def running(home: Home) -> Iterator[Stack]:
 
 def measure(home: Home, stack: Stack, minutes: float) -> None:
     """Wait until every pipeline has ticked, then print what each process used in `minutes`."""
-    count = len(load_pipelines(home.pipelines))
+    count = len(load_folder(home.pipelines).pipelines)
     began = time.time()
     while len(ticks_since(home, began).seconds) < count:
         time.sleep(2)

@@ -57,7 +57,7 @@ def validate(
     from hudi_ingest.operations.validation import require_valid
     from hudi_ingest.pipeline.alerts import load_alert_settings
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
-    from hudi_ingest.pipeline.folder import load_file_pipelines
+    from hudi_ingest.pipeline.folder import load_file_alone
     from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 
     problems: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def validate(
             note(error.where, error)
     for file in files:
         try:
-            pipelines = load_file_pipelines(file)
+            pipelines = load_file_alone(file).pipelines
             for pipeline in pipelines:
                 require_valid(pipeline, str(file))
             columns[str(file)] = pipelines_text(pipelines)

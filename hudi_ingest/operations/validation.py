@@ -44,7 +44,7 @@ def validate_text(home: Home, path: Path, text: str, keep_name: str | None = Non
         f"{place}: {MASK} is shown instead of a secret; write a reference to the secret, ${{NAME}} or ${{file:PATH}}"
         for place in shown_file(text).were_masks
     ]
-    files = folder_files(path.parent, texts={path: text})
+    files = folder_files(path.parent, {path: text})
     checked = next(file for file in files if file.path == path)
     namesakes = [
         file.path for file in files if file.path != path and checked.name is not None and file.name == checked.name

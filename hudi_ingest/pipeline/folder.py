@@ -24,16 +24,6 @@ _SUFFIXES = (".yaml", ".yml")
 _NEVER = SeenTopic("", datetime.min.replace(tzinfo=timezone.utc), False)
 
 
-def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
-    """Load all *.yaml and *.yml files of the folder, ordered by file name. Raises ConfigError with all problems."""
-    loaded = _load_all(folder, environment_or_own(environment)).loaded
-    problems = [f"{file.path.name}: {problem}" for file in loaded for problem in file.problems]
-    problems += [problem for _, problem in conflicts(loaded)]
-    if problems:
-        raise ConfigError(str(folder), problems)
-    return tuple(file.pipeline for file in loaded if file.pipeline is not None)
-
-
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
     """A pipeline file that cannot be loaded. `name` is the pipeline's, if the file has one. No problem shows a secret."""
@@ -55,9 +45,9 @@ def load_each(
     *,
     check: Callable[[Pipeline], Iterable[str]] = lambda pipeline: (),
 ) -> tuple[tuple[Pipeline, ...], tuple[BrokenFile, ...]]:
-    """Like `load_pipelines`, but loads the good files even if others are broken. `check` finds problems that the files alone
-    do not show. Files that conflict with each other are all broken, because there is no telling which one is right. Raises
-    ConfigError when the folder cannot be read."""
+    """Load all *.yaml and *.yml files of the folder, ordered by file name: the good ones even if others are broken. `check` finds
+    problems that the files alone do not show. Files that conflict with each other are all broken, because there is no telling
+    which one is right. Raises ConfigError when the folder cannot be read."""
     content = load_folder(folder, environment, check=check)
     return content.pipelines, content.broken
 
@@ -101,18 +91,12 @@ class FolderFile:
     problems: tuple[str, ...]
 
 
-def folder_files(
-    folder: Path,
-    environment: Mapping[str, str] | None = None,
-    *,
-    check: Callable[[Pipeline], Iterable[str]] = lambda pipeline: (),
-    texts: Mapping[Path, str] | None = None,
-) -> tuple[FolderFile, ...]:
+def folder_files(folder: Path, texts: Mapping[Path, str] = MappingProxyType({})) -> tuple[FolderFile, ...]:
     """All files of the folder, as `load_each` judges them. `texts`: files as if they had these texts, also new ones.
 
     Raises ConfigError when the folder cannot be read.
     """
-    return _judged(_load_all(folder, environment_or_own(environment), texts=texts or {}), check)
+    return _judged(_load_all(folder, environment_or_own(None), texts=texts), lambda pipeline: ())
 
 
 def _judged(content: _Content, check: Callable[[Pipeline], Iterable[str]]) -> tuple[FolderFile, ...]:
@@ -205,11 +189,6 @@ def _not_found(folder: Path, name: str, content: _Content) -> ConfigError:
     problem = f"no pipeline is called {quoted(name)}; known: {shown}{suggestion(name, known)}"
     nameless = [f"{file.path.name}: {text}" for file in loaded if file.name is None for text in file.problems]
     return NoSuchPipeline(str(folder), [problem, *nameless])
-
-
-def load_file_pipelines(path: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
-    """All pipelines of one file: several of a template. Raises ConfigError with all its problems."""
-    return load_file_alone(path, environment).pipelines
 
 
 def load_file_alone(path: Path, environment: Mapping[str, str] | None = None) -> LoadedFolder:

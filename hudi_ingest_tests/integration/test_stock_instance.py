@@ -39,9 +39,9 @@ REPOSITORY = Path(__file__).parent.parent.parent
 DEFINITIONS = """
 from pathlib import Path
 from hudi_ingest.orchestration.definitions import build_definitions
-from hudi_ingest.pipeline.folder import load_pipelines
+from hudi_ingest.pipeline.folder import load_folder
 
-defs = build_definitions(load_pipelines(Path({pipelines!r})))
+defs = build_definitions(load_folder(Path({pipelines!r})).pipelines)
 """
 
 

@@ -47,7 +47,7 @@ from hudi_ingest.metrics.collector import Collector
 from hudi_ingest.metrics.family import Distribution
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.pipeline.folder import load_file_pipelines
+from hudi_ingest.pipeline.folder import load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.situation import observe
@@ -644,7 +644,7 @@ def test_p1_p2_the_records_of_a_topic_are_routed_to_several_tables(ground: Groun
     kinds = ["a", "b", "a", "c", None, "b"]
     ground.send(0, [json.dumps({"type": kind, "id": f"{at}", "n": at}).encode() for at, kind in enumerate(kinds)])
     ground.send(1, [b"no JSON", None])
-    first, second = load_file_pipelines(path)
+    first, second = load_file_alone(path).pipelines
     receipts = [ground.run(pipeline) for pipeline in (first, second)]
     counted = [
         tuple(sum(getattr(report, name) for report in receipt.reports) for name in ("rows", "rejected", "filtered"))

@@ -14,9 +14,10 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VA
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.sensor import tick
-from hudi_ingest.pipeline.folder import find_pipeline, load_pipelines
+from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
+from hudi_ingest_tests.support.pipeline_files import load_pipelines
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka

@@ -11,6 +11,7 @@ import yaml
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 SECRET = "hunter2-Zebra!9"
@@ -41,6 +42,14 @@ def document(**changes: Any) -> dict[str, Any]:
 def load(write: Write, environment: Mapping[str, str] | None = None, **changes: Any) -> Pipeline:
     """The pipeline of the changed document."""
     return load_pipeline(write(yaml.safe_dump(document(**changes))), environment or {})
+
+
+def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, ...]:
+    """The pipelines of a folder whose files are all right. Raises ConfigError with the problems of all others."""
+    loaded = load_folder(folder, environment)
+    if loaded.broken:
+        raise ConfigError(str(folder), [problem for file in loaded.broken for problem in file.problems])
+    return loaded.pipelines
 
 
 def problems(

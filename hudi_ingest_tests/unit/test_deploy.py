@@ -34,9 +34,9 @@ from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.webserver import options_of
 from hudi_ingest.pipeline.engine import load_engine_settings
-from hudi_ingest.pipeline.folder import load_pipelines
 from hudi_ingest.rest.metrics_route import PATH as METRICS
 from hudi_ingest.spark.jars import cache_root
+from hudi_ingest_tests.support.pipeline_files import load_pipelines
 
 pytestmark = pytest.mark.fast
 

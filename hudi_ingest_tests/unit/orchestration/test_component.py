@@ -27,9 +27,8 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import ALERTS_VARIABLE
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.component import KafkaToHudi
-from hudi_ingest.pipeline.folder import load_pipelines
 from hudi_ingest_tests.support.dg_project import load_project, make_project
-from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
+from hudi_ingest_tests.support.pipeline_files import SECRET, document, load_pipelines, with_security
 
 REPOSITORY = Path(__file__).parent.parent.parent.parent
 

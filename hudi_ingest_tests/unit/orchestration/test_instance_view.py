@@ -14,7 +14,7 @@ from hudi_ingest.operations.health import RUNS_SUCCEED, runs_succeed
 from hudi_ingest.orchestration import instance_view
 from hudi_ingest.orchestration.check_reports import evaluation
 from hudi_ingest.orchestration.instance_view import InstanceView
-from hudi_ingest.pipeline.folder import load_pipelines
+from hudi_ingest_tests.support.pipeline_files import load_pipelines
 
 
 def test_failed_runs_of_each_pipeline_are_found_and_no_dagster_is_no_error(

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.pipeline.folder import find_pipeline, load_folder, load_pipelines
-from hudi_ingest_tests.support.pipeline_files import Write, document
+from hudi_ingest.pipeline.folder import find_pipeline, load_folder
+from hudi_ingest_tests.support.pipeline_files import Write, document, load_pipelines
 
 pytestmark = pytest.mark.fast
 
@@ -41,7 +41,7 @@ def test_an_empty_folder_and_none(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"cannot be read: No such file or directory; create it, or set HUDI_INGEST_PIPELINES"
     ):
-        load_pipelines(tmp_path / "none", {})
+        load_folder(tmp_path / "none", {})
 
 
 def test_all_problems_of_all_files_at_once(write: Write) -> None:
@@ -54,19 +54,18 @@ def test_all_problems_of_all_files_at_once(write: Write) -> None:
         e_yaml=document(name="inner", table__base_path="/data/c/inner"),
         h_yaml=document(name="beside", table__base_path="/data/cc"),
     )
-    with pytest.raises(ConfigError) as raised:
-        load_pipelines(folder, {})
-    assert raised.value.where == str(folder)
-    found = raised.value.problems
-    assert found[0].startswith("a.yaml: name: not allowed; found 'a b'")
-    assert found[1].startswith("a.yaml: table.compression: ")
-    assert found[2].startswith("b.yaml: line ")
-    assert found[3:] == (
-        "c.yaml and d.yaml: both have the name same; rename one",
-        "c.yaml and d.yaml: both have the table.base_path /data/c; a table has one pipeline",
-        "c.yaml and e.yaml: table.base_path /data/c/inner is inside the table /data/c; choose a folder beside it",
-        "d.yaml and e.yaml: table.base_path /data/c/inner is inside the table /data/c; choose a folder beside it",
-    )
+    loaded = load_folder(folder, {})
+    assert [pipeline.name for pipeline in loaded.pipelines] == ["beside"]
+    problems = {file.path.name: file.problems for file in loaded.broken}
+    assert problems["a.yaml"][0].startswith("name: not allowed; found 'a b'")
+    assert problems["a.yaml"][1].startswith("table.compression: ")
+    assert problems["b.yaml"][0].startswith("line ")
+    name = "c.yaml and d.yaml: both have the name same; rename one"
+    table = "c.yaml and d.yaml: both have the table.base_path /data/c; a table has one pipeline"
+    nested = "e.yaml: table.base_path /data/c/inner is inside the table /data/c; choose a folder beside it"
+    assert problems["c.yaml"] == (name, table, f"c.yaml and {nested}")
+    assert problems["d.yaml"] == (name, table, f"d.yaml and {nested}")
+    assert problems["e.yaml"] == (f"c.yaml and {nested}", f"d.yaml and {nested}")
 
 
 def test_find_by_name_and_by_path(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,13 +105,10 @@ def test_one_bucket_is_reached_in_one_way(write: Write) -> None:
         c_yaml=document(name="three", table__base_path="s3a://lake/three", table__storage=there),
         d_yaml=document(name="four", table__base_path="s3a://pond/four", table__storage=there),
     )
-    with pytest.raises(ConfigError) as raised:
-        load_pipelines(folder, {})
-    assert [problem.partition(":")[0] for problem in raised.value.problems] == [
-        "a.yaml and c.yaml",
-        "b.yaml and c.yaml",
-    ]
-    assert "bucket lake" in raised.value.problems[0]
+    first, second, third = load_folder(folder, {}).broken
+    assert [problem.partition(":")[0] for problem in third.problems] == ["a.yaml and c.yaml", "b.yaml and c.yaml"]
+    assert (*first.problems, *second.problems) == third.problems
+    assert "bucket lake" in third.problems[0]
 
 
 def test_find_is_not_stopped_by_other_files(write: Write) -> None:
