@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from hudi_ingest.exceptions.problems import (
@@ -18,7 +19,7 @@ from hudi_ingest.exceptions.problems import (
     suggestion,
 )
 from hudi_ingest.pipeline.describe import has_secrets, keys
-from hudi_ingest.pipeline.places import allowed_at, is_secret_place, model_at, shown
+from hudi_ingest.pipeline.places import PlacedSetting, setting_at
 from hudi_ingest.pipeline.yaml_document import Document
 from hudi_ingest.records.schema.columns import SchemaProblem
 
@@ -54,7 +55,7 @@ _LONG_SECRET = 8
 def sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
     """Yield one line for each problem in a pydantic error."""
     for place, problem in _problems(error, document):
-        yield f"{shown(place, document.model)}: {_masked(problem, document.secrets)}"
+        yield f"{setting_at(place, document.model).shown}: {_masked(problem, document.secrets)}"
 
 
 def _masked(text: str, secrets: Iterable[str]) -> str:
@@ -83,40 +84,45 @@ def _problems(error: ErrorDetails, document: Document) -> Iterator[tuple[Place, 
     elif isinstance(cause, ValueError):
         yield place, str(cause)
     elif error["type"] == "extra_forbidden":
-        model = model_at(place[:-1], root) or root
+        model = setting_at(place[:-1], root).model or root
         known = list(keys(model))
         line = f" in line {document.lines[place]}" if place in document.lines else ""
         close = suggestion(str(place[-1]), known)
         yield place, f"unknown key{line}; allowed: {', '.join(known)}{close}"
     else:
-        problem = _PROBLEMS.get(error["type"], "not allowed" if is_secret_place(place, root) else error["msg"])
+        setting = setting_at(place, root)
+        problem = _PROBLEMS.get(error["type"], "not allowed" if setting.may_be_secret else error["msg"])
         parts = [problem]
         if error["type"] != "missing":
-            parts.append(f"found {_found(error, place, document)}")
-        if allowed_values := allowed_at(place, root):
-            parts.append(f"allowed: {allowed_values}")
+            parts.append(f"found {_found(error, setting, document)}")
+        if setting.allowed:
+            parts.append(f"allowed: {setting.allowed}")
         yield place, "; ".join(parts)
 
 
-def _found(error: ErrorDetails, place: Place, document: Document) -> str:
+def _found(error: ErrorDetails, setting: PlacedSetting, document: Document) -> str:
     value = error["input"]
-    if is_secret_place(place, document.model):
+    if setting.may_be_secret:
         return "****" if value is not None else "nothing"
     if error["type"] == "model_type":
         return kind_of(value)  # the value may contain a login
-    if error["type"] == "literal_error" and isinstance(value, str) and _may_be_misplaced(value, place, document):
+    if (
+        error["type"] == "literal_error"
+        and isinstance(value, str)
+        and _may_be_misplaced(value, setting, document.model)
+    ):
         return "****"
     spelling = describe(value)
     if isinstance(value, bool):
         hint = "; put it in quotes" if error["type"] in ("string_type", "path_type", "literal_error") else ""
-        return f"{document.written.get(place, spelling)}, which YAML reads as a boolean{hint}"
+        return f"{document.written.get(setting.place, spelling)}, which YAML reads as a boolean{hint}"
     if isinstance(value, (int, float)) and error["type"] in ("string_type", "path_type"):
-        return f"the number {document.written.get(place, spelling)[:60]}; put it in quotes"
+        return f"the number {document.written.get(setting.place, spelling)[:60]}; put it in quotes"
     return spelling
 
 
-def _may_be_misplaced(value: str, place: Place, document: Document) -> bool:
+def _may_be_misplaced(value: str, setting: PlacedSetting, root: type[BaseModel]) -> bool:
     """Whether a secret may have been put into the setting next to its own: the text is like no value that is allowed there."""
-    model = model_at(place[:-1], document.model)
-    known = [word.upper() for word in re.findall(r"[\w-]+", allowed_at(place, document.model))]
+    model = setting_at(setting.place[:-1], root).model
+    known = [word.upper() for word in re.findall(r"[\w-]+", setting.allowed)]
     return model is not None and has_secrets(model) and not get_close_matches(value.upper(), known, n=1)

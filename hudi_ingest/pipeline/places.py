@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import get_args
 
 from pydantic import BaseModel
@@ -21,66 +22,79 @@ from hudi_ingest.pipeline.describe import (
 )
 
 
-def shown(place: Place, root: type[BaseModel]) -> str:
-    """The dotted path with list indexes. A key that may be a misplaced secret is shown as ****."""
-    parts = tuple("****" if hidden and isinstance(part, str) else part for part, _, hidden in _walk(place, root))
-    return dotted(parts) or "the file"
+@dataclass(frozen=True, slots=True)
+class PlacedSetting:
+    """What the model knows of a place in a settings file."""
+
+    place: Place
+    model: type[BaseModel] | None
+    """The model whose keys are below the place; None if there is none."""
+    _fields: tuple[FieldInfo | None, ...]
+    """The field of each step of the place; None for an unknown key, and for what is below one."""
+    _hidden_from: int
+    """The first step that is an unknown key next to a secret, and may be a misplaced secret itself."""
+
+    @property
+    def shown(self) -> str:
+        """The dotted path with list indexes. A key that may be a misplaced secret is shown as ****."""
+        parts = (
+            "****" if step >= self._hidden_from and isinstance(part, str) else part
+            for step, part in enumerate(self.place)
+        )
+        return dotted(tuple(parts)) or "the file"
+
+    @property
+    def may_be_secret(self) -> bool:
+        """Whether it is a secret, or an unknown key next to one."""
+        return self._hidden_from < len(self.place) or self.is_secret
+
+    @property
+    def is_secret(self) -> bool:
+        return self._lies_in(is_secret)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the value is only a reference to a secret, which is kept as the file has it."""
+        return self._lies_in(is_reference)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the value is a secret whose references are resolved whenever it is used."""
+        return self._lies_in(is_fresh)
+
+    def _lies_in(self, kind: Callable[[FieldInfo], bool]) -> bool:
+        """Whether a setting of this kind is at the place or above it."""
+        return any(field is not None and kind(field) for field in self._fields)
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values, as text; "" if the setting is unknown."""
+        field = self._fields[-1] if self._fields else None
+        if field is None:
+            return ""
+        items = get_args(field.annotation)
+        if isinstance(self.place[-1], int) and items:  # an item of a list
+            return type_in_words(items[0])
+        return allowed(field)
+
+    @property
+    def description(self) -> str:
+        """What the setting is for; "" if it is unknown."""
+        field = self._fields[-1] if self._fields else None
+        return " ".join((field.description or "").split()) if field is not None else ""
 
 
-def is_secret_place(place: Place, root: type[BaseModel]) -> bool:
-    return any(hidden or (info is not None and is_secret(info)) for _, info, hidden in _walk(place, root))
-
-
-def is_reference_place(place: Place, root: type[BaseModel]) -> bool:
-    """Whether the value is only a reference to a secret, which is kept as the file has it."""
-    return _lies_in(place, root, is_reference)
-
-
-def is_fresh_place(place: Place, root: type[BaseModel]) -> bool:
-    """Whether the value is a secret whose references are resolved whenever it is used."""
-    return _lies_in(place, root, is_fresh)
-
-
-def holds_secret(place: Place, root: type[BaseModel]) -> bool:
-    """Whether the setting is a secret. Unlike `is_secret_place`, not for unknown keys next to one."""
-    return _lies_in(place, root, is_secret)
-
-
-def _lies_in(place: Place, root: type[BaseModel], kind: Callable[[FieldInfo], bool]) -> bool:
-    """Whether a setting of this kind is at the place or above it."""
-    return any(info is not None and kind(info) for _, info, _ in _walk(place, root))
-
-
-def _walk(place: Place, root: type[BaseModel]) -> Iterator[tuple[str | int, FieldInfo | None, bool]]:
-    """Yield each step of a place with its field, and whether it is an unknown key (or below one) next to a secret."""
+def setting_at(place: Place, root: type[BaseModel]) -> PlacedSetting:
+    """Walk from the file's model down to the place."""
     model: type[BaseModel] | None = root
-    info: FieldInfo | None = None
-    hidden = False
-    for part in place:
+    field: FieldInfo | None = None
+    fields: list[FieldInfo | None] = []
+    hidden_from = len(place)
+    for step, part in enumerate(place):
         if isinstance(part, str):
-            info = keys(model).get(part) if model is not None else None
-            hidden = hidden or (info is None and model is not None and has_secrets(model))
-            model = nested_model(info) if info is not None else None
-        yield part, info, hidden
-
-
-def model_at(place: Place, root: type[BaseModel]) -> type[BaseModel] | None:
-    steps = [*_walk(place, root)]
-    return root if not steps else nested_model(steps[-1][1]) if steps[-1][1] is not None else None
-
-
-def allowed_at(place: Place, root: type[BaseModel]) -> str:
-    steps = [*_walk(place, root)]
-    info = steps[-1][1] if steps else None
-    if info is None:
-        return ""
-    items = get_args(info.annotation)
-    if isinstance(place[-1], int) and items:  # an item of a list
-        return type_in_words(items[0])
-    return allowed(info)
-
-
-def description_at(place: Place, root: type[BaseModel]) -> str:
-    """What the setting is for; "" if it is unknown."""
-    infos = [info for _, info, _ in _walk(place, root)]
-    return " ".join((infos[-1].description or "").split()) if infos and infos[-1] is not None else ""
+            field = keys(model).get(part) if model is not None else None
+            if field is None and model is not None and has_secrets(model):
+                hidden_from = min(hidden_from, step)
+            model = nested_model(field) if field is not None else None
+        fields.append(field)
+    return PlacedSetting(place, model, tuple(fields), hidden_from)

@@ -11,7 +11,7 @@ import yaml
 
 from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.places import is_secret_place, shown
+from hudi_ingest.pipeline.places import setting_at
 from hudi_ingest.pipeline.yaml_document import compose_document, plain_value
 
 MASK = "****"
@@ -51,8 +51,8 @@ def shown_file(text: str) -> ShownFile:
     return ShownFile(
         text,
         settings if isinstance(settings, dict) else {},
-        tuple(dict.fromkeys(shown(place, Pipeline) for _, _, place in spans)),
-        tuple(shown(place, Pipeline) for place in were_masks),
+        tuple(dict.fromkeys(setting_at(place, Pipeline).shown for _, _, place in spans)),
+        tuple(setting_at(place, Pipeline).shown for place in were_masks),
         dict(_lines(root, ())),
     )
 
@@ -62,7 +62,7 @@ def _secrets(node: yaml.Node, place: Place) -> Iterator[tuple[int, int, Place]]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = (*place, str(key.value))
-            if MASK in shown(inner, Pipeline) and MASK not in shown(place, Pipeline):
+            if MASK in setting_at(inner, Pipeline).shown and MASK not in setting_at(place, Pipeline).shown:
                 yield key.start_mark.index, key.end_mark.index, inner
             yield from _secrets(value, inner)
     elif isinstance(node, yaml.SequenceNode):
@@ -70,7 +70,7 @@ def _secrets(node: yaml.Node, place: Place) -> Iterator[tuple[int, int, Place]]:
             yield from _secrets(value, (*place, index))
     elif isinstance(node, yaml.ScalarNode):
         written = str(node.value)
-        is_secret = is_secret_place(place, Pipeline) and _REFERENCE.sub("", written).strip() != ""
+        is_secret = setting_at(place, Pipeline).may_be_secret and _REFERENCE.sub("", written).strip() != ""
         if is_secret or _LOGIN.search(written):
             yield node.start_mark.index, node.end_mark.index, place
 
@@ -90,9 +90,9 @@ def _lines(node: yaml.Node, place: Place) -> Iterator[tuple[str, int]]:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             inner = (*place, str(key.value))
-            yield shown(inner, Pipeline), key.start_mark.line + 1
+            yield setting_at(inner, Pipeline).shown, key.start_mark.line + 1
             yield from _lines(value, inner)
     elif isinstance(node, yaml.SequenceNode):
         for index, item in enumerate(node.value):
-            yield shown((*place, index), Pipeline), item.start_mark.line + 1
+            yield setting_at((*place, index), Pipeline).shown, item.start_mark.line + 1
             yield from _lines(item, (*place, index))

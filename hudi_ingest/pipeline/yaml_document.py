@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from hudi_ingest.exceptions.problems import Place, kind_of
 from hudi_ingest.pipeline.describe import keys
-from hudi_ingest.pipeline.places import holds_secret, is_fresh_place, is_reference_place, shown
+from hudi_ingest.pipeline.places import PlacedSetting, setting_at
 from hudi_ingest.pipeline.references import Secret, Template
 
 _MOST_LEVELS = 50
@@ -201,16 +201,14 @@ class _Builder:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                where = f"{shown(place, self._document.model)}: " if place else ""
+                where = f"{self._setting(place).shown}: " if place else ""
                 self._document.problems.append(f"{where}line {line}: a key must be plain text")
                 continue
             key = str(key_node.value)  # keys are always text, even the number of a Kafka partition
             inner = (*place, key)
             if key in mapping:
                 first = self._document.lines[inner]
-                text = (
-                    f"{shown(inner, self._document.model)}: duplicate key, in line {first} and in line {line}; keep one"
-                )
+                text = f"{self._setting(inner).shown}: duplicate key, in line {first} and in line {line}; keep one"
                 self._document.problems.append(text)
                 continue
             self._document.lines[inner] = line
@@ -225,17 +223,20 @@ class _Builder:
             return self._note(place, "not a value that YAML can read; put it in quotes")
 
     def _substituted(self, text: str, place: Place) -> str | Secret:
-        root = self._document.model
-        is_reference, is_fresh = is_reference_place(place, root), is_fresh_place(place, root)
-        template = Template(text, self._folder, self._environment, takes_defaults=not is_reference)
-        filled_in = template.filled_in(lambda problem: self._note(place, problem), ask=not (is_reference or is_fresh))
-        if filled_in and (template.has_a_secret or holds_secret(place, root)):
+        setting = self._setting(place)
+        template = Template(text, self._folder, self._environment, takes_defaults=not setting.is_reference)
+        ask = not (setting.is_reference or setting.is_fresh)
+        filled_in = template.filled_in(lambda problem: self._note(place, problem), ask=ask)
+        if filled_in and (template.has_a_secret or setting.is_secret):
             self._document.secrets.add(filled_in)
-        if is_fresh and template.has_references and place not in self._document.broken:
-            return Secret(filled_in, template, shown(place, root))
+        if setting.is_fresh and template.has_references and place not in self._document.broken:
+            return Secret(filled_in, template, setting.shown)
         # A reference is resolved where the secret is used; here only its problems count.
-        return text if is_reference else filled_in
+        return text if setting.is_reference else filled_in
 
     def _note(self, place: Place, problem: str) -> None:
-        self._document.problems.append(f"{shown(place, self._document.model)}: {problem}" if place else problem)
+        self._document.problems.append(f"{self._setting(place).shown}: {problem}" if place else problem)
         self._document.broken.add(place)
+
+    def _setting(self, place: Place) -> PlacedSetting:
+        return setting_at(place, self._document.model)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.places import allowed_at, description_at
+from hudi_ingest.pipeline.places import setting_at
 from hudi_ingest.rest.problems import PlacedProblem
 
 _PLACED = re.compile(r"(?P<place>[a-z_]+(?:\.[^\s.:\[\]]+|\[\d+\])*): ")
@@ -24,13 +24,13 @@ def _placed(problem: str, lines: Mapping[str, int]) -> PlacedProblem:
         line = re.match(r"line (\d+)", problem)
         return PlacedProblem(text=problem, line=int(line[1]) if line else None)
     shown = match["place"]
-    place = _parsed(shown)
+    setting = setting_at(_parsed(shown), Pipeline)
     return PlacedProblem(
         text=problem,
         place=shown,
         line=lines.get(shown),
-        allowed=allowed_at(place, Pipeline) or None,
-        help=description_at(place, Pipeline) or None,
+        allowed=setting.allowed or None,
+        help=setting.description or None,
     )
 
 
