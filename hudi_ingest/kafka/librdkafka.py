@@ -73,6 +73,7 @@ def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
 _ERROR_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_void_p)
 _LOG_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 
+_STATISTICS_CALLBACK = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
 _TOKEN_CALLBACK = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_void_p)
 
 _conf_new = _function("rd_kafka_conf_new", c_void_p)
@@ -80,6 +81,7 @@ _conf_destroy = _function("rd_kafka_conf_destroy", None, c_void_p)
 _conf_set = _function("rd_kafka_conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
 _conf_set_error_cb = _function("rd_kafka_conf_set_error_cb", None, c_void_p, _ERROR_CALLBACK)
 _conf_set_log_cb = _function("rd_kafka_conf_set_log_cb", None, c_void_p, _LOG_CALLBACK)
+_conf_set_stats_cb = _function("rd_kafka_conf_set_stats_cb", None, c_void_p, _STATISTICS_CALLBACK)
 _conf_set_token_cb = _function("rd_kafka_conf_set_oauthbearer_token_refresh_cb", None, c_void_p, _TOKEN_CALLBACK)
 _conf_enable_sasl_queue = _function("rd_kafka_conf_enable_sasl_queue", None, c_void_p, c_int)
 _serve_sasl_queue = _function("rd_kafka_sasl_background_callbacks_enable", c_void_p, c_void_p)
@@ -133,10 +135,11 @@ class Consumer:
         self,
         options: Mapping[str, str],
         on_error: Callable[[KafkaError], None],
+        on_statistics: Callable[[bytes], None],
         logger: logging.Logger,
         tokens: Tokens | None = None,
     ) -> None:
-        """`on_error` and the logger are called inside `poll` only, `tokens` in a thread of librdkafka's. Raises
+        """`on_error`, `on_statistics` and the logger are called inside `poll` only, `tokens` in a thread of librdkafka's. Raises
         ClientRefused."""
 
         def report(client: int, code: int, reason: bytes, opaque: int) -> None:
@@ -145,8 +148,17 @@ class Consumer:
         def log(client: int, level: int, facility: bytes, text: bytes) -> None:
             logger.log(_LEVELS[level], "%s: %s", facility.decode(), text.decode(errors="replace"))
 
+        def take_statistics(client: int, text: int, size: int, opaque: int) -> int:
+            on_statistics(ctypes.string_at(text, size))
+            return 0
+
         # librdkafka has their addresses only, so they must live as long as the client.
-        self._callbacks = _ERROR_CALLBACK(report), _LOG_CALLBACK(log), _TOKEN_CALLBACK(_refresh(tokens))
+        self._callbacks = (
+            _ERROR_CALLBACK(report),
+            _LOG_CALLBACK(log),
+            _TOKEN_CALLBACK(_refresh(tokens)),
+            _STATISTICS_CALLBACK(take_statistics),
+        )
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         conf = _conf_new()
         for name, value in {**options, "log.queue": "true"}.items():
@@ -155,6 +167,7 @@ class Consumer:
                 raise ClientRefused(text.value.decode(errors="replace"))
         _conf_set_error_cb(conf, self._callbacks[0])
         _conf_set_log_cb(conf, self._callbacks[1])
+        _conf_set_stats_cb(conf, self._callbacks[3])
         if tokens is not None:
             _conf_set_token_cb(conf, self._callbacks[2])
             _conf_enable_sasl_queue(conf, 1)

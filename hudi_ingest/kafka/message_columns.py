@@ -23,6 +23,8 @@ _TOPIC, _PARTITION, _OFFSET, _VALUE, _KEY = (
 )
 _LENGTH = 8
 """From a pointer to its length."""
+_HEADER_BYTES = 8
+"""What a header counts for besides its name and value, which may be empty."""
 _INT32_MAX = 2**31 - 1
 
 _TIMESTAMP_OF = address_of("rd_kafka_message_timestamp")
@@ -100,16 +102,48 @@ class Extent(NamedTuple):
     value_nulls: int
     key_bytes: int
     key_nulls: int
+    header_bytes: int
+    """0 if headers are not read."""
 
     @property
     def size(self) -> int:
-        return self.value_bytes + self.key_bytes
+        return self.value_bytes + self.key_bytes + self.header_bytes
 
 
-@compiled("Tuple((int64,int64,int64,int64,int64,int64,int64))(int64[::1],int64,int64,int64,int64)")
-def _extent(addresses: Addresses, start: int, stop: int, end: int, most_bytes: int) -> tuple[int, ...]:
+@compiled("int64(int64,int64,int64,int64[::1],int64)")
+def _size_of_headers(message: int, headers_of: int, header_at: int, out: Addresses, out_address: int) -> int:
+    """`out`: room for C's results."""
+    if _call(headers_of, (message, out_address)) & 0xFFFFFFFF:
+        return 0
+    size = index = 0
+    headers = out[0]
+    while not _call(header_at, (headers, index, out_address + 8, out_address + 16, out_address + 24)) & 0xFFFFFFFF:
+        name, value = out[1], out[2]
+        length = 0
+        while _byte(name + length):
+            length += 1
+        size += length + _HEADER_BYTES + (out[3] if value else 0)
+        index += 1
+    return size
+
+
+@compiled(
+    "Tuple((int64,int64,int64,int64,int64,int64,int64,int64))(int64[::1],int64,int64,int64,int64,int64,int64,int64[::1],int64)"
+)
+def _extent(
+    addresses: Addresses,
+    start: int,
+    stop: int,
+    end: int,
+    most_bytes: int,
+    headers_of: int,
+    header_at: int,
+    out: Addresses,
+    out_address: int,
+) -> tuple[int, ...]:
+    """`headers_of`: 0 if headers do not count."""
     topic, partition = _word(addresses[start] + _TOPIC), _half_word(addresses[start] + _PARTITION)
-    value_bytes = value_nulls = key_bytes = key_nulls = last = 0
+    value_bytes = value_nulls = key_bytes = key_nulls = header_bytes = last = 0
     inside = place = start
     while place < stop:
         message = addresses[place]
@@ -122,7 +156,9 @@ def _extent(addresses: Addresses, start: int, stop: int, end: int, most_bytes: i
         offset = _word(message + _OFFSET)
         if offset < end:
             value, key = _word(message + _VALUE + _LENGTH), _word(message + _KEY + _LENGTH)
-            if place > start and value_bytes + key_bytes + value + key > most_bytes:
+            headers = _size_of_headers(message, headers_of, header_at, out, out_address) if headers_of else 0
+            size = value_bytes + key_bytes + header_bytes
+            if place > start and size + value + key + headers > most_bytes:
                 break
             if _word(message + _VALUE) == 0:
                 value_nulls += 1
@@ -132,10 +168,11 @@ def _extent(addresses: Addresses, start: int, stop: int, end: int, most_bytes: i
                 key_nulls += 1
             else:
                 key_bytes += key
+            header_bytes += headers
             inside = place + 1
         last = offset
         place += 1
-    return place, inside, last, value_bytes, value_nulls, key_bytes, key_nulls
+    return place, inside, last, value_bytes, value_nulls, key_bytes, key_nulls, header_bytes
 
 
 @compiled("void(int64[::1],int64,int64,int64,int64[::1],int64[::1])")
@@ -223,10 +260,12 @@ def _destroy(addresses: Addresses, start: int, stop: int, destroy: int) -> None:
         _call(destroy, (addresses[place],))
 
 
-def extent(addresses: Addresses, start: int, stop: int, end: int, most_bytes: int) -> Extent:
-    """The messages from `start` on that are of the same partition; as many as have at most `most_bytes`, but at least one.
-    The first is not an error."""
-    return Extent(*_extent(addresses, start, stop, end, most_bytes))
+def extent(addresses: Addresses, start: int, stop: int, end: int, most_bytes: int, headers: bool) -> Extent:
+    """The messages from `start` on that are of the same partition; as many as have at most `most_bytes`, those of their headers
+    included if these are read, but at least one. The first is not an error."""
+    out = np.zeros(4, np.int64)
+    headers_of = _HEADERS_OF if headers else 0
+    return Extent(*_extent(addresses, start, stop, end, most_bytes, headers_of, _HEADER_AT, out, out.ctypes.data))
 
 
 def record_batch(addresses: Addresses, start: int, of: Extent, keys: bool, headers: bool) -> pa.RecordBatch:

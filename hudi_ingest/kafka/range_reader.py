@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
 
 import numpy as np
@@ -15,6 +15,7 @@ from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.kafka.backlog import Backlog, OpenRange
 from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
 from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options, tokens_of
+from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -34,8 +35,6 @@ _OPTIONS: Mapping[str, str] = {
     "receive.message.max.bytes": "1000000000",
 }
 _POLL_MILLISECONDS = 100
-_ROWS_WITH_HEADERS = 1000
-"""Headers are not counted among the bytes of a batch."""
 _SHOWN_RANGES = 3
 
 
@@ -46,19 +45,25 @@ def read_ranges(
     order of its offsets, in batches of about BATCH_BYTES and at most BATCH_ROWS.
 
     Columns offset, timestamp (KAFKA_TIME) and value, and those of `columns` that are key or headers. The consumer joins no
-    group and commits nothing. Waits at most `request_timeout_seconds` for the broker's next message. Raises KafkaUnreachable,
-    KafkaRefused, NoSuchOffset if a range's first offset is not there, and WriteIncomplete if a partition ends within its range.
+    group and commits nothing. Waits at most `request_timeout_seconds` for the broker's next records, aborted ones included. Raises
+    KafkaUnreachable, KafkaRefused, NoSuchOffset if a range's first offset is not there, and WriteIncomplete if a partition ends within its range.
     """
     backlog = Backlog(slices)
     while positions := backlog.begin_round():
         trouble = Trouble()
-        with closing(_consumer(source, group, trouble)) as consumer:
+        fetched = FetchPositions(positions)
+        with closing(_consumer(source, group, trouble, fetched.take)) as consumer:
             consumer.assign(positions)
-            yield from _round(consumer, backlog, source, trouble, columns)
+            yield from _round(consumer, backlog, source, trouble, columns, fetched)
 
 
 def _round(
-    consumer: Consumer, backlog: Backlog, source: KafkaSource, trouble: Trouble, columns: Collection[str]
+    consumer: Consumer,
+    backlog: Backlog,
+    source: KafkaSource,
+    trouble: Trouble,
+    columns: Collection[str],
+    fetched: FetchPositions,
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     addresses = np.empty(BATCH_ROWS, np.int64)
     yield from backlog.ready()
@@ -66,6 +71,8 @@ def _round(
     while backlog.is_reading:
         count = consumer.poll(addresses, _POLL_MILLISECONDS)
         if not count:
+            if fetched.advance([slice_.source for slice_ in backlog.reading]):
+                heard = time.monotonic()
             if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
                 raise trouble.explained(f"read {_shown(backlog.reading)}", "no answer", source)
             continue
@@ -102,11 +109,11 @@ def _take_records(
     columns: Collection[str],
 ) -> int:
     """Add the records at `place` and after that are of one partition, and return the place behind them."""
-    stop = min(count, place + _ROWS_WITH_HEADERS) if "headers" in columns else count
-    run = extent(addresses, place, stop, range_.slice.end if range_ is not None else 0, BATCH_BYTES)
+    keys, headers = "key" in columns, "headers" in columns
+    run = extent(addresses, place, count, range_.slice.end if range_ is not None else 0, BATCH_BYTES, headers)
     if range_ is not None:
         if run.inside > place:
-            batch = record_batch(addresses, place, run, "key" in columns, "headers" in columns)
+            batch = record_batch(addresses, place, run, keys, headers)
             backlog.add(range_, batch, run.size)
         backlog.advance(range_, run.last_offset + 1)
     return run.next
@@ -142,10 +149,15 @@ def _error(range_: OpenRange, message: Message, trouble: Trouble, source: KafkaS
     return trouble.explained(f"read {range_.slice}", error_text(message), source)
 
 
-def _consumer(source: KafkaSource, group: str, trouble: Trouble) -> Consumer:
-    options = {**_OPTIONS, **librdkafka_options(source), "group.id": group}
+def _consumer(source: KafkaSource, group: str, trouble: Trouble, on_statistics: Callable[[bytes], None]) -> Consumer:
+    options = {
+        **_OPTIONS,
+        **librdkafka_options(source),
+        **statistics_options(source.request_timeout_seconds),
+        "group.id": group,
+    }
     try:
-        return Consumer(options, trouble.note, client_logger, tokens_of(source, trouble))
+        return Consumer(options, trouble.note, on_statistics, client_logger, tokens_of(source, trouble))
     except ClientRefused as error:
         raise unusable_settings(source, str(error)) from error
 

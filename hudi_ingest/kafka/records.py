@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
@@ -14,6 +15,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
 from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, confluent_options, overriding
+from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -58,16 +60,19 @@ def read_records(
     Only committed records; offsets that the broker does not return (compaction, transaction markers) are skipped, so a range
     may yield fewer records than `most`, or none. Reading ends early with the record at which all keys and values reach
     `most_bytes`. The consumer joins no group and commits nothing. Waits at most `request_timeout_seconds` for the broker's
-    next message. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset if a range begins where the broker has nothing,
+    next records, aborted ones included. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset if a range begins where the broker has nothing,
     unless `skip_gone` is set: then the range begins with the broker's first record.
     """
     busy = [request for request in requests if request.slice.count and request.most]
     messages: dict[TopicPartition, list[Message]] = {request.slice.source: [] for request in requests}
     if busy:
         trouble = Trouble()
-        consumer = _consumer(source, group, trouble, "earliest" if skip_gone else "error")
+        fetched = FetchPositions({request.slice.source: request.slice.start for request in busy})
+        listening = {"stats_cb": fetched.take, **statistics_options(source.request_timeout_seconds)}
+        consumer = _consumer(source, group, trouble, "earliest" if skip_gone else "error", listening)
         try:
-            _read(consumer, source, {request.slice.source: request for request in busy}, messages, most_bytes, trouble)
+            pending = {request.slice.source: request for request in busy}
+            _read(consumer, source, pending, messages, most_bytes, trouble, fetched)
         finally:
             consumer.close()
     return {partition: _batch(received) for partition, received in messages.items()}
@@ -77,7 +82,7 @@ def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dic
     """The Kafka timestamp, in milliseconds, of the first committed record of each range. Omits ranges without a record, or
     whose record has no timestamp. The broker sends about one batch of records per partition.
 
-    Raises KafkaUnreachable, KafkaRefused.
+    Long runs of aborted records are not read to their ends. Raises KafkaUnreachable, KafkaRefused.
     """
     requests = {slice_.source: ReadRequest(slice_, 1) for slice_ in ranges if slice_.count}
     messages: dict[TopicPartition, list[Message]] = {source: [] for source in requests}
@@ -101,6 +106,7 @@ def _read(
     messages: Mapping[TopicPartition, list[Message]],
     most_bytes: int | None,
     trouble: Trouble,
+    fetched: FetchPositions | None = None,
 ) -> None:
     consumer.assign(
         [
@@ -113,6 +119,8 @@ def _read(
     while pending and (most_bytes is None or size < most_bytes):
         message = consumer.poll(_POLL_SECONDS)
         if message is None:
+            if fetched is not None and fetched.advance(pending):
+                heard = time.monotonic()
             if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
                 action = f"read {', '.join(str(request.slice) for request in pending.values())}"
                 raise trouble.explained(action, "no answer", source)
@@ -189,7 +197,7 @@ def _start(slice_: Slice) -> KafkaTopicPartition:
 
 
 def _consumer(
-    source: KafkaSource, group: str, trouble: Trouble, where_gone: str, extra: Mapping[str, int] | None = None
+    source: KafkaSource, group: str, trouble: Trouble, where_gone: str, extra: Mapping[str, Any] | None = None
 ) -> Consumer:
     options = {
         **confluent_options(source, trouble),

@@ -18,12 +18,13 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.findings import age_of_oldest
 from hudi_ingest.operations.health import Finding, catalog_synced, compacted_in_time
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.transaction.offset_losses import stop_text
 from hudi_ingest.transaction.pending_approval import noted_change
-from hudi_ingest.transaction.situation import Situation, observe, oldest_waiting_seconds, stopped_partitions
+from hudi_ingest.transaction.situation import Situation, observe, stopped_partitions
 
 HISTORY = 5
 _AT_ONCE = 8
@@ -153,7 +154,7 @@ def pipeline_status(
         stopped=stopped,
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
         last_committed_at=situation.committed.last_committed_at,
-        lag_seconds=oldest_waiting_seconds(pipeline, situation, now),
+        lag_seconds=age_of_oldest(pipeline, situation, now),
         catalog=_catalog(pipeline, situation, now),
         compaction=compacted_in_time(pipeline, situation.committed.commits, now) if pipeline.table.is_keyed else None,
         schema_change=noted_change(pipeline, ledger, PipelineTable(pipeline).timeline),

@@ -10,14 +10,14 @@ import pyarrow.compute as pc
 
 BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
-_BYTES = ("key", "value")
+_BYTES = ("key", "value", "headers")
 
 
 def bounded(
     batches: Iterator[pa.RecordBatch], most_bytes: int = BATCH_BYTES, most_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """The same records in the same order, in batches of about `most_bytes` of keys and values and at most `most_rows`; a
-    larger record gets a batch of its own."""
+    """The same records in the same order, in batches of about `most_bytes` of keys, values and headers and at most `most_rows`;
+    a larger record gets a batch of its own."""
     pending: list[pa.RecordBatch] = []
     size = rows = 0
     for batch in batches:
@@ -49,7 +49,7 @@ def _pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
     sizes = np.zeros(batch.num_rows, np.int64)
     for name in _BYTES:
         if name in batch.schema.names:
-            sizes += pc.fill_null(pc.binary_length(batch[name]), 0).to_numpy(zero_copy_only=False)
+            sizes += _header_lengths(batch[name]) if name == "headers" else _lengths(batch[name])
     start = piece_bytes = 0
     for row, size in enumerate(sizes.tolist()):
         if row > start and piece_bytes + size > most_bytes:
@@ -57,3 +57,15 @@ def _pieces(batch: pa.RecordBatch, most_bytes: int) -> Iterator[pa.RecordBatch]:
             start, piece_bytes = row, 0
         piece_bytes += size
     yield batch.slice(start)
+
+
+def _lengths(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.asarray(pc.fill_null(pc.binary_length(values), 0), np.int64)
+
+
+def _header_lengths(headers: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Per record."""
+    names, values = (headers.values.field(number) for number in range(2))
+    before = np.concatenate([[0], np.cumsum(_lengths(names) + _lengths(values))])
+    places = before[headers.offsets.to_numpy()]
+    return np.diff(places)

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, NoSuchOffset, WriteIncomplete
-from hudi_ingest.kafka.range_reader import read_ranges
+from hudi_ingest.kafka.client_errors import Trouble
+from hudi_ingest.kafka.fetch_positions import FetchPositions
+from hudi_ingest.kafka.message_columns import destroy
+from hudi_ingest.kafka.range_reader import _consumer, read_ranges
 from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest_tests.kafka.test_sample import abort_two, delete_before
@@ -85,6 +91,21 @@ def test_p1_a_range_is_read_whole_around_what_the_broker_does_not_deliver(ground
         offsets(source, Slice(topic, 0, 0, 8))
 
 
+def test_p5_a_consumer_that_passes_over_aborted_records_gets_on(ground: Ground, topic: str) -> None:
+    source = make_pipeline(ground, source={"request_timeout_seconds": 2}).source
+    abort_two(ground, source)
+    zero = TopicPartition(topic, 0)
+    fetched, addresses = FetchPositions({zero: 0}), np.empty(1, np.int64)
+    with closing(_consumer(source, "test", Trouble(), fetched.take)) as consumer:
+        consumer.assign({zero: 0})
+
+        def gets_on() -> bool:
+            destroy(addresses, 0, consumer.poll(addresses, 100))
+            return fetched.advance([zero])
+
+        wait_until(gets_on, what="the consumer has come further", timeout_seconds=60)
+
+
 def test_trouble_with_the_broker_is_told_as_elsewhere(
     ground: Ground, secured: SecuredBroker, secured_ground: Ground
 ) -> None:
@@ -131,11 +152,16 @@ def test_many_partitions_with_few_records_are_read_at_once(ground: Ground) -> No
 
 
 def test_memory_is_bounded_whatever_the_size_of_the_records(ground: Ground, topic: str) -> None:
-    """Of both partitions of 200 MiB each, which one task reads, a small part is in memory at a time."""
+    """Of both partitions of 200 MiB each, one with large values and one with large headers, which one task reads, a small part
+    is in memory at a time."""
     options: dict[str, Any] = {"bootstrap.servers": ground.bootstrap_servers, "message.max.bytes": 2 * MEBIBYTE}
     producer = Producer({**options, "compression.type": "none"})
     for number in range(400):
-        producer.produce(topic, number.to_bytes(4, "big") * (MEBIBYTE // 4 - 64), partition=number % 2)
+        name, large = number.to_bytes(4, "big"), number.to_bytes(4, "big") * (MEBIBYTE // 4 - 64)
+        if number % 2:
+            producer.produce(topic, name, partition=1, headers=[("stack", large)])
+        else:
+            producer.produce(topic, large, partition=0)
         if number % 20 == 19:
             assert producer.flush(60) == 0
     del producer
@@ -144,7 +170,7 @@ def test_memory_is_bounded_whatever_the_size_of_the_records(ground: Ground, topi
     memory, peak = psutil.Process(), 0
     before = memory.memory_info().rss
     numbers: dict[int, list[int]] = {0: [], 1: []}
-    for partition, batch in read_ranges(make_pipeline(ground).source, "test", slices):
+    for partition, batch in read_ranges(make_pipeline(ground).source, "test", slices, ["headers"]):
         peak = max(peak, memory.memory_info().rss)
         numbers[partition.partition] += [int.from_bytes(value.as_buffer()[:4], "big") for value in batch["value"]]
     assert numbers == {0: [*range(0, 400, 2)], 1: [*range(1, 400, 2)]}
