@@ -67,5 +67,5 @@ def _header_lengths(headers: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np
     """Per record."""
     names, values = (headers.values.field(number) for number in range(2))
     before = np.concatenate([[0], np.cumsum(_lengths(names) + _lengths(values))])
-    places = before[headers.offsets.to_numpy()]
-    return np.diff(places)
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = np.diff(before[headers.offsets.to_numpy()])
+    return lengths
