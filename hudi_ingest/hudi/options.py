@@ -68,6 +68,8 @@ def _bucket_index(table: Table) -> dict[str, str]:
         "hoodie.index.bucket.engine": "SIMPLE",
         BUCKETS_PROPERTY: str(table.buckets),
         "hoodie.bucket.index.hash.field": ",".join(table.key),
+        # Spark's procedures (`call create_savepoint`, `run_compaction`) look for the index's columns here, and fail without it.
+        "hoodie.datasource.write.recordkey.field": ",".join(table.key),
         # Another writer then gives a new file group the id that its bucket's number determines, as we do. Otherwise two
         # transactions at the same time could make two file groups of one bucket, and Hudi refuses to write such a table.
         "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",

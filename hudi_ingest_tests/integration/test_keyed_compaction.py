@@ -232,7 +232,7 @@ def test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_i
     assert keyed.services().compactions == ()
     # One that another writer has planned, and does not execute.
     keyed.transaction(("d0", "k6", 66))
-    options = "hoodie.compact.inline.max.delta.commits=1,hoodie.datasource.write.recordkey.field=id"
+    options = "hoodie.compact.inline.max.delta.commits=1"
     spark.sql(
         f"call run_compaction(op => 'schedule', path => '{keyed.ground.base_path}', options => '{options}')"
     ).collect()
