@@ -55,6 +55,9 @@ _RECORD_NAMESPACE = "hudi_ingest"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _FEW_FILES = 64
 """A Spark job for so many folders or files of a local disk takes longer than to list or delete them one after another."""
+_FILES_INDEX = "files"
+"""The partition that every metadata table has."""
+_INDEXES_IN_MAKING = "hoodie.table.metadata.partitions.inflight"
 
 
 class HudiWriter:
@@ -125,10 +128,12 @@ class HudiWriter:
         # One meta client for a step, because on an object store each takes several requests.
         with (
             java_errors(f"begin an instant on {self._base_path}", self._lock),
-            self._locking_client(meta := self._meta_client(), columns, few=self._few()) as client,
+            self._locking_client(
+                meta := self._meta_client(), columns, few=self._few(), small=plan.kind is not TransactionKind.REPLAY
+            ) as client,
         ):
             action = self._action(plan.kind)
-            instant: str = client.startCommit(action)
+            instant: str = client.startCommit(action, meta)
             # A caller that is killed from here on closes no client, and a timer that went on in this driver would write the heartbeat
             # again after a rollback.
             client.getHeartbeatClient().stopHeartbeatTimers()
@@ -154,11 +159,12 @@ class HudiWriter:
         """
         instant, epoch = publication.instant, publication.epoch
         columns = self._schema_json(publication.schema)
+        more = {} if publication.clean else WITHOUT_CLEANING
+        # What is cleaned or replaced may be large.
+        small = len(publication.files) <= _FEW_FILES and not publication.clean and not publication.replaced
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(
-                self._meta_client(), columns, {} if publication.clean else WITHOUT_CLEANING, self._few()
-            ) as client,
+            self._locking_client(self._meta_client(), columns, more, self._few(), small) as client,
         ):
             heartbeat = client.getHeartbeatClient()
             if heartbeat.isHeartbeatExpired(instant):
@@ -269,10 +275,15 @@ class HudiWriter:
         return transaction_in(content, self._pipeline.transaction_key)
 
     def _locking_client(
-        self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING, few: int = 0
+        self,
+        meta: Any,
+        schema: str | None = None,
+        more: Mapping[str, str] = _NOTHING,
+        few: int = 0,
+        small: bool = False,
     ) -> _Closing:
         """Open a client for operations that take the table's lock and a new instant; `meta` is a new meta client. `few`: see
-        FewInDriver.java.
+        FewInDriver.java. `small`: what is to be done is not worth a Spark job; see `_is_plain`.
 
         Raises ClockBehind, and TableUnreachable when ZooKeeper keeps the lock and does not answer.
 
@@ -281,15 +292,12 @@ class HudiWriter:
         """
         driver_newest = self._hudi.common.table.timeline.HoodieInstantTimeGenerator.getLastInstantTime()
         clock = clock_of(self._jvm.java.lang.System.currentTimeMillis)
-        wait_for_clock(
-            self._base_path,
-            Timeline(self._base_path, self._pipeline.table.storage_options).newest_instant(),
-            driver_newest,
-            clock,
-        )
+        newest = Timeline(self._base_path, self._pipeline.table.storage_options).newest_instant()
+        wait_for_clock(self._base_path, newest, driver_newest, clock)
+        without_spark = small and self._is_plain(meta, is_new=not newest)
         lock = self._pipeline.table.lock
         if lock is None:
-            return self._client(meta, schema, more, few)
+            return self._client(meta, schema, more, few, without_spark)
         curator = self._hudi.org.apache.curator
         seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
         client = curator.framework.CuratorFrameworkFactory.newClient(
@@ -305,7 +313,28 @@ class HudiWriter:
                 )
         finally:
             client.close()
-        return self._client(meta, schema, more, few)
+        return self._client(meta, schema, more, few, without_spark)
+
+    def _is_plain(self, meta: Any, is_new: bool) -> bool:
+        """Whether Hudi's Java client does the same to the table as its Spark client, without Spark jobs: on a local disk, appended to,
+        of the current version, and its metadata table lists files and has no other index, or is yet to be made for a new table.
+
+        Hudi's Java client knows no bucket index and no older metadata table, and does not keep what other indexes record.
+        """
+        table = self._pipeline.table
+        config = meta.getTableConfig()
+        if is_s3(self._base_path) or table.is_keyed or table.column_statistics:
+            return False
+        indexes = self._jvm.java.lang.String.join(",", config.getMetadataPartitions())
+        version = self._hudi.common.table.HoodieTableVersion
+        loader = self._hudi.common.model.HoodieCommitMetadata().getClass().getClassLoader()
+        return bool(
+            (indexes == _FILES_INDEX or (is_new and not indexes))
+            and not config.getProps().getProperty(_INDEXES_IN_MAKING, "")
+            and config.getTableVersion().versionCode() == version.current().versionCode()
+            # An engine that an older hudi-ingest has started does not have it.
+            and loader.getResource("org/apache/hudi/client/HoodieJavaWriteClient.class") is not None
+        )
 
     def listed_files(self) -> frozenset[str]:
         """List all data files that the table knows: live ones, and replaced ones that are not cleaned yet.
@@ -357,7 +386,12 @@ class HudiWriter:
         return 1 if is_s3(self._base_path) else _FEW_FILES
 
     def _client(
-        self, meta: Any, schema: str | None = None, more: Mapping[str, str] = _NOTHING, few: int = 0
+        self,
+        meta: Any,
+        schema: str | None = None,
+        more: Mapping[str, str] = _NOTHING,
+        few: int = 0,
+        without_spark: bool = False,
     ) -> _Closing:
         table = meta.getTableConfig()
         # Not iterated here: the end of a Java iterator is an error, which pyspark examines with dozens of calls.
@@ -377,6 +411,13 @@ class HudiWriter:
             # It goes into the commit's metadata, and the newest commit's schema is the table's.
             builder = builder.withSchema(schema)
         config = builder.build()
+        if without_spark:
+            # A copy, because Hudi's engines may change it.
+            storage = self._hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(self._context.hadoopConfiguration())
+            engine = self._hudi.client.common.HoodieJavaEngineContext(storage)
+            client = self._hudi.client.HoodieJavaWriteClient(engine, config)
+            client.setOperationType(self._operation())
+            return _Closing(client)
         if few:
             engine = self._java_object("FewInDriver", self._context, few)
         else:

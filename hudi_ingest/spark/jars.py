@@ -55,6 +55,8 @@ ROOTS: Mapping[str, Roots] = {
     "spark": Roots(
         (
             "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
+            # Commits small transactions; the bundle lacks it, but has what it needs.
+            "org.apache.hudi:hudi-java-client:1.2.0",
             "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
             "org.apache.spark:spark-avro_2.12:3.5.7",
             "org.apache.spark:spark-token-provider-kafka-0-10_2.12:3.5.7",
