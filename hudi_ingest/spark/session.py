@@ -203,6 +203,8 @@ def own_session(
     EngineLost when the JVM ends while starting.
     """
     prepare_environment(settings.executors_python)
+    # Asking a Java for its version starts a JVM, which a process that attaches to an engine does not need.
+    os.environ["JAVA_HOME"] = str(java_home(find_java()))
     more = more or {}
     settings = settings.model_copy(update={"master": more.get("spark.master", settings.master)})
     require_master(settings.master)
@@ -263,8 +265,7 @@ def _stdout_is_stderr() -> Iterator[None]:
 
 
 def prepare_environment(python: str) -> None:
-    """Set what pyspark reads from the environment: Java, and the `python` that runs our functions in the executors."""
-    os.environ["JAVA_HOME"] = str(java_home(find_java()))
+    """Set what pyspark reads from the environment beside JAVA_HOME: the `python` that runs our functions in the executors."""
     os.environ["PYSPARK_PYTHON"] = python
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 

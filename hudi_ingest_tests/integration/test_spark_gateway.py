@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import ipaddress
+import os
 import socket
 import stat
 import struct
@@ -40,6 +41,15 @@ def test_a_wrong_secret_is_refused_at_once_and_the_driver_goes_on(spark_home: Ho
     assert gateway.gateway_parameters.auth_token not in str(raised.value)
     assert answers(session)
     assert session.range(3).count() == 3
+
+
+def test_a_process_that_attaches_looks_for_no_java(spark_home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask a Java for its version is to start a JVM: once for each run."""
+    gateway: Any = current_session(spark_home).sparkContext._gateway
+    monkeypatch.setenv("JAVA_HOME", "/no/java")
+    with pytest.raises(EngineLost):
+        attached_session(EngineConnection.of_this_process(gateway.gateway_parameters.port, "not-the-secret"))
+    assert os.environ["JAVA_HOME"] == "/no/java"
 
 
 def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
