@@ -58,7 +58,7 @@ chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on wh
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) --keyed $(KEYED) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)
 
 chaos-slice: $(VENV)/requirements-dev.ready ## a few minutes of it: every kind of fault once, beside services, backfill, replay and retry
-	$(VENV)/bin/python -m hudi_ingest_tests.chaos --slice --seed 340 --lanes 2 --minutes 4 $(ARGS)
+	$(VENV)/bin/python -m hudi_ingest_tests.chaos --slice --seed 340 --lanes 2 --minutes 20 $(ARGS)
 
 soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random faults; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

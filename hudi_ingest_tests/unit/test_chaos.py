@@ -283,9 +283,10 @@ def facts(**changes: Any) -> dict[str, Any]:
         ([facts(), {"anomalies": {"orphan": 1}}], 1),
         ([facts(), facts(case="case 2", not_reached=["x"])], 1),
         ([facts(not_reached=["x"]), facts()], 0),
+        ([facts(), {"left_out": "case 3"}], 1),
     ],
 )
-def test_anomalies_and_cases_that_nobody_reached_make_the_run_fail(
+def test_anomalies_and_cases_that_nobody_reached_or_began_make_the_run_fail(
     found: list[dict[str, Any]], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert summary(found, [0], 60.0) == code
