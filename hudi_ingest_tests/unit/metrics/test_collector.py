@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,6 +21,7 @@ from hudi_ingest.metrics.collector import TIMEOUT, Collector
 from hudi_ingest.metrics.records import DagsterRecord, PipelineRecord, Scene
 from hudi_ingest.operations.health import RUNS_SUCCEED, Finding
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -44,6 +45,19 @@ def of(scene: Scene, name: str) -> PipelineRecord:
     return next(pipeline for pipeline in scene.pipelines if pipeline.name == name)
 
 
+def look_until(collector: Collector, shows: Callable[[Scene], object]) -> Scene:
+    """Each look ends in time; on a machine whose cores are all busy only a later one may have all answers."""
+    scenes = list[Scene]()
+
+    def is_shown() -> object:
+        scenes.append(collector.look())
+        assert scenes[-1].took_seconds < 60
+        return shows(scenes[-1])
+
+    wait_for(is_shown, "a look that has the answers")
+    return scenes[-1]
+
+
 class Dagster:
     """An instance in which `orders` is on and its runs fail."""
 
@@ -54,9 +68,8 @@ class Dagster:
 def test_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:
     with Ledger.open(home.ledger_url) as ledger:
         ledger.count(str(home.root / "orders"), {counters.ABORTED: 2})
-    with closing(Collector(home, Dagster(), longest_seconds=9)) as collector:
-        scene = collector.look()
-        assert scene.took_seconds < 60
+    with closing(Collector(home, Dagster(), longest_seconds=6)) as collector:
+        scene = look_until(collector, lambda scene: scene.ledger is not None and of(scene, "users").error != TIMEOUT)
         assert scene.broken_files == ("bad.yaml",)
         assert scene.dagster_up is True
         assert {pipeline.name: pipeline.error for pipeline in scene.pipelines} == dict.fromkeys(
@@ -91,12 +104,10 @@ def test_a_table_that_hangs_is_left_out_and_not_asked_again(
         return look(pipeline, cluster)
 
     monkeypatch.setattr(module, "_look", hang)
-    with closing(Collector(home, longest_seconds=4)) as collector:
+    with closing(Collector(home, longest_seconds=0.6)) as collector:
         for _ in range(2):
-            scene = collector.look()
-            assert scene.took_seconds < 60
+            scene = look_until(collector, lambda scene: of(scene, "users").table)
             assert of(scene, "orders").error == TIMEOUT
-            assert of(scene, "users").table is not None
         assert asked.count("orders") == 1
         released.set()
 
