@@ -11,13 +11,15 @@ from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 
 pytestmark = pytest.mark.kafka
 
 
 def test_a_group_that_is_not_there_has_no_offsets(tmp_path: Path) -> None:
     settings = BrokerSettings(tmp_path, free_port(), free_port())
-    broker = start_broker(settings, lambda line: None)
+    with java_options(QUICK_COMPILER):
+        broker = start_broker(settings, lambda line: None)
     try:
         create_topic(settings.bootstrap, "orders", 1)
         cluster = KafkaCluster(KafkaSource(bootstrap_servers=settings.bootstrap, topics=("orders",)))
