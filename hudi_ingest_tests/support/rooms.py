@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import hudi_ingest
@@ -14,11 +15,12 @@ PAGE = PACKAGE.parent / "docs" / "design.md"
 _PICTURE = re.compile(r"```mermaid\n.*?```\n", re.DOTALL)
 
 
-def imported_rooms(package: Path = PACKAGE) -> dict[str, set[str]]:
+@cache
+def imported_rooms() -> Mapping[str, set[str]]:
     """By room, the rooms that its modules import, also inside functions; imports for type checkers do not count."""
     rooms: dict[str, set[str]] = {}
-    for path in sorted(package.rglob("*.py")):
-        room = path.relative_to(package).parts[0]
+    for path in sorted(PACKAGE.rglob("*.py")):
+        room = path.relative_to(PACKAGE).parts[0]
         if room == path.name:
             # A module beside the rooms. These are imported like one; the others are public names for them.
             if room not in ("examination.py", "faults.py"):
