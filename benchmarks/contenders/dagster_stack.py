@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.contenders import Outcome
+from benchmarks.contenders.dagster_runs import Tick, run_state, ticks
 from benchmarks.contenders.hudi_ingest_api import table_rows
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
@@ -86,9 +87,9 @@ class DagsterStack:
         at_rest = self._await_end(run_id, deadline)
         return Outcome(began, committed, table_rows(pipeline), at_rest)
 
-    def ticks(self, pipeline: Pipeline, limit: int = _NEWEST_TICKS) -> list[webserver.Tick]:
+    def ticks(self, pipeline: Pipeline, limit: int = _NEWEST_TICKS) -> list[Tick]:
         """The pipeline's newest ticks, newest first."""
-        return webserver.ticks(self.stack.url, _sensor(pipeline), limit)
+        return ticks(self.stack.url, _sensor(pipeline), limit)
 
     def _await_commits(self, pipelines: Sequence[Pipeline], deadline: float, commit: int) -> dict[str, float]:
         """Return when each pipeline's commit of this number became visible."""
@@ -122,13 +123,13 @@ class DagsterStack:
             if tick.status == "FAILURE":
                 raise EnvironmentProblem(f"a tick of {pipeline.name} failed: {tick.reason}; {where}")
             for run_id in tick.run_ids:
-                state = webserver.run_state(self.stack.url, run_id)
+                state = run_state(self.stack.url, run_id)
                 if state is not None and state.status in ("FAILURE", "CANCELED"):
                     raise EnvironmentProblem(f"run {run_id} of {pipeline.name} ended with {state.status}; {where}")
 
     def _await_end(self, run_id: str, deadline: float) -> float:
         while True:
-            state = webserver.run_state(self.stack.url, run_id)
+            state = run_state(self.stack.url, run_id)
             if state is not None and state.status in _OVER:
                 return state.ended or time.time()
             if time.monotonic() > deadline:

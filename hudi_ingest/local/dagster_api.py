@@ -1,11 +1,10 @@
-"""Queries a running Dagster webserver through its GraphQL API: readiness, daemon health, sensors, ticks and runs."""
+"""Queries a running Dagster webserver through its GraphQL API: readiness, daemon health and sensors."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
 from typing import Any
 
 from hudi_ingest.exceptions import EnvironmentProblem
@@ -66,7 +65,7 @@ def start_sensor(url: str, name: str) -> None:
         url,
         "mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) { __typename "
         "... on PythonError { message } } }",
-        {"selector": _selector(name)},
+        {"selector": selector(name)},
     )
     answer = (data or {}).get("startSensor") or {}
     if answer.get("__typename") != "Sensor":
@@ -81,7 +80,7 @@ def stop_sensor(url: str, name: str) -> None:
     data = query(
         url,
         "query($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) { ... on Sensor { id } } }",
-        {"selector": _selector(name)},
+        {"selector": selector(name)},
     )
     identifier = ((data or {}).get("sensorOrError") or {}).get("id")
     stopped = query(
@@ -97,56 +96,6 @@ def stop_sensor(url: str, name: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """One evaluation of a sensor; times in seconds since the epoch. `ended` is None while it runs."""
-
-    began: float
-    ended: float | None
-    status: str
-    run_ids: tuple[str, ...]
-    reason: str
-
-
-def ticks(url: str, name: str, limit: int) -> list[Tick]:
-    """Return the sensor's newest ticks, at most `limit`, newest first; empty while no webserver answers."""
-    data = query(
-        url,
-        "query($selector: SensorSelector!, $limit: Int) { sensorOrError(sensorSelector: $selector) { ... on Sensor { "
-        "sensorState { ticks(limit: $limit) { timestamp endTimestamp status runIds skipReason error { message } } } } } }",
-        {"selector": _selector(name), "limit": limit},
-    )
-    state = ((data or {}).get("sensorOrError") or {}).get("sensorState") or {}
-    return [
-        Tick(
-            began=tick["timestamp"],
-            ended=tick["endTimestamp"],
-            status=tick["status"],
-            run_ids=tuple(tick["runIds"]),
-            reason=(tick["error"] or {}).get("message") or tick["skipReason"] or "",
-        )
-        for tick in state.get("ticks") or []
-    ]
-
-
-@dataclass(frozen=True, slots=True)
-class RunState:
-    """The state of a run. `ended` is in seconds since the epoch, None while it has not ended."""
-
-    status: str
-    ended: float | None
-
-
-def run_state(url: str, run_id: str) -> RunState | None:
-    """Return the run's state; None while no webserver answers, or if it knows no such run."""
-    data = query(
-        url,
-        "query($id: ID!) { runOrError(runId: $id) { ... on Run { status endTime } } }",
-        {"id": run_id},
-    )
-    run = (data or {}).get("runOrError") or {}
-    return RunState(run["status"], run["endTime"]) if "status" in run else None
-
-
-def _selector(sensor: str) -> dict[str, str]:
+def selector(sensor: str) -> dict[str, str]:
+    """What GraphQL calls the sensor."""
     return {"repositoryName": _REPOSITORY, "repositoryLocationName": LOCATION, "sensorName": sensor}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.contenders.dagster_runs import run_state
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -47,10 +48,10 @@ def await_end(url: str, run_id: str, seconds: float) -> str:
     """The status that the run ended with. Raises NotInTime."""
 
     def ended() -> bool:
-        state = webserver.run_state(url, run_id)
+        state = run_state(url, run_id)
         return state is not None and state.status in ENDED
 
     wait_for(ended, f"run {run_id} ends", seconds, pause_seconds=1.0)
-    state = webserver.run_state(url, run_id)
+    state = run_state(url, run_id)
     assert state is not None
     return state.status
