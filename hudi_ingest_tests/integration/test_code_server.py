@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,10 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, start, stop, wait_until
 from hudi_ingest.operations.topic_discovery import announce
 from hudi_ingest.orchestration import overview
-from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support import waiting
+
+wait_for = partial(waiting.wait_for, pause_seconds=0.25)
+"""Each look asks the server that is loading for all that it has loaded."""
 
 PIPELINE: dict[str, object] = {
     "name": "payments",
