@@ -171,6 +171,8 @@ def _keyed_options(table: Table) -> dict[str, str]:
         # Hudi asks the options, not the table, before it allows non-blocking concurrency control.
         TYPE_PROPERTY: "MERGE_ON_READ",
         ORDERING_PROPERTY: ",".join(table.ordering_fields),
+        # Hudi's Java client does not know this index by its type.
+        "hoodie.index.class": "org.apache.hudi.index.bucket.HoodieSimpleBucketIndex",
         # Compaction has a job of its own.
         "hoodie.compact.schedule.inline": "false",
         # Archival keeps this many commits that are not compacted, so that what is due can be told from the timeline.

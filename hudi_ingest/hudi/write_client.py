@@ -316,14 +316,13 @@ class HudiWriter:
         return self._client(meta, schema, more, few, without_spark)
 
     def _is_plain(self, meta: Any, is_new: bool) -> bool:
-        """Whether Hudi's Java client does the same to the table as its Spark client, without Spark jobs: on a local disk, appended to,
-        of the current version, and its metadata table lists files and has no other index, or is yet to be made for a new table.
+        """Whether Hudi's Java client does the same to the table as its Spark client, without Spark jobs: on a local disk, of the
+        current version, and its metadata table lists files and has no other index, or is yet to be made for a new table.
 
-        Hudi's Java client knows no bucket index and no older metadata table, and does not keep what other indexes record.
+        Hudi's Java client knows no older metadata table, and does not keep what other indexes record.
         """
-        table = self._pipeline.table
         config = meta.getTableConfig()
-        if is_s3(self._base_path) or table.is_keyed or table.column_statistics:
+        if is_s3(self._base_path) or self._pipeline.table.column_statistics:
             return False
         indexes = self._jvm.java.lang.String.join(",", config.getMetadataPartitions())
         version = self._hudi.common.table.HoodieTableVersion
