@@ -310,25 +310,47 @@ def _pipelines(home: Home, settings: Settings, points: tuple[int, ...], keep: Ke
             for load in loads:
                 topics.produce(load, servers, report)
             stack.run(pipelines[:1], _SECONDS)
-            outcomes = stack.run(pipelines[1:], _SECONDS)
-            for outcome, load in zip(outcomes, loads[1:], strict=True):
-                if outcome.rows != load.records:
-                    raise EnvironmentProblem(f"{load.pipeline} has {outcome.rows:,} rows instead of {load.records:,}.")
-            ended = [tick for pipeline in pipelines[1:] for tick in stack.ticks(pipeline) if tick.ended is not None]
-            all_seconds = max(outcome.ended for outcome in outcomes) - min(outcome.began for outcome in outcomes)
+            first = _turned_on(stack, pipelines[1:], loads[1:], commit=1)
+            # The tables exist by now, as they do every day but the first.
+            for load in loads[1:]:
+                topics.append(load, servers, report)
+            second = _turned_on(stack, pipelines[1:], loads[1:], commit=2)
             results.append(
                 {
                     "at": point,
-                    "tick_to_commit_seconds": round(median(outcome.seconds for outcome in outcomes), 3),
-                    "slowest_tick_to_commit_seconds": round(max(outcome.seconds for outcome in outcomes), 3),
-                    "tick_seconds": round(median((tick.ended or 0.0) - tick.began for tick in ended), 3),
-                    "all_committed_seconds": round(all_seconds, 3),
-                    "records_per_second": round(point * _PIPELINE_RECORDS / all_seconds, 1),
+                    **first,
+                    "second_tick_to_commit_seconds": second["tick_to_commit_seconds"],
+                    "second_all_committed_seconds": second["all_committed_seconds"],
                 }
             )
             keep("pipelines", results)
     finally:
         stack.stop()
+
+
+def _turned_on(stack: DagsterStack, pipelines: list[Pipeline], loads: list[Load], commit: int) -> dict[str, float]:
+    """Turn the pipelines on at once until each has published its commit of this number, and measure that."""
+    outcomes = stack.run(pipelines, _SECONDS, commit)
+    for outcome, load in zip(outcomes, loads, strict=True):
+        if outcome.rows != commit * load.records:
+            raise EnvironmentProblem(
+                f"{load.pipeline} has {outcome.rows:,} rows instead of {commit * load.records:,} after commit {commit}."
+            )
+    began = min(outcome.began for outcome in outcomes)
+    ticks = [
+        tick
+        for pipeline in pipelines
+        for tick in stack.ticks(pipeline)
+        if tick.ended is not None and tick.began >= began
+    ]
+    all_seconds = max(outcome.ended for outcome in outcomes) - began
+    return {
+        "tick_to_commit_seconds": round(median(outcome.seconds for outcome in outcomes), 3),
+        "slowest_tick_to_commit_seconds": round(max(outcome.seconds for outcome in outcomes), 3),
+        "tick_seconds": round(median((tick.ended or 0.0) - tick.began for tick in ticks), 3),
+        "all_committed_seconds": round(all_seconds, 3),
+        "records_per_second": round(len(pipelines) * _PIPELINE_RECORDS / all_seconds, 1),
+    }
 
 
 _MEASURES: Mapping[str, Callable[[Home, Settings, tuple[int, ...], Keep, Report], None]] = {
