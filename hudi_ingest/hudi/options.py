@@ -29,6 +29,10 @@ LOCK_SESSION_SECONDS = 20
 LOCK_CONNECT_SECONDS = 5
 DELTA_COMMITS_OPTION = "hoodie.compact.inline.max.delta.commits"
 STATISTICS_PROPERTY = "hoodie.metadata.index.column.stats.column.list"
+COLUMN_STATISTICS_OPTION = "hoodie.metadata.index.column.stats.enable"
+METADATA_PARTITIONS_PROPERTY = "hoodie.table.metadata.partitions"
+STATISTICS_INDEXES = frozenset({"column_stats", "partition_stats"})
+"""Partitions of the metadata table. Hudi 1.2 keeps the second, in a partitioned table, whenever it keeps the first."""
 WITHOUT_CLEANING = {"hoodie.clean.automatic": "false"}
 BY_LISTING = {"hoodie.rollback.using.markers": "false"}
 """A rollback lists the table's folders for files of its instant, instead of believing that the markers name all of them."""
@@ -265,8 +269,7 @@ def _lock_options(table: Table) -> dict[str, str]:
 
 def _index_options(metadata_partitions: str, column_statistics: bool) -> Mapping[str, str]:
     names = metadata_partitions.split(",")
-    # In a partitioned table Hudi 1.2 keeps partition statistics whenever it keeps these.
-    options = {"hoodie.metadata.index.column.stats.enable": str(column_statistics or "column_stats" in names).lower()}
+    options = {COLUMN_STATISTICS_OPTION: str(column_statistics or "column_stats" in names).lower()}
     if "record_index" in names:
         options["hoodie.metadata.record.index.enable"] = "true"
     if "bloom_filters" in names:

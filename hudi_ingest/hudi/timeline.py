@@ -292,6 +292,12 @@ class Timeline:
                 undoing.add(parsed["requested"])
         return Instants(frozenset(seen - completed), frozenset(completed), frozenset(undoing - completed))
 
+    def restored_at(self) -> datetime | None:
+        """Return when the table was last restored to a savepoint, None if not on the active timeline. Raises TableUnreachable."""
+        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
+        times = [file["completed"].lstrip("_") for file in files if file["completed"] and file["rest"] == "restore"]
+        return instant_time(max(times)) if times else None
+
     def newest_instant(self) -> str:
         """Return the latest requested or completion time of any writer's action on the active timeline, "" if there is none.
 

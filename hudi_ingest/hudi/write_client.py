@@ -21,9 +21,11 @@ from hudi_ingest.hudi.damaged_instants import transaction_in
 from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.options import (
     BY_LISTING,
+    COLUMN_STATISTICS_OPTION,
     ESCAPED_FOLDERS_PROPERTY,
     LOCK_CONNECT_SECONDS,
     LOCK_SESSION_SECONDS,
+    METADATA_PARTITIONS_PROPERTY,
     RECORD_KEY_PROPERTY,
     STATISTICS_PROPERTY,
     WITHOUT_CLEANING,
@@ -57,7 +59,7 @@ _FEW_FILES = 64
 """A Spark job for so many folders or files of a local disk takes longer than to list or delete them one after another."""
 _FILES_INDEX = "files"
 """The partition that every metadata table has."""
-_INDEXES_IN_MAKING = "hoodie.table.metadata.partitions.inflight"
+_INDEXES_IN_MAKING = f"{METADATA_PARTITIONS_PROPERTY}.inflight"
 
 
 class HudiWriter:
@@ -121,6 +123,18 @@ class HudiWriter:
             meta = self._meta_client()
             properties = self._properties(entries)
             self._hudi.common.table.HoodieTableConfig.update(meta.getStorage(), meta.getMetaPath(), properties)
+
+    def drop_indexes(self, names: Collection[str]) -> None:
+        """Drop these partitions of the metadata table; a writer that wants one builds it again from all files. Raises
+        TableUnreachable, EngineLost."""
+        with (
+            java_errors(f"drop {', '.join(sorted(names))} of the metadata table of {self._base_path}", self._lock),
+            self._locking_client(self._meta_client(), more={COLUMN_STATISTICS_OPTION: "false"}) as client,
+        ):
+            partitions = self._jvm.java.util.ArrayList()
+            for name in sorted(names):
+                partitions.add(name)
+            client.dropIndex(partitions)
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         """Open an instant whose inflight file holds the plan, and return it. Raises TableUnreachable, EngineLost."""

@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions import CommitRefused, PlanOutdated, TransactionInFlight
 from hudi_ingest.hudi.committed_state import CommittedState
-from hudi_ingest.hudi.options import record_properties, statistics_properties, table_properties, take_over_properties
+from hudi_ingest.hudi.options import (
+    METADATA_PARTITIONS_PROPERTY,
+    STATISTICS_INDEXES,
+    record_properties,
+    statistics_properties,
+    table_properties,
+    take_over_properties,
+)
 from hudi_ingest.hudi.ownership import require_own_table, require_same_folders
 from hudi_ingest.hudi.take_over import find_take_over
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
@@ -60,6 +67,7 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
         require_same_folders(ports.pipeline, properties)
     else:
         require_own_table(ports.pipeline, properties)
+    _drop_statistics_of_restore(ports, properties, committed)
     schema = ports.resolve_schema()
     target = {**table_properties(ports.pipeline), **record_properties(schema)}
     # Before any file has the new columns, so that no writer collects statistics of them.
@@ -71,6 +79,20 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
         with ports.kept():
             ports.instants.update_properties(target)
     return schema
+
+
+def _drop_statistics_of_restore(ports: TransactionPorts, properties: dict[str, str], committed: CommittedState) -> None:
+    """Drop the statistics from the metadata table if the table was restored since the pipeline's last commit.
+
+    Hudi 1.2's `rollback_to_savepoint` adds an empty index of column statistics to a table that had none. From it, the next commits
+    derive partition statistics that know their own files only, and queries skip partitions whose rows they should return.
+    """
+    statistics = STATISTICS_INDEXES & set(properties.get(METADATA_PARTITIONS_PROPERTY, "").split(","))
+    restored_at = ports.timeline.restored_at() if statistics else None
+    if restored_at is None or (committed.last_committed_at is not None and restored_at < committed.last_committed_at):
+        return
+    with ports.kept():
+        ports.instants.drop_indexes(statistics)
 
 
 def with_columns_of_others(

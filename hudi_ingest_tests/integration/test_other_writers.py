@@ -228,6 +228,31 @@ def test_p2_p7_a_restored_table_reads_the_removed_ranges_again(
     assert contents(ground, spark) == produced(ground)
 
 
+@pytest.mark.parametrize(
+    "table_settings", [{}, {"mode": "upsert", "key": ["id"], "buckets": 1}], ids=["append", "upsert"]
+)
+def test_p7_queries_skip_no_rows_after_another_writer_restored_the_table(
+    ground: Ground, topic: str, spark: SparkSession, table_settings: Mapping[str, object]
+) -> None:
+    pipeline = make_pipeline(ground, table=table_settings)
+    ground.send_rows(0, 10)
+    first = ground.run(pipeline)
+    table = table_of(ground, spark)
+    spark.sql(f"call create_savepoint(table => '{table}', commit_time => '{first.instant}')")
+    ground.send_rows(0, 10, 10)
+    ground.run(pipeline)
+    spark.sql(f"call rollback_to_savepoint(table => '{table}', instant_time => '{first.instant}')")
+    ground.run(pipeline)
+
+    def numbers(condition: str) -> list[int]:
+        rows = spark.read.format("hudi").load(ground.base_path).where(condition).collect()
+        return sorted(row.n for row in rows)
+
+    assert [numbers(f"n = {n}") for n in (5, 15)] == [[5], [15]]
+    spark.sql(f"delete from {table} where n = 5")
+    assert numbers("n between 4 and 6") == [4, 6]
+
+
 def test_p2_p7_our_last_commit_rolled_back_by_another_is_read_again(
     ground: Ground, pipeline: Pipeline, spark: SparkSession
 ) -> None:

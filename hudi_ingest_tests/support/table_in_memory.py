@@ -234,6 +234,9 @@ class HudiInMemory:
             engine.step("update_properties", EngineLost)
             self._world.properties |= wanted
 
+    def drop_indexes(self, names: Collection[str]) -> None:
+        raise AssertionError("the metadata table is not in memory")
+
     def file_groups(self, partition_paths: Collection[str] | None, files: bool = False) -> tuple[FileGroup, ...]:
         raise AssertionError("only a keyed table's file groups matter")
 
