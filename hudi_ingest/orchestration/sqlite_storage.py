@@ -29,7 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from dagster import Field, StringSource
+from dagster import EventLogEntry, Field, StringSource
+from dagster._core.events import ASSET_CHECK_EVENTS, ASSET_EVENTS, EVENT_TYPE_TO_PIPELINE_RUN_STATUS
+from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
@@ -37,6 +39,9 @@ from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
 _BUSY_SECONDS = 30
+_INDEXED_EVENTS = frozenset({*ASSET_EVENTS, *ASSET_CHECK_EVENTS, *EVENT_TYPE_TO_PIPELINE_RUN_STATUS})
+"""Types of events that Dagster also keeps beside the log of their run."""
+_INSERT_EVENT = SqlEventLogStorageTable.insert()
 _TEMPORARY_FOLDER = "HUDI_INGEST_TEMPORARY_DAGSTER"
 """Environment variable by which the processes of one Dagster command share a temporary folder."""
 
@@ -151,6 +156,14 @@ class QuickEventLogStorage(SqliteEventLogStorage):
         query = sa.text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name")
         with self.index_connection() as connection:
             return connection.execute(query, {"name": table_name}).first() is not None
+
+    def store_event(self, event: EventLogEntry) -> None:
+        if event.dagster_event_type in _INDEXED_EVENTS:
+            super().store_event(event)
+            return
+        # Dagster's own builds a statement for each event, which takes longer than its execution.
+        with self.run_connection(event.run_id) as connection:
+            connection.execute(_INSERT_EVENT, self._event_to_row(event))
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sa.Connection]:
