@@ -45,8 +45,10 @@ def read_ranges(
     order of its offsets, in batches of about BATCH_BYTES and at most BATCH_ROWS.
 
     Columns offset, timestamp (KAFKA_TIME) and value, and those of `columns` that are key or headers. The consumer joins no
-    group and commits nothing. Waits at most `request_timeout_seconds` for the broker's next records, aborted ones included. Raises
-    KafkaUnreachable, KafkaRefused, NoSuchOffset if a range's first offset is not there, and WriteIncomplete if a partition ends within its range.
+    group and commits nothing. Waits at most `request_timeout_seconds` for the broker's next records, aborted ones included.
+
+    Raises KafkaUnreachable, KafkaRefused, NoSuchOffset if a range's first offset is not there, and WriteIncomplete if a
+    partition ends within its range.
     """
     backlog = Backlog(slices)
     while positions := backlog.begin_round():

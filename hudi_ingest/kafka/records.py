@@ -60,8 +60,10 @@ def read_records(
     Only committed records; offsets that the broker does not return (compaction, transaction markers) are skipped, so a range
     may yield fewer records than `most`, or none. Reading ends early with the record at which all keys and values reach
     `most_bytes`. The consumer joins no group and commits nothing. Waits at most `request_timeout_seconds` for the broker's
-    next records, aborted ones included. Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset if a range begins where the broker has nothing,
-    unless `skip_gone` is set: then the range begins with the broker's first record.
+    next records, aborted ones included.
+
+    Raises KafkaUnreachable, KafkaRefused, and NoSuchOffset if a range begins where the broker has nothing, unless `skip_gone`
+    is set: then the range begins with the broker's first record.
     """
     busy = [request for request in requests if request.slice.count and request.most]
     messages: dict[TopicPartition, list[Message]] = {request.slice.source: [] for request in requests}
