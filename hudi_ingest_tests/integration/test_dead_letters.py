@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance
 
 from hudi_ingest.exceptions import BadRecord, IngestError
@@ -250,6 +251,26 @@ def test_p1_copies_for_kafka_follow_the_commits_at_least_once(ground: Ground, to
         "stage": "VALUE_CONVERTER",
         "exception.class.name": "org.apache.kafka.connect.errors.DataException",
     }
+
+
+def test_p5_a_letter_too_large_for_its_topic_is_copied_once_the_topic_takes_it(ground: Ground, topic: str) -> None:
+    copies = f"{topic}.dead"
+    create_topic(ground.bootstrap_servers, copies, 1)
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter", dead_letters={"topic": copies})
+    options = {"compression.type": "zstd", "message.max.bytes": 3_000_000, "log_level": 0}
+    producer = Producer({"bootstrap.servers": ground.bootstrap_servers, **options})
+    producer.produce(topic, b"[" * 2_000_000, partition=0)
+    assert producer.flush(30) == 0
+    (warning,) = ground.run(pipeline).warnings
+    assert f"{topic}:0:0: Broker: Message size too large" in warning
+    assert f"Raise max.message.bytes of {copies}" in warning
+    larger = ConfigEntry("max.message.bytes", "3000000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, copies, incremental_configs=[larger])
+    # Kept until it has answered: its futures fail once it is gone.
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    for answer in admin.incremental_alter_configs([resource]).values():
+        answer.result(30)
+    assert keep_letters_copied(pipeline, observe(pipeline)) == 1
 
 
 def consumed(ground: Ground, topic: str, count: int) -> list[tuple[bytes, bytes, dict[str, bytes]]]:

@@ -30,6 +30,8 @@ from hudi_ingest.transaction.dead_letters.reading import DeadLetter, find_letter
 CATCH_UP_SECONDS = 20.0
 """After this time the rest is left to the next commit or tick."""
 
+_MOST_BYTES = 1_000_000_000
+"""librdkafka's most. Its default of a megabyte would keep back larger letters, and all after them, whatever the topic takes."""
 _KEPT = 50
 """How many instants the marker holds: letters would be copied again only if another writer rolled back more transactions with
 dead letters than that at once."""
@@ -93,6 +95,7 @@ class LetterCopies:
             "enable.idempotence": True,
             # Messages given up here must not be produced later by a client that still exists.
             "message.timeout.ms": int(self._seconds * 1000),
+            "message.max.bytes": _MOST_BYTES,
             "log_level": 0,
         }
         try:
@@ -103,29 +106,37 @@ class LetterCopies:
             raise refusal from error
 
     def _copy(self, producer: Producer, topic: str, entry: LetterEntry) -> int:
-        failed: list[str] = []
+        failed: list[tuple[str, KafkaError | str]] = []
         count = 0
         for letter in find_letters_of(self._storage, entry):
             self._send(producer, topic, letter, failed)
             count += 1
         unacknowledged = producer.flush(self._seconds)
         if unacknowledged or failed:
-            reason = (
-                failed[0] if failed else f"{unacknowledged} of {count} were not acknowledged within {self._seconds:g} s"
-            )
+            reason = f"{unacknowledged} of {count} were not acknowledged within {self._seconds:g} s"
+            remedy = "Check that the topic exists and that this user may write to it."
+            if failed:
+                place, error = failed[0]
+                reason = f"{place}: {error.str() if isinstance(error, KafkaError) else error}"
+                if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    remedy = f"Raise max.message.bytes of {topic}: a copy is its record and some headers."
             raise KafkaUnreachable(
                 f"dead letters of {entry.transaction_id} could not be copied to topic {topic} at "
                 f"{self._pipeline.source.bootstrap_servers}: {reason}. The letters are in the table; the next commit or tick "
-                "copies them. Check that the topic exists and that this user may write to it.",
+                f"copies them. {remedy}",
                 servers=self._pipeline.source.bootstrap_servers,
                 topic=topic,
             )
         return count
 
-    def _send(self, producer: Producer, topic: str, letter: DeadLetter, failed: list[str]) -> None:
+    def _send(
+        self, producer: Producer, topic: str, letter: DeadLetter, failed: list[tuple[str, KafkaError | str]]
+    ) -> None:
+        place = f"{letter.topic}:{letter.partition}:{letter.offset}"
+
         def delivered(error: KafkaError | None, message: object) -> None:
             if error is not None:
-                failed.append(str(error))
+                failed.append((place, error))
 
         message = {
             "key": letter.key,
@@ -141,11 +152,11 @@ class LetterCopies:
             except BufferError:
                 # The queue is full; acknowledged messages make room.
                 if time.monotonic() > deadline:
-                    failed.append("the producer's queue is full")
+                    failed.append((place, "the producer's queue is full"))
                     return
                 producer.poll(0.1)
             except KafkaException as error:
-                failed.append(str(error))
+                failed.append((place, error.args[0]))
                 return
         producer.poll(0)
 
