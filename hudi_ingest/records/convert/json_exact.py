@@ -38,6 +38,7 @@ from hudi_ingest.records.times import EPOCH_ORDINAL, FIRST_DAY, FIRST_MICROSECON
 
 Reader = Callable[[Any], Any]
 """Parsed JSON -> what `pyarrow.array` takes for the type. Raises Mismatch."""
+_NO_ENVELOPE = "; Debezium's events need `source.envelope: debezium`"
 
 
 class _Integer(Bare):
@@ -255,12 +256,17 @@ def _struct_reader(fields: Sequence[pa.Field], path: str) -> Reader:
                 row[name] = read_member(value.get(name))
         except Mismatch as mismatch:
             if mismatch.at_the_value_itself and name not in value:
-                mismatch.found = ABSENT
+                mismatch.found = ABSENT + (_NO_ENVELOPE if _is_debezium_event(value) else "")
             mismatch.under("." + name)
             raise
         return row
 
     return read
+
+
+def _is_debezium_event(value: dict[str, Any]) -> bool:
+    event = value.get("payload", value)
+    return isinstance(event, dict) and {"op", "source"} <= event.keys() and not {"before", "after"}.isdisjoint(event)
 
 
 def _list_reader(item: pa.Field, path: str) -> Reader:

@@ -291,6 +291,17 @@ def test_rejections_read_well() -> None:
     assert found[10][1] == ("customer", "an object", '"' + "x" * 78 + "…")
 
 
+@pytest.mark.parametrize("wrapped", [False, True], ids=["event", "with its schema"])
+def test_a_debezium_event_without_its_envelope_is_told(wrapped: bool) -> None:
+    event = {"before": None, "after": {"id": "1"}, "op": "c", "source": {"db": "shop"}}
+    message = json.dumps({"schema": {}, "payload": event} if wrapped else event)
+    ((_, (field, _, cause)),) = assert_every_way_agrees(pa.schema([pa.field("id", pa.string(), False)]), [message])
+    assert (field, cause) == (
+        "id",
+        "no such field; Debezium's events need `source.envelope: debezium`",
+    )
+
+
 WIDE = pa.schema(
     [
         pa.field("id", pa.int64(), False),
