@@ -268,8 +268,7 @@ def test_p5_a_letter_too_large_for_its_topic_is_copied_once_the_topic_takes_it(g
     resource = ConfigResource(ResourceType.TOPIC, copies, incremental_configs=[larger])
     # Kept until it has answered: its futures fail once it is gone.
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
-    for answer in admin.incremental_alter_configs([resource]).values():
-        answer.result(30)
+    admin.incremental_alter_configs([resource])[resource].result(30)
     assert keep_letters_copied(pipeline, observe(pipeline)) == 1
 
 
