@@ -53,9 +53,12 @@ def status_view(status: PipelineStatus) -> RenderableType:
     merging = status.compaction
     compaction = [Text(merging.text, style="" if merging.passed else "red")] if merging else []
     age = Text(age_text(status, datetime.now(timezone.utc)))
+    open_transactions = [Text(text, style="red") for text in undecided_texts(status)]
     change = status.schema_change
     approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
-    return Group(title, offsets, age, *letters, *catalog, *compaction, *approval, transactions_view(status))
+    return Group(
+        title, offsets, age, *open_transactions, *letters, *catalog, *compaction, *approval, transactions_view(status)
+    )
 
 
 def by_error(errors: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -77,6 +80,17 @@ def age_text(status: PipelineStatus, now: datetime) -> str:
     if status.lag_seconds is None:
         return f"{commit}; the age of the oldest waiting record is unknown"
     return f"{commit}; the oldest waiting record is {duration_text(status.lag_seconds)} old"
+
+
+def undecided_texts(status: PipelineStatus) -> Iterator[str]:
+    """Explain why records after a partition's end are not read, a sentence for each partition."""
+    for partition in status.partitions:
+        if partition.undecided:
+            yield (
+                f"{partition.topic}:{partition.partition} has {partition.undecided:,} offsets from {partition.end:,} on that "
+                "nobody can read yet: a producer has a transaction open there. If this stays, its producer hangs: find it with "
+                "kafka-transactions.sh find-hanging and abort it, or wait for its transaction.timeout.ms."
+            )
 
 
 def duration_text(seconds: float) -> str:

@@ -134,6 +134,12 @@ class KafkaCluster:
         """The last stable offset of each partition, by half of the requests of `watermarks`."""
         return self._list_offsets(partitions, OffsetSpec.latest())
 
+    def undecided(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """How many offsets of each partition are behind its last stable offset `ends`, written in or after a transaction that its
+        producer has not ended: nobody can read them yet. Only partitions that have some."""
+        written = self._list_offsets(ends, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        return {partition: written[partition] - end for partition, end in ends.items() if written[partition] > end}
+
     def each_topic(self, names: Iterable[str]) -> dict[str, Topic | IngestError]:
         """Each topic, or why it could not be described, by one request for all."""
         names = list(names)
@@ -273,14 +279,19 @@ class KafkaCluster:
         partitions = tuple(sorted(TopicPartition(name, partition.id) for partition in description.partitions))
         return Topic(str(description.topic_id) if has_id else "", partitions)
 
-    def _list_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
+    def _list_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: Any,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[TopicPartition, int]:
         requests = {KafkaTopicPartition(partition.topic, partition.partition): spec for partition in partitions}
         if not requests:
             return {}
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                return self._offsets_now(requests)
+                return self._offsets_now(requests, isolation)
             except _NoLeaderYet as error:
                 if time.monotonic() > deadline:
                     raise KafkaUnreachable(
@@ -311,9 +322,11 @@ class KafkaCluster:
         except (KafkaException, TimeoutError) as error:
             raise self._failed(f"read offsets of {topic}", error) from error
 
-    def _offsets_now(self, requests: Mapping[KafkaTopicPartition, Any]) -> dict[TopicPartition, int]:
+    def _offsets_now(
+        self, requests: Mapping[KafkaTopicPartition, Any], isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
         answers = self._clients.admin.list_offsets(
-            dict(requests), isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
+            dict(requests), isolation_level=isolation, request_timeout=self._seconds
         )
         offsets = {}
         for partition, answer in answers.items():

@@ -43,6 +43,8 @@ class PartitionStatus:
     lag: int
     covered: Ranges | None = None
     """Offset ranges already ingested; None if a checkpoint of an older version does not say."""
+    undecided: int = 0
+    """Number of offsets after `end`: a producer has not ended the transaction in which, or after which, they were written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class PipelineStatus:
                     "committed": partition.committed,
                     "end": partition.end,
                     "lag": partition.lag,
+                    "undecided": partition.undecided,
                     "covered": None if partition.covered is None else [list(pair) for pair in partition.covered],
                 }
                 for partition in self.partitions
@@ -135,6 +138,8 @@ def pipeline_status(
     stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
     lag = situation.lag.by_partition
+    with kept_cluster(pipeline.source) as cluster:
+        undecided = cluster.undecided({source: marks.end for source, marks in situation.watermarks.items()})
     return PipelineStatus(
         pipeline=pipeline.name,
         base_path=pipeline.table.base_path,
@@ -147,6 +152,7 @@ def pipeline_status(
                 end=situation.watermarks[source].end if source in situation.watermarks else None,
                 lag=lag.get(source, 0),
                 covered=checkpoint.covered.get(source) if checkpoint else None,
+                undecided=undecided.get(source, 0),
             )
             for source in sorted(situation.watermarks.keys() | {loss.source for loss in stopped})
         ),

@@ -103,6 +103,9 @@ class PartitionState(BaseModel):
     committed: int | None = Field(description="The next offset to read; None before the first commit.")
     end: int | None = Field(description="Where the broker's records end; None if it no longer has the partition.")
     lag: int = Field(description="Offsets that wait.")
+    undecided: int = Field(
+        default=0, description="Offsets after the end that wait until a producer ends its transaction."
+    )
     covered: list[tuple[int, int]] | None = Field(description="Ranges of offsets that are in the table.")
 
 

@@ -24,6 +24,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.health import LAG_BELOW_LIMIT, QUESTIONS
 from hudi_ingest.operations.request_planning import new_request
+from hudi_ingest.operations.status import pipeline_status
 from hudi_ingest.orchestration import quiet_ticks, tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.lag_points import LAG_RECORDS, LAG_SECONDS
@@ -225,10 +226,14 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
     for number in range(20):
         producer.produce(ground.name, str(number).encode(), partition=0)
     producer.flush(30)
+    cluster = KafkaCluster(pipeline.source)
+    status = pipeline_status(pipeline, observe(pipeline), ground.ledger)
+    assert [(each.end, each.lag, each.undecided) for each in status.partitions] == [(10, 10, 20), (0, 0, 0)]
     producer.abort_transaction()
     # The marker comes after the answer.
-    ends = partial(KafkaCluster(pipeline.source).watermarks, [TopicPartition(ground.name, 0)])
+    ends = partial(cluster.watermarks, [TopicPartition(ground.name, 0)])
     wait_until(lambda: [each.end for each in ends().values()] == [31], what="the marker is there", timeout_seconds=120)
+    assert not cluster.undecided({TopicPartition(ground.name, 0): 31})
     ground.send_rows(0, 3, 31)
     true = [Slice(ground.name, 0, 10, 31), Slice(ground.name, 0, 15, 16), Slice(ground.name, 0, 30, 31)]
     # So long that only the broker's answer, and not the end of the look-up, comes in half of it.

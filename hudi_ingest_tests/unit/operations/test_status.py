@@ -68,6 +68,14 @@ def test_the_ages_of_the_last_commit_and_of_the_oldest_waiting_record_are_shown(
     assert (found.to_dict()["lag_seconds"], found.to_dict()["last_committed_at"]) == (75.4, "2026-11-22T02:58:30+00:00")
 
 
+def test_records_behind_an_open_transaction_are_told() -> None:
+    text = " ".join(shown(status(partitions=(PartitionStatus("orders", 0, 8, 8, 0, undecided=12),))).split())
+    assert (
+        "orders:0 has 12 offsets from 8 on that nobody can read yet: a producer has a transaction open there." in text
+    )
+    assert "nobody can read" not in shown(status())
+
+
 def test_the_tables_path_stays_in_one_piece() -> None:
     path = "/data/lake/orders/customers/europe"
     assert f"orders → {path}\n" in re.sub(" +\n", "\n", shown(status(base_path=path)))
