@@ -85,7 +85,8 @@ class Housekeeping:
             runs_expired = len(expired)
             report(f"{counted(runs_expired, 'run')} expired")
             if dry_run:
-                runs, freed = len(expired), sum(run_bytes(self.instance, run_id) for run_id in expired)
+                runs = len(expired)
+                freed += sum(run_bytes(self.instance, run_id) for run_id in expired)
             else:
                 for size in delete_runs(self.instance, expired, lambda: time.monotonic() - began > MOST_SECONDS):
                     runs, freed = runs + 1, freed + size

@@ -51,6 +51,8 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
+from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.paths import PUT_ASIDE
 from hudi_ingest.ledger import Ledger, Owner, Request, ServiceRun
 from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, TRANSACTIONS
 from hudi_ingest.model.offsets import Slice
@@ -75,6 +77,7 @@ from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support import postgres
+from hudi_ingest_tests.support.properties_text import properties_text
 
 pytestmark = pytest.mark.fast
 
@@ -269,6 +272,27 @@ def test_old_runs_go_with_all_their_files_and_those_that_are_read_stay(
     materialized = [record.run_id for record in instance.fetch_materializations(ORDERS, limit=50).records]
     assert materialized == [*reversed(committed), parent]
     assert keep(own, ledger, instance, run_days=10).runs == 0
+
+
+def test_a_dry_run_counts_the_bytes_of_table_files_beside_those_of_runs(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger, tmp_path: Path
+) -> None:
+    for _ in range(LEAST + 1):
+        run_of(instance, 60)
+    table = LocalStorage(str(tmp_path / "table"))
+    table.write_whole(".hoodie/hoodie.properties", properties_text({}).encode())
+    table.write_whole(f"{PUT_ASIDE}/old.inflight", b"x" * 10_000_000)
+    (tmp_path / "orders.yaml").write_text(PIPELINE.replace("/data/orders", table.base_path))
+    settings = HousekeepingSettings()
+    later = NOW + timedelta(days=settings.put_aside_days + 1)
+    pipelines = [load_pipeline(tmp_path / "orders.yaml")]
+    housekeeping = Housekeeping(settings, own, ledger, instance, pipelines=pipelines)
+    would = housekeeping.run(later, lambda line: None, dry_run=True)
+    assert (would.runs, would.files, would.unreadable) == (1, 1, ())
+    assert would.freed_bytes > 10_000_000
+    done = housekeeping.run(later, lambda line: None)
+    assert (done.runs, done.files) == (1, 1)
+    assert done.freed_bytes > 10_000_000
 
 
 def test_dagsters_own_sqlite_storage_leaves_no_files_either(tmp_path: Path) -> None:
