@@ -106,7 +106,7 @@ class LetterCopies:
             raise refusal from error
 
     def _copy(self, producer: Producer, topic: str, entry: LetterEntry) -> int:
-        failed: list[tuple[str, KafkaError | str]] = []
+        failed: list[tuple[str, KafkaError]] = []
         count = 0
         for letter in find_letters_of(self._storage, entry):
             self._send(producer, topic, letter, failed)
@@ -117,8 +117,8 @@ class LetterCopies:
             remedy = "Check that the topic exists and that this user may write to it."
             if failed:
                 place, error = failed[0]
-                reason = f"{place}: {error.str() if isinstance(error, KafkaError) else error}"
-                if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                reason = f"{place}: {error.str()}"
+                if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                     remedy = f"Raise max.message.bytes of {topic}: a copy is its record and some headers."
             raise KafkaUnreachable(
                 f"dead letters of {entry.transaction_id} could not be copied to topic {topic} at "
@@ -129,9 +129,7 @@ class LetterCopies:
             )
         return count
 
-    def _send(
-        self, producer: Producer, topic: str, letter: DeadLetter, failed: list[tuple[str, KafkaError | str]]
-    ) -> None:
+    def _send(self, producer: Producer, topic: str, letter: DeadLetter, failed: list[tuple[str, KafkaError]]) -> None:
         place = f"{letter.topic}:{letter.partition}:{letter.offset}"
 
         def delivered(error: KafkaError | None, message: object) -> None:
@@ -152,7 +150,7 @@ class LetterCopies:
             except BufferError:
                 # The queue is full; acknowledged messages make room.
                 if time.monotonic() > deadline:
-                    failed.append((place, "the producer's queue is full"))
+                    failed.append((place, KafkaError(KafkaError._QUEUE_FULL, "the producer's queue is full")))
                     return
                 producer.poll(0.1)
             except KafkaException as error:
