@@ -14,7 +14,15 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import CommitRefused, EngineLost, Fenced, IngestError, RestoreUnfinished, TableUnreachable
+from hudi_ingest.exceptions import (
+    CommitRefused,
+    EngineLost,
+    Fenced,
+    IngestError,
+    RestoreUnfinished,
+    TableMismatch,
+    TableUnreachable,
+)
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.clock import clock_of, wait_for_clock
 from hudi_ingest.hudi.damaged_instants import transaction_in
@@ -582,6 +590,16 @@ class java_errors:
                     f"could not {self._operation}: a restore to a savepoint was cut short, and later commits may be half taken back. "
                     "Nothing was written. Give the same `hudi-ingest savepoints NAME --restore INSTANT` again, which completes it "
                     "(without --restore it lists the savepoints); the next transaction then continues from there."
+                ) from error
+            if any(
+                message.startswith("TableNotFoundException") and "/.hoodie/metadata" in message for message in chain
+            ):
+                raise TableMismatch(
+                    f"could not {self._operation}: the table's metadata table, the folder .hoodie/metadata, is gone, but "
+                    "hoodie.properties still names it. Nothing was written. Put the folder back, or let Hudi build it from the files "
+                    "in the table's folders: in Spark SQL, `create table t using hudi location '<base path>'; call "
+                    "delete_metadata_table(table => 't')`; the next transaction then builds it. Files of dead transactions that no "
+                    "sweep removed before may then show as rows: compare the counts (docs/operations.md, Orphans)."
                 ) from error
             if any(message.startswith("HoodieLockException") for message in chain):
                 raise TableUnreachable(

@@ -1,17 +1,29 @@
-"""Starts a Spark driver's JVM, with settings that no process list shows."""
+"""Starts a Spark driver's JVM, with settings that no process list shows, in an environment that the machine does not decide."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from pwd import getpwuid
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
+from hudi_ingest.exceptions import EnvironmentProblem
+
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+JVM_LOCALE = "C.UTF-8"
+"""LC_ALL of our JVMs: Java encodes the names of files by it, and no option of a JVM changes that."""
+JVM_OPTIONS = "-Duser.timezone=UTC -Dfile.encoding=UTF-8 -Duser.language=en -Duser.country=US"
+"""Hudi and Spark write numbers and change the case of names by a JVM's default language and charset."""
+_OTHER_CASES = {"tr", "az", "lt"}
+"""Languages in which Java lowers `I` or raises `i` in their own way."""
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
@@ -27,16 +39,61 @@ def start_jvm(options: Mapping[str, str], folder: Path | None) -> None:
     with TemporaryDirectory(prefix="settings-", dir=folder) as private:
         file = Path(private, "spark.properties")
         file.write_text(_defaults() + properties_text(options), encoding="utf-8")
-        before = os.environ.get(_ARGUMENTS)
-        os.environ[_ARGUMENTS] = f"--properties-file {shlex.quote(str(file))} {before or 'pyspark-shell'}"
-        try:
+        arguments = f"--properties-file {shlex.quote(str(file))} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}"
+        with _environment({_ARGUMENTS: arguments, "LC_ALL": JVM_LOCALE}):
             # Returns once the JVM has told its port, which it does after it has read the file.
             SparkContext._ensure_initialized()
-        finally:
-            if before is None:
-                del os.environ[_ARGUMENTS]
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
             else:
-                os.environ[_ARGUMENTS] = before
+                os.environ[name] = value
+
+
+def require_usable_account() -> None:
+    """Raises EnvironmentProblem when this process cannot start a driver or would name files otherwise than its JVM: a user
+    id without a name, which Hadoop's login refuses, or a locale in which Python does not write names as UTF-8."""
+    user = os.geteuid()
+    try:
+        getpwuid(user)
+    except KeyError:
+        raise EnvironmentProblem(
+            f"user id {user} has no name on this machine, and Spark's driver cannot start without one. Add a line for it to "
+            f"/etc/passwd (`hudi:x:{user}:0::/tmp:/bin/sh`), or let nss_wrapper or your platform supply it."
+        ) from None
+    charset = sys.getfilesystemencoding()
+    if charset != "utf-8":
+        raise EnvironmentProblem(
+            f"Python encodes the names of files as {charset} here, but all writers and readers of a table must use UTF-8. "
+            "Set LC_ALL to a UTF-8 locale that `locale -a` lists, such as C.UTF-8, or set PYTHONUTF8=1."
+        )
+
+
+def require_usable_jvm(jvm: Any) -> None:
+    """Raises EnvironmentProblem when a driver, such as one that another program started, names files or writes numbers
+    otherwise than other programs read them."""
+    charset = jvm.java.lang.System.getProperty("sun.jnu.encoding")
+    if charset != "UTF-8":
+        raise EnvironmentProblem(
+            f"Spark's JVM encodes the names of files as {charset}, so it would not find files of partitions such as `Zürich`, and "
+            f"would leave them behind. Start its process with LC_ALL={JVM_LOCALE}, or with another UTF-8 locale that `locale -a` lists."
+        )
+    locale = jvm.java.util.Locale.getDefault()
+    one = jvm.java.text.NumberFormat.getIntegerInstance().format(1)
+    if one != "1" or locale.getLanguage() in _OTHER_CASES:
+        raise EnvironmentProblem(
+            f"Spark's JVM has the default language {locale.toLanguageTag()}, in which Hudi cannot read its own names and numbers. "
+            "Start it with -Duser.language=en -Duser.country=US, and remove other languages from _JAVA_OPTIONS, which overrides these."
+        )
 
 
 def properties_text(options: Mapping[str, str]) -> str:

@@ -31,7 +31,7 @@ from hudi_ingest.pipeline.engine import (
     load_engine_settings,
     untried_master_warning,
 )
-from hudi_ingest.spark.driver_jvm import start_jvm
+from hudi_ingest.spark.driver_jvm import JVM_LOCALE, JVM_OPTIONS, require_usable_account, require_usable_jvm, start_jvm
 from hudi_ingest.spark.executors import require_executors, require_master
 from hudi_ingest.spark.hadoop_settings import forget_sources_of_defaults
 from hudi_ingest.spark.jars import spark_jars
@@ -49,7 +49,7 @@ _QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=tru
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _JVM_OPTIONS = (_JAVA_OPTIONS, _EXECUTOR_JAVA_OPTIONS)
-_DRIVER_OPTIONS = f"-Duser.timezone=UTC -XX:+ExitOnOutOfMemoryError {_QUIET_SIZING}"
+_DRIVER_OPTIONS = f"{JVM_OPTIONS} -XX:+ExitOnOutOfMemoryError {_QUIET_SIZING}"
 _OPTIMIZE_LATE = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
@@ -58,6 +58,10 @@ _OPTIMIZE_LATE = (
 CPU for them than they did themselves. Loops over a table's rows still reach the thresholds within a second."""
 ENGINE_OPTIONS = {_JAVA_OPTIONS: _OPTIMIZE_LATE}
 """Settings of sessions that run transactions, on top of `session_options`."""
+
+
+_examined: SparkContext | None = None
+"""The context whose JVM was found usable: another program may have started it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,8 @@ def session_options(
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         _JAVA_OPTIONS: _DRIVER_OPTIONS,
-        _EXECUTOR_JAVA_OPTIONS: "-Duser.timezone=UTC",
+        _EXECUTOR_JAVA_OPTIONS: JVM_OPTIONS,
+        "spark.executorEnv.LC_ALL": JVM_LOCALE,
         "spark.sql.shuffle.partitions": "2",
         # Jobs of different pools share the cores; see `in_services_pool`.
         "spark.scheduler.mode": "FAIR",
@@ -158,6 +163,8 @@ def session_options(
                 "spark.archives": settings.archive and f"{settings.archive}#{ARCHIVE_FOLDER}",
             }
         ),
+        # A base path without a scheme is on this machine's disk, whatever a core-site.xml says. YARN keeps its own: it stages there.
+        **({} if settings.master.startswith("yarn") else {"spark.hadoop.fs.defaultFS": "file:///"}),
         # By name, because this room knows nothing of transactions.
         "spark.python.daemon.module": "hudi_ingest.transaction.write.worker_daemon",
         "spark.ui.enabled": "false",
@@ -199,9 +206,10 @@ def own_session(
     """Start a session in a JVM of this process; `more` settings override ours. With a local master, shuffle files (which
     contain rows) go below `local_dir`, because every user can read Spark's default, /tmp.
 
-    Raises EnvironmentProblem when Java or the jars are missing, or when the master or its executors cannot be used;
-    EngineLost when the JVM ends while starting.
+    Raises EnvironmentProblem when Java or the jars are missing, when the master or its executors cannot be used, or when user, locale
+    or JVM would not do; EngineLost when the JVM ends while starting.
     """
+    require_usable_account()
     prepare_environment(settings.executors_python)
     # Asking a Java for its version starts a JVM, which a process that attaches to an engine does not need.
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
@@ -221,6 +229,7 @@ def own_session(
         with _stdout_is_stderr():
             start_jvm(options, local_dir)
             session = builder.getOrCreate()
+        require_usable_jvm(session.sparkContext._gateway.jvm)
         session.sparkContext.setLogLevel("ERROR")
         use_system_calls(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
         forget_sources_of_defaults(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
@@ -230,9 +239,9 @@ def own_session(
         # The next try must not find the remains of this one.
         _forget_dead_context()
         raise EngineLost(
-            f"Spark's JVM ended while it was starting ({error}). Its output is above; if there is none, a person or the "
-            f"system killed it, often because memory ran out (see `dmesg`): it may use {settings.driver_memory} and a bit more. Free "
-            "some memory or start the engine with `hudi-ingest up`, then try again."
+            f"Spark's JVM ended while it was starting ({error}). The reason is in its output above. If it printed none, it was "
+            f"killed, often because memory ran out (see `dmesg`): it may use {settings.driver_memory} and a bit more. Then free "
+            "some memory or start the engine with `hudi-ingest up`, and try again."
         ) from error
     note_version(session.sparkContext)
     if not settings.is_local:
@@ -331,11 +340,15 @@ def _keeping_interrupt_handler() -> Iterator[None]:
 
 def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
     """Return this process's live session, else attach to the engine, else start a session with `more` settings."""
+    global _examined
     # At DEBUG, py4j logs every command with its values, including the Kafka login.
     py4j = logging.getLogger("py4j")
     py4j.setLevel(max(logging.INFO, py4j.getEffectiveLevel()))
     session = SparkSession._instantiatedSession
     if session is not None and answers(session):
+        if session.sparkContext is not _examined:
+            require_usable_jvm(session.sparkContext._gateway.jvm)
+            _examined = session.sparkContext
         _warn_of_another_driver(session, home)
         return session
     _forget_dead_context()

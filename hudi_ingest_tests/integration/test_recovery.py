@@ -19,6 +19,7 @@ from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.recovery import recover
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -170,4 +171,23 @@ def test_p4_p5_everything_but_the_table_is_lost_in_mid_transaction(ground: Groun
     os.utime(heartbeat, (past, past))
     assert ground.run(pipeline).rows == 20
     assert not heartbeat.exists()
+    assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p5_p6_a_metadata_table_that_was_deleted_is_built_by_hudi_as_the_refusal_says(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    ground.send_rows(0, 10)
+    ground.run(pipeline)
+    shutil.rmtree(Path(ground.base_path) / ".hoodie" / "metadata")
+    ground.send_rows(0, 5, 10)
+    for _ in range(2):
+        with pytest.raises(TableMismatch, match=r"\.hoodie/metadata, is gone.*call delete_metadata_table") as refused:
+            ground.run(pipeline)
+    create, call = str(refused.value).split("`")[1].replace("<base path>", ground.base_path).split("; ")
+    spark = current_session(ground.home)
+    spark.sql(create)
+    spark.sql(call)
+    spark.sql("drop table t")
+    assert ground.run(pipeline).rows == 5
     assert verify(ground.base_path, ground.produced).exact

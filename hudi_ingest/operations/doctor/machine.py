@@ -13,11 +13,13 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pwd import getpwuid
 
 import psutil
 
 from hudi_ingest.home.folder import HOME_VARIABLE, Home
 from hudi_ingest.operations.doctor.diagnosis import Diagnosis, examined, ok, problem, warning
+from hudi_ingest.spark.driver_jvm import require_usable_account
 from hudi_ingest.spark.jars import cache_root, is_complete, lock_text, parse_lock, set_folder
 from hudi_ingest.spark.java import find_java, probe
 
@@ -45,6 +47,7 @@ class DiskUsage:
 def machine_diagnoses(home: Home, tables: Iterable[Path]) -> Iterator[Diagnosis]:
     """Examine the machine. `tables`: folders of the tables that are on its file systems."""
     yield from version_diagnoses(_versions(), platform.python_version())
+    yield from examined("account", _account)
     yield from examined("java", _java)
     yield from _jars()
     yield from disk_diagnoses(_disk_usage([home.root, Path(tempfile.gettempdir()), *tables]))
@@ -112,6 +115,11 @@ def _versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _account() -> Iterator[Diagnosis]:
+    require_usable_account()
+    yield ok("account", f"user {getpwuid(os.geteuid()).pw_name}, names of files in UTF-8")
 
 
 def _java() -> Iterator[Diagnosis]:

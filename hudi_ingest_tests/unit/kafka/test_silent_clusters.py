@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,6 +29,11 @@ def ask(source: KafkaSource) -> str:
     return str(raised.value)
 
 
+def without_times(text: str) -> str:
+    """librdkafka says after how many milliseconds a connection failed."""
+    return re.sub(r"after \d+ms", "", text)
+
+
 def test_one_tick_waits_for_a_cluster_that_is_away_and_the_others_are_told(
     away: KafkaSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,11 +54,11 @@ def test_one_tick_waits_for_a_cluster_that_is_away_and_the_others_are_told(
     ((settings, silence),) = silent_clusters._silent.items()
     silent_clusters._silent[settings] = replace(silence, until=0.0)
     with answering_cluster(away) as cluster:
-        assert ask(other) == told
+        assert without_times(ask(other)) == without_times(told)
         with pytest.raises(KafkaUnreachable):
             cluster.topics()
     assert len(asked) == 2
-    assert ask(other) == told
+    assert without_times(ask(other)) == without_times(told)
 
 
 def test_a_cluster_that_answers_is_asked_by_all(away: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> None:

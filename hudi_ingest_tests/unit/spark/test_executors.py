@@ -11,6 +11,7 @@ import hudi_ingest
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.pipeline.engine import EngineSettings, local_table_warning, untried_master_warning
+from hudi_ingest.spark.driver_jvm import JVM_OPTIONS
 from hudi_ingest.spark.executors import executor_problem, require_master
 from hudi_ingest.spark.session import EngineConnection, session_options
 from hudi_ingest.spark.worker_version import OWN_PYTHON, VARIABLE, require_same_version
@@ -118,7 +119,7 @@ def test_a_driver_is_told_where_executors_find_it_and_what_they_run() -> None:
         "spark.driver.blockManager.port": "7002",
         "spark.cores.max": "8",
         "spark.archives": "/shared/env.tar.gz#environment",
-        "spark.executor.extraJavaOptions": "-Duser.timezone=UTC -Xss4m",
+        "spark.executor.extraJavaOptions": f"{JVM_OPTIONS} -Xss4m",
         "spark.task.maxFailures": "2",
     }
     assert {key: options[key] for key in expected} == expected
