@@ -37,6 +37,7 @@ from hudi_ingest.pipeline.table import INFER, Table, partition_problem
 from hudi_ingest.pipeline.transaction import Transaction
 from hudi_ingest.pipeline.transforms import TransformStep
 from hudi_ingest.records.convert.debezium import event_columns
+from hudi_ingest.records.convert.unavailable import UNAVAILABLE
 from hudi_ingest.records.routing import Routing
 from hudi_ingest.records.schema.columns import TableSchema, column_problems, table_schema
 from hudi_ingest.records.transform import Transform
@@ -299,6 +300,8 @@ class Pipeline(_Model):
         parts += [self.table.hive_style, self.on_tombstone]
         if source.envelope != "none":
             parts += [source.envelope, source.before_image, source.event_columns]
+        if source.unavailable_value is not None:
+            parts += [source.unavailable_value]
         if self.routing is not None:
             parts += [self.routing]
         if self.table.is_keyed:
@@ -306,6 +309,11 @@ class Pipeline(_Model):
         plain = TypeAdapter(Any).dump_python(parts)
         text = json.dumps(plain, default=_hidden_or_text)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def unavailable_value(self) -> str | None:
+        """The placeholder that no column of a record may have; None if any value may be one."""
+        return self.source.unavailable_value or (UNAVAILABLE if self.table.is_keyed else None)
 
     @property
     def catalog_table(self) -> str:

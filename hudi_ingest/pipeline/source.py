@@ -38,6 +38,7 @@ from hudi_ingest.pipeline.references import Secret
 from hudi_ingest.pipeline.registry import AvroValues, SchemaRegistry
 from hudi_ingest.pipeline.security import Security
 from hudi_ingest.records.convert.debezium import EVENT_FIELDS
+from hudi_ingest.records.convert.unavailable import UNAVAILABLE, placeholder_bytes
 
 ENVELOPES: Mapping[str, tuple[str, ...]] = {"connect": ("json",), "debezium": ("json", "avro")}
 """The formats that an envelope can have."""
@@ -103,6 +104,13 @@ class KafkaSource(_Model):
     )
     """Columns from fields of Debezium's events themselves, like `{lsn: source.lsn}`. They follow those of `table.schema`, and a
     delete has them too, so one of them can be `table.ordering`. Only with `envelope: debezium`."""
+
+    unavailable_value: Annotated[str, StringConstraints(min_length=2)] | None = Field(
+        default=None,
+        json_schema_extra={"default": f"{UNAVAILABLE} with `table.mode: upsert`, else none"},
+    )
+    """The placeholder that Debezium writes for values that an update does not change and the database leaves out: the connector's
+    `unavailable.value.placeholder`. A record with it in a column, in any format, is bad. See docs/formats.md."""
 
     schema_registry: SchemaRegistry | None = None
     """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""
@@ -229,6 +237,15 @@ class KafkaSource(_Model):
         ]
         if problems:
             raise PlacedProblems(problems)
+        return value
+
+    @field_validator("unavailable_value")
+    @classmethod
+    def _placeholder_has_bytes(cls, value: str | None) -> str | None:
+        try:
+            placeholder_bytes(value or UNAVAILABLE)
+        except ValueError:
+            raise ValueError(f"no hexadecimal digits after hex:, found {quoted(str(value))}") from None
         return value
 
     @field_validator("schema_registry")

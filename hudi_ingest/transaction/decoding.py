@@ -22,6 +22,7 @@ from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
 from hudi_ingest.records.convert.record_type import RecordType
+from hudi_ingest.records.convert.unavailable import AvailableValues
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.row_maker import RowMaker
@@ -95,7 +96,9 @@ def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) ->
     RegistryRefused, SchemaMissing. Its `decode` also raises SchemaOutdated.
     """
     values = _values(pipeline, schema)
-    return _converter(pipeline, values) if pipeline.source.envelope != "debezium" else _changes(pipeline, values)
+    converter = _converter(pipeline, values) if pipeline.source.envelope != "debezium" else _changes(pipeline, values)
+    placeholder = pipeline.unavailable_value
+    return converter if placeholder is None else AvailableValues(converter, placeholder)
 
 
 def key_converter_of(pipeline: Pipeline) -> Converter | None:

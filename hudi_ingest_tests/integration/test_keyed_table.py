@@ -343,6 +343,39 @@ def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: 
         assert sorted(tuple(row.values()) for row in by_rust) == expected
 
 
+def test_p1_events_without_arrays_that_an_update_left_unchanged_change_nothing(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    columns = {"id": "int64", "title": "string", "scores": {"type": "array", "items": {"type": "int32"}}}
+    fields = [{"field": name, **(kind if isinstance(kind, dict) else {"type": kind})} for name, kind in columns.items()]
+    members = [{"field": "after", "type": "struct", "fields": fields}, {"field": "op", "type": "string"}]
+    old, placeholder = {"id": 1, "title": "old", "scores": [1, 2]}, [*b"__debezium_unavailable_value"]
+    with fresh_ground(bootstrap_servers, tmp_path) as ground:
+        create_topic(bootstrap_servers, ground.name, 1)
+        pipeline = make_pipeline(
+            ground,
+            on_bad_record="dead_letter",
+            source={"envelope": "debezium"},
+            table={
+                "mode": "upsert",
+                "key": ["id"],
+                "partition_by": [],
+                "buckets": 1,
+                "schema": "id long not null, title string, scores array<int>",
+            },
+        )
+        rows = [old, {**old, "title": "new", "scores": placeholder}, {**old, "id": 2, "scores": [3]}]
+        for row in rows:
+            payload = {"after": row, "op": "u"}
+            schema = {"type": "struct", "fields": members}
+            ground.send(0, [json.dumps({"schema": schema, "payload": payload}).encode()])
+        receipt = ground.run(pipeline)
+        assert (receipt.rows, receipt.rejected) == (2, 1)
+        expected = [{"id": 1, "title": "old", "scores": [1, 2]}, {"id": 2, "title": "old", "scores": [3]}]
+        by_rust = ground.rows().select(["id", "title", "scores"]).to_pylist()
+        assert sorted(by_rust, key=lambda row: row["id"]) == expected
+
+
 ALL_TYPES = {
     "i": ("int", -3, -3),
     "l": ("long", 2**40, 2**40),

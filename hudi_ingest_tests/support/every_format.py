@@ -20,12 +20,13 @@ from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, 
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect_schema import DECIMAL
 from hudi_ingest.records.convert.converter import Converter
-from hudi_ingest.records.convert.debezium import UNAVAILABLE, DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.protobuf import RegisteredMessages
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.records.convert.protobuf_schema import record_schema as protobuf_record_schema
 from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.records.convert.unavailable import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.schema.avro import crc_64, record_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -392,7 +393,7 @@ def _connect() -> Subject:
 def _debezium(framed: bool) -> Subject:
     naming = NamingFields(("id", "day"), whole=True)
     events = ConnectJsonConverter(event_schema(_TYPED, naming, ["source.lsn"]), framed=False)
-    converter = DebeziumConverter(events, _TYPED, naming, {"lsn": "source.lsn"})
+    converter = AvailableValues(DebeziumConverter(events, _TYPED, naming, {"lsn": "source.lsn"}))
     row = {"type": "struct", "optional": True, "fields": _TYPED_FIELDS}
     fields: list[dict[str, Any]] = [
         {**row, "field": "before"},

@@ -15,7 +15,7 @@ is as in plain records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from hudi_ingest.records.convert.connect_schema import (
     ConnectType,
 )
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
-from hudi_ingest.records.convert.values import decoded, value_bytes
+from hudi_ingest.records.convert.values import value_bytes, without_faults
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 from hudi_ingest.records.transform.casts import Convert, cast_of, convert_exactly, refuse, shown, within_time
@@ -143,14 +143,7 @@ def decoded_rows(
         for column, reading, field in zip(read.rows.columns, readings, schema, strict=True)
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    if not faults:
-        return replace(read, rows=rows)
-    places = np.arange(len(values)) if read.kept is None else read.kept.to_numpy(zero_copy_only=False)
-    good = np.ones(rows.num_rows, np.bool_)
-    good[list(faults)] = False
-    late = [replace(fault, index=int(places[index])) for index, fault in faults.items()]
-    rejected = sorted([*read.rejected, *late], key=lambda value: value.index)
-    return decoded(rows.filter(pa.array(good)), len(values), rejected)
+    return without_faults(read, rows, len(values), faults)
 
 
 def _struct_of(target: pa.StructType, members: Sequence[Reading]) -> Reading:

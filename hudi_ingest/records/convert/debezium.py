@@ -6,21 +6,17 @@ are read that name a row: its key, its table partition and its ordering.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.mismatch import ABSENT
-from hudi_ingest.records.convert.values import decoded
-
-UNAVAILABLE = "__debezium_unavailable_value"
-"""Stands for a large value that an update has not changed, which PostgreSQL leaves out."""
+from hudi_ingest.records.convert.unavailable import WHOLE_ROWS
+from hudi_ingest.records.convert.values import without_faults
 
 EVENT_FIELDS: Mapping[str, pa.DataType] = {
     "op": pa.string(),
@@ -38,7 +34,6 @@ EVENT_FIELDS: Mapping[str, pa.DataType] = {
 """The fields of an event itself that can be columns, and their types."""
 
 _WRITES = pa.array(["r", "c", "u"])
-_FULL = "`alter table … replica identity full` makes PostgreSQL send the whole row (MySQL: binlog_row_image=FULL)"
 _OPERATIONS = "r, c, u or d"
 _EVENT = (
     "an event with `op`; a flattened record (ExtractNewRecordState) has none (remove `source.envelope`), nor has a heartbeat, a "
@@ -101,17 +96,8 @@ class DebeziumConverter:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises what `events` raises; bad content never raises."""
         read = self._events.decode(values)
-        rejected = [_of_row(fault) for fault in read.rejected]
-        faults = self._faults(read.rows)
-        rows = self._changes(read.rows)
-        if faults:
-            places = np.arange(len(values)) if read.kept is None else read.kept.to_numpy(zero_copy_only=False)
-            good = np.ones(rows.num_rows, np.bool_)
-            good[list(faults)] = False
-            rows = rows.filter(pa.array(good))
-            rejected += [replace(fault, index=int(places[index])) for index, fault in faults.items()]
-            rejected.sort(key=lambda fault: fault.index)
-        return decoded(rows, len(values), rejected)
+        read = replace(read, rejected=tuple(map(_of_row, read.rejected)))
+        return without_faults(read, self._changes(read.rows), len(values), self._faults(read.rows))
 
     def _changes(self, events: pa.RecordBatch) -> pa.RecordBatch:
         deleted = pc.equal(events["op"], "d")
@@ -146,17 +132,10 @@ class DebeziumConverter:
             refuse(pc.and_(writes, after.is_null()), "after", "a row, because op is r, c or u", "null")
         if "before" in events.schema.names and events["before"].null_count:
             absent = events["before"].is_null()
-            refuse(pc.and_(deletes, absent), "before", f"the deleted row's key; {_FULL}", "null")
+            refuse(pc.and_(deletes, absent), "before", f"the deleted row's key; {WHOLE_ROWS}", "null")
             if self._naming.whole:
-                expected = f"the row before the update, because of `before_image: row`; {_FULL}"
+                expected = f"the row before the update, because of `before_image: row`; {WHOLE_ROWS}"
                 refuse(pc.and_(pc.equal(operations, "u"), absent), "before", expected, "null")
-        for place, field in enumerate(self._row):
-            wrong = _unavailable(pc.struct_field(after, [place]))
-            if wrong is not None:
-                expected = (
-                    f"a value, but it is one that PostgreSQL leaves out of updates that do not change it; {_FULL}"
-                )
-                refuse(wrong, field.name, expected, UNAVAILABLE)
         return faults
 
 
@@ -178,23 +157,3 @@ def _of_row(fault: Rejected) -> Rejected:
         return fault
     within = "" if rest and place == "after" else f" in `{place}`"
     return replace(fault, field=rest, expected=f"{fault.expected}{within}")
-
-
-def _unavailable(column: pa.Array) -> pa.Array | None:
-    """Which values are Debezium's placeholder; None when none is."""
-    flags = [pc.equal(part, pa.scalar(UNAVAILABLE).cast(part.type)) for part in _texts(column)]
-    if not any(pc.any(part).as_py() for part in flags):
-        return None
-    if pa.types.is_nested(column.type):
-        return pa.array([value is not None and UNAVAILABLE in str(value) for value in column.to_pylist()])
-    return pc.fill_null(reduce(pc.or_, flags), False)
-
-
-def _texts(column: pa.Array) -> Iterator[pa.Array]:
-    kind = column.type
-    if kind == pa.string() or kind == pa.binary():
-        yield column
-    elif pa.types.is_list(kind):
-        yield from _texts(column.flatten())
-    elif pa.types.is_map(kind):
-        yield column.keys

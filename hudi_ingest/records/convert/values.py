@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -61,6 +61,18 @@ def decoded(rows: pa.RecordBatch, count: int, rejected: Sequence[Rejected]) -> D
     kept = np.ones(count, np.bool_)
     kept[[value.index for value in rejected]] = False
     return Decoded(rows, pa.array(np.flatnonzero(kept), pa.int64()), tuple(rejected))
+
+
+def without_faults(read: Decoded, rows: pa.RecordBatch, count: int, faults: Mapping[int, Rejected]) -> Decoded:
+    """Return the outcome of a batch of `count` values without those rows in which a later step found `faults`. `rows`: what that
+    step made of the rows of `read`; `faults`: by the places of those rows."""
+    if not faults:
+        return replace(read, rows=rows)
+    places = np.arange(count) if read.kept is None else read.kept.to_numpy(zero_copy_only=False)
+    good = np.ones(rows.num_rows, np.bool_)
+    good[list(faults)] = False
+    late = [replace(fault, index=int(places[index])) for index, fault in faults.items()]
+    return decoded(rows.filter(pa.array(good)), count, sorted([*read.rejected, *late], key=attrgetter("index")))
 
 
 def regrouped(

@@ -20,6 +20,7 @@ from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.convert.connect_columns import infer_columns
+from hudi_ingest.records.convert.unavailable import UNAVAILABLE
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
 from hudi_ingest.transaction.columns import resolve_schema
@@ -285,3 +286,29 @@ def test_an_upsert_topic_deletes_by_its_keys(write: Write, tmp_path: Path) -> No
     outcome = made(pipeline, b'{"name":"ann"}', None, None, keys=[b"a", b"a", None])
     assert rows_of(outcome, "id", "name") == [("a", "ann", False), ("a", None, True)]
     assert [(bad.index, bad.field, bad.found) for bad in outcome.bad] == [(2, "id", "null")]
+
+
+def test_placeholders_of_unchanged_values_never_become_values(write: Write) -> None:
+    columns = {"table__schema": "id long not null, name string, scores array<int>"}
+    scores = [*UNAVAILABLE.encode()]
+    good = {"id": 1, "name": "ann", "scores": [1]}
+    outcome = made(
+        load(write, **CUSTOMERS | columns),
+        event("u", None, good),
+        event("u", None, {**good, "scores": scores}),
+        event("d", {"id": 1, "name": UNAVAILABLE}),
+    )
+    assert [(bad.index, bad.field, bad.found) for bad in outcome.bad] == [(1, "scores", UNAVAILABLE)]
+    flattened = {**CUSTOMERS, **columns, "source__envelope": "none"}
+    values = [json.dumps({**good, "name": name}).encode() for name in ("ann", UNAVAILABLE, "__gone__")]
+    assert [bad.index for bad in made(load(write, **flattened), *values).bad] == [1]
+    own = load(write, **flattened, source__unavailable_value="__gone__")
+    assert [bad.index for bad in made(own, *values).bad] == [2]
+    appended: dict[str, Any] = {"table__schema": columns["table__schema"]}
+    assert made(load(write, **appended), *values).bad == (), "a log of whatever was sent"
+    told = load(write, **appended, source__unavailable_value=UNAVAILABLE)
+    assert [bad.index for bad in made(told, *values).bad] == [1]
+    assert load(write, **appended).rows_digest != told.rows_digest
+    assert problems(write, source__unavailable_value="hex:no") == [
+        "source.unavailable_value: no hexadecimal digits after hex:, found 'hex:no'"
+    ]

@@ -12,6 +12,7 @@ import pytest
 from hudi_ingest.records.convert.connect_columns import avro_event_columns, infer_columns
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.unavailable import AvailableValues
 from hudi_ingest.records.schema.avro import record_schema
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -42,7 +43,7 @@ def test_columns_of_recorded_events_come_from_their_schemas_the_added_one_too() 
         "uid string, mood string, email string"
     )
     events = ConnectJsonConverter(event_schema(found.schema, NamingFields(("id",))), framed=False)
-    rows = DebeziumConverter(events, found.schema, NamingFields(("id",)))
+    rows = AvailableValues(DebeziumConverter(events, found.schema, NamingFields(("id",))))
     outcome = rows.decode(pa.array([value for _, value in sample], pa.binary()))
     assert [refusal.field for refusal in outcome.rejected] == ["doc", "op"]
     assert outcome.rows["rate"][0].as_py() == "1.2345"

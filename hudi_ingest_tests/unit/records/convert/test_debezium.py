@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Decoded
-from hudi_ingest.records.convert.debezium import UNAVAILABLE, DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.unavailable import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.schema.ddl import parse_ddl
 
 pytestmark = pytest.mark.fast
@@ -32,7 +33,7 @@ def event(op: str | None, before: Any = None, after: Any = None, **more: Any) ->
 
 def decode(*values: bytes, naming: NamingFields = BY_KEY) -> Decoded:
     events = ConnectJsonConverter(event_schema(ROW, naming), framed=False)
-    return DebeziumConverter(events, ROW, naming).decode(pa.array(values, pa.binary()))
+    return AvailableValues(DebeziumConverter(events, ROW, naming)).decode(pa.array(values, pa.binary()))
 
 
 TYPED = {
@@ -247,7 +248,7 @@ def recorded(name: str, columns: pa.Schema, naming: NamingFields) -> Decoded:
     values = [json.loads(line)["value"] for line in text.splitlines()]
     events = ConnectJsonConverter(event_schema(columns, naming), framed=False)
     values = [value.encode() for value in values if value is not None]
-    return DebeziumConverter(events, columns, naming).decode(pa.array(values, pa.binary()))
+    return AvailableValues(DebeziumConverter(events, columns, naming)).decode(pa.array(values, pa.binary()))
 
 
 def brief(outcome: Decoded, *names: str) -> list[tuple[Any, ...]]:

@@ -16,7 +16,8 @@ from hudi_ingest.records.convert.avro import ConfluentWireFormat
 from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Decoded
-from hudi_ingest.records.convert.debezium import UNAVAILABLE, DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.unavailable import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -47,7 +48,7 @@ def decoded(recording: dict[str, Any], ddl: str, naming: NamingFields) -> Decode
     writers = ConfluentWireFormat(Registry(recording["schemas"]))
     values = [base64.b64decode(value) for _, value in recording["records"] if value is not None]
     events = ConnectAvroConverter(event_schema(columns, naming), writers)
-    return DebeziumConverter(events, columns, naming).decode(pa.array(values, pa.binary()))
+    return AvailableValues(DebeziumConverter(events, columns, naming)).decode(pa.array(values, pa.binary()))
 
 
 def recording(name: str) -> dict[str, Any]:
