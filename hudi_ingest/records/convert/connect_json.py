@@ -35,6 +35,8 @@ _KEPT = "surrogateescape"
 """Bytes that are no UTF-8 are kept: whoever reads that part of a record says what is wrong."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SCAN = json.JSONDecoder()
+_FLOAT_TEXTS = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
+"""Connect's converter puts quotes around what is no number in JSON."""
 _NUMBER_IN_TIME = (
     ", because a number without Connect's schema has no unit: declare the column as long and use the transform `timestamp`, or "
     "let the producer send schemas"
@@ -109,20 +111,40 @@ class _PayloadReader:
             return first
         if len(self._readings) > 1:
             # Those whose decimals are numbers, or whose dates are text.
-            first = _with_second(first, payloads, self._readings[1])
+            first = self._with_second(first, payloads)
         return first if self._has_schema else replace(first, rejected=tuple(map(self._explained, first.rejected)))
 
     def _explained(self, rejected: Rejected) -> Rejected:
         """Say of numbers whose meaning only a schema has why they are not read."""
-        kind: pa.DataType | None = pa.struct(list(self._schema))
-        for name in re.sub(r"\[[^]]*\]", "", rejected.field).split("."):
-            index = kind.get_field_index(name) if kind is not None and pa.types.is_struct(kind) else -1
-            kind = kind.field(index).type if kind is not None and index >= 0 else None
+        _, kind = self._place(rejected)
         if kind == TIMESTAMP and re.fullmatch(r"-?[0-9]+", rejected.found):
             return replace(rejected, expected=rejected.expected + _NUMBER_IN_TIME)
         if kind is not None and pa.types.is_decimal(kind) and rejected.found.startswith(('"', "an object")):
             return replace(rejected, expected=rejected.expected + _BASE64_IN_DECIMAL)
         return rejected
+
+    def _with_second(self, first: Decoded, payloads: pa.BinaryArray) -> Decoded:
+        places = np.array([rejected.index for rejected in first.rejected])
+        second = self._readings[1].decode(payloads.take(pa.array(places)))
+        kept = np.setdiff1d(np.arange(len(payloads)), places) if first.kept is not None else np.empty(0, np.int64)
+        groups: list[tuple[Indexes, Decoded]] = [(kept, Decoded(first.rows, None, ()))]
+        accepted = places if second.kept is None else places[second.kept.to_numpy(zero_copy_only=False)]
+        groups.append((accepted, Decoded(second.rows, None, ())))
+        faults = {rejected.index: rejected for rejected in first.rejected}
+        again = [replace(rejected, index=int(places[rejected.index])) for rejected in second.rejected]
+        # A field at which only one reading stops is right in the other, so the fault is where the further one stops.
+        remaining = [max(faults[fault.index], fault, key=lambda each: self._place(each)[0]) for fault in again]
+        return regrouped(first.rows.schema, len(payloads), groups, remaining)
+
+    def _place(self, rejected: Rejected) -> tuple[tuple[int, ...], pa.DataType | None]:
+        """Where its field is among the columns and their members, and its type."""
+        kind: pa.DataType | None = pa.struct(list(self._schema))
+        place: tuple[int, ...] = ()
+        for name in re.sub(r"\[[^]]*\]", "", rejected.field).split("."):
+            index = kind.get_field_index(name) if kind is not None and pa.types.is_struct(kind) else -1
+            kind = kind.field(index).type if kind is not None and index >= 0 else None
+            place += (index,)
+        return place, kind
 
 
 class _RowReader:
@@ -133,22 +155,10 @@ class _RowReader:
         self._schema = schema
         self._readings = [reading_of(field.type, members.get(field.name), plain) for field in schema]
         self.wire = wire_schema(schema, self._readings)
-        self._json = JsonConverter(self.wire)
+        self._json = JsonConverter(self.wire, _FLOAT_TEXTS)
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
         return decoded_rows(self._json, payloads, self._schema, self._readings)
-
-
-def _with_second(first: Decoded, payloads: pa.BinaryArray, reader: _RowReader) -> Decoded:
-    places = np.array([rejected.index for rejected in first.rejected])
-    second = reader.decode(payloads.take(pa.array(places)))
-    still = {int(places[rejected.index]) for rejected in second.rejected}
-    kept = np.setdiff1d(np.arange(len(payloads)), places) if first.kept is not None else np.empty(0, np.int64)
-    groups: list[tuple[Indexes, Decoded]] = [(kept, Decoded(first.rows, None, ()))]
-    accepted = places if second.kept is None else places[second.kept.to_numpy(zero_copy_only=False)]
-    groups.append((accepted, Decoded(second.rows, None, ())))
-    remaining = [rejected for rejected in first.rejected if rejected.index in still]
-    return regrouped(first.rows.schema, len(payloads), groups, remaining)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ to the exact path, so the outcome for a record depends on neither the path nor i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from hudi_ingest.records.convert.converter import Decoded, Options
@@ -23,18 +25,20 @@ def json_converter(schema: pa.Schema, options: Options) -> JsonConverter:
 
 
 class JsonConverter:
-    """Decodes JSON objects to rows of `schema`; fields that it does not declare are ignored.
+    """Decodes JSON objects to rows of `schema`; fields that it does not declare are ignored. `float_texts`: texts that stand for
+    floats.
 
     Raises ValueError at construction when a type in the schema cannot be read from JSON.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, float_texts: Mapping[str, float] | None = None) -> None:
         self._schema = schema
-        self._exact = record_by_record(schema, RecordReader(schema).read)
+        self._float_texts = float_texts
+        self._exact = record_by_record(schema, RecordReader(schema, float_texts).read)
         self._fast = FastPath(schema) if can_read(schema) else None
 
-    def __reduce__(self) -> tuple[type[JsonConverter], tuple[pa.Schema]]:
-        return (JsonConverter, (self._schema,))
+    def __reduce__(self) -> tuple[type[JsonConverter], tuple[pa.Schema, Mapping[str, float] | None]]:
+        return (JsonConverter, (self._schema, self._float_texts))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that; bad content never raises."""

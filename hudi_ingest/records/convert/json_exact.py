@@ -25,7 +25,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
 from math import isfinite
@@ -104,14 +104,15 @@ def token_of(text: str) -> object:
 
 def value_reader(field: pa.Field) -> Reader:
     """The reader of one column's values. Raises ValueError when its type is not supported."""
-    return _field_reader(field, f".{field.name}")
+    return _field_reader(field, f".{field.name}", {})
 
 
 class RecordReader:
-    """Reads records of one schema. Raises ValueError at construction when a type in the schema is not supported."""
+    """Reads records of one schema. `float_texts`: texts that stand for floats. Raises ValueError at construction when a type in the
+    schema is not supported."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._read_object = _struct_reader(list(schema), "")
+    def __init__(self, schema: pa.Schema, float_texts: Mapping[str, float] | None = None) -> None:
+        self._read_object = _struct_reader(list(schema), "", float_texts or {})
 
     def read(self, record: bytes) -> dict[str, Any]:
         """Field name -> value as `pyarrow.array` takes it, for every declared field. Raises Mismatch, nothing else."""
@@ -218,8 +219,8 @@ def _parse_without_recursion(text: str) -> Any:
             at += 1
 
 
-def _field_reader(field: pa.Field, path: str) -> Reader:
-    read, expected = _value_reader(field.type, path)
+def _field_reader(field: pa.Field, path: str, texts: Mapping[str, float]) -> Reader:
+    read, expected = _value_reader(field.type, path, texts)
     if field.nullable:
         return lambda value: None if value is None else read(value)
 
@@ -231,14 +232,14 @@ def _field_reader(field: pa.Field, path: str) -> Reader:
     return read_required
 
 
-def _struct_reader(fields: Sequence[pa.Field], path: str) -> Reader:
+def _struct_reader(fields: Sequence[pa.Field], path: str, texts: Mapping[str, float]) -> Reader:
     if not fields:
         raise ValueError(f"{_named(path)}: at least one field must be declared")
     names = [field.name for field in fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{_named(path)}: declared more than once: {', '.join(twice)}")
-    members = [(field.name, _field_reader(field, f"{path}.{field.name}")) for field in fields]
+    members = [(field.name, _field_reader(field, f"{path}.{field.name}", texts)) for field in fields]
 
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
@@ -269,8 +270,8 @@ def _is_debezium_event(value: dict[str, Any]) -> bool:
     return isinstance(event, dict) and {"op", "source"} <= event.keys() and not {"before", "after"}.isdisjoint(event)
 
 
-def _list_reader(item: pa.Field, path: str) -> Reader:
-    read_item = _field_reader(item, f"{path}[]")
+def _list_reader(item: pa.Field, path: str, texts: Mapping[str, float]) -> Reader:
+    read_item = _field_reader(item, f"{path}[]", texts)
 
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list):
@@ -287,8 +288,8 @@ def _list_reader(item: pa.Field, path: str) -> Reader:
     return read
 
 
-def _map_reader(item: pa.Field, path: str) -> Reader:
-    read_item = _field_reader(item, f"{path}[]")
+def _map_reader(item: pa.Field, path: str, texts: Mapping[str, float]) -> Reader:
+    read_item = _field_reader(item, f"{path}[]", texts)
 
     def read(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, dict):
@@ -309,16 +310,14 @@ def _map_reader(item: pa.Field, path: str) -> Reader:
     return read
 
 
-def _value_reader(type_: pa.DataType, path: str) -> tuple[Reader, str]:
+def _value_reader(type_: pa.DataType, path: str, texts: Mapping[str, float]) -> tuple[Reader, str]:
     """The reader of non-null values, and what it expects in words. Raises ValueError for types that are not supported."""
     if pa.types.is_boolean(type_):
         return _read_bool, "true or false"
     if pa.types.is_signed_integer(type_):
         return _integer_reader(type_.bit_width), f"int ({type_.bit_width} bit)"
-    if pa.types.is_float64(type_):
-        return _read_float64, "float (64 bit)"
-    if pa.types.is_float32(type_):
-        return _read_float32, "float (32 bit)"
+    if pa.types.is_float64(type_) or pa.types.is_float32(type_):
+        return _float_reader(type_.bit_width, texts), f"float ({type_.bit_width} bit)"
     if pa.types.is_string(type_):
         return _read_string, "string"
     if pa.types.is_decimal128(type_) and 0 <= type_.scale <= type_.precision:
@@ -331,15 +330,15 @@ def _value_reader(type_: pa.DataType, path: str) -> tuple[Reader, str]:
     if pa.types.is_binary(type_):
         return _read_binary, _BINARY_EXPECTED
     if pa.types.is_struct(type_):
-        return _struct_reader([type_.field(i) for i in range(type_.num_fields)], path), "an object"
+        return _struct_reader([type_.field(i) for i in range(type_.num_fields)], path, texts), "an object"
     if pa.types.is_list(type_):
-        return _list_reader(type_.value_field, path), "an array"
+        return _list_reader(type_.value_field, path, texts), "an array"
     if pa.types.is_map(type_):
         if not pa.types.is_string(type_.key_type):
             raise ValueError(
                 f"{_named(path)}: the keys of a JSON object are strings, so {type_} cannot be read from JSON"
             )
-        return _map_reader(type_.item_field, path), "an object"
+        return _map_reader(type_.item_field, path, texts), "an object"
     raise ValueError(
         f"{_named(path)}: {type_} cannot be read from JSON; known are bool, int8 to int64, float32, float64, string, "
         "decimal128, date32, timestamp[us] (zone UTC or none), binary, struct, list and map with string keys"
@@ -371,21 +370,18 @@ def _integer_reader(bits: int) -> Reader:
     return read
 
 
-def _read_float64(value: Any) -> float:
-    if isinstance(value, (_Integer, _Real)):
-        number = float(value)
-        if isfinite(number):
-            return number
-    raise Mismatch("float (64 bit)", shown(value))
+def _float_reader(bits: int, texts: Mapping[str, float]) -> Reader:
+    def read(value: Any) -> float:
+        if isinstance(value, (_Integer, _Real)):
+            # 32 bits straight from the text: by way of a 64-bit float it would be rounded twice, to a neighbour in rare cases.
+            number = float(value if bits == 64 else pa.scalar(str(value)).cast(pa.float32()).as_py())
+            if isfinite(number):
+                return number
+        elif type(value) is str and value in texts:
+            return texts[value]
+        raise Mismatch(f"float ({bits} bit)", shown(value))
 
-
-def _read_float32(value: Any) -> float:
-    if isinstance(value, (_Integer, _Real)):
-        # Straight from the text: by way of a 64-bit float it would be rounded twice, to a neighbour in rare cases.
-        number = pa.scalar(str(value)).cast(pa.float32()).as_py()
-        if isfinite(number):
-            return float(number)
-    raise Mismatch("float (32 bit)", shown(value))
+    return read
 
 
 def _refuse_lone_surrogates(value: str) -> None:

@@ -269,3 +269,48 @@ def test_rows_come_back_whatever_is_between_them(drawn: list[tuple[dict[str, Any
     outcome = decode(*values)
     assert rows_of(outcome) == expected
     assert [refusal.index for refusal in outcome.rejected] == bad
+
+
+@pytest.mark.parametrize("with_schema", [True, False])
+def test_floats_that_are_no_numbers_are_texts_of_the_converter(with_schema: bool) -> None:
+    columns = parse_ddl("x double, y float, more struct<z: array<double>>, name string")
+    schema = struct(x=of("double"), y=of("float"), more=struct(z=of("array", items=of("double"))), name=of("string"))
+    records = [
+        {"x": "NaN", "y": 0.5, "more": {"z": [1.5, "Infinity", None]}, "name": "NaN"},
+        {"x": "-Infinity", "y": "NaN", "more": None, "name": None},
+        *({"x": text} for text in ("nan", "1.5", "+Infinity", "Inf", "")),
+    ]
+    values = [framed(record, schema) if with_schema else json.dumps(record).encode() for record in records]
+    outcome = decode(*values, schema=columns, must_be_framed=with_schema)
+    assert str(rows_of(outcome)) == str(
+        [
+            {"x": float("nan"), "y": 0.5, "more": {"z": [1.5, float("inf"), None]}, "name": "NaN"},
+            {"x": float("-inf"), "y": float("nan"), "more": None, "name": None},
+        ]
+    )
+    assert [refusal.index for refusal in outcome.rejected] == [2, 3, 4, 5, 6]
+    assert (
+        pickle.loads(pickle.dumps(ConnectJsonConverter(columns, with_schema)))
+        .decode(pa.array(values, pa.binary()))
+        .rows.num_rows
+        == 2
+    )
+
+
+@pytest.mark.parametrize("first", ["day: date, f8: double", "f8: double, day: date"])
+@pytest.mark.parametrize("day", [20484, "2026-01-31Z"])
+def test_the_field_that_is_wrong_in_either_reading_is_blamed(first: str, day: Any) -> None:
+    columns = parse_ddl(f"after struct<{first}>")
+    payload = json.dumps({"after": {"day": day, "f8": "x"}}).encode()
+    (refusal,) = decode(payload, schema=columns, must_be_framed=False).rejected
+    assert (refusal.field, refusal.expected, refusal.found) == ("after.f8", "float (64 bit)", '"x"')
+
+
+def test_a_record_that_neither_reading_takes_names_the_field_that_stops_the_further_one() -> None:
+    columns = parse_ddl("cents decimal(12,2), n int")
+    schema = struct(cents=DECIMAL, n=of("int32"))
+    for cents in (1.25, unscaled(125)):
+        (refusal,) = decode(framed({"cents": cents, "n": "x"}, schema), schema=columns).rejected
+        assert (refusal.field, refusal.found) == ("n", '"x"')
+    (refusal,) = decode(framed({"cents": "?", "n": 1}, schema), schema=columns).rejected
+    assert (refusal.field, refusal.expected) == ("cents", "a decimal(12,2) as base64 of an unscaled number")
