@@ -56,6 +56,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def unexpected(error: Exception) -> str:
+    """Name an error that nobody foresaw. Its message is left to the log: it may quote a secret."""
+    return f"unexpected {type(error).__name__}; the log has its traceback. Please report it with the file"
+
+
 def counted(count: int, noun: str) -> str:
     """Count a noun: `1 file`, `2 files`, `1,200 files`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

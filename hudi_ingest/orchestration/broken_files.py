@@ -1,4 +1,4 @@
-"""Pipeline files that cannot be loaded, in Dagster: an asset for each that says what is wrong, beside all the others."""
+"""Settings files that cannot be loaded, in Dagster: an asset for each that says what is wrong, beside all the others."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def broken_definitions(files: Sequence[BrokenFile], used_names: Collection[str])
 
 def problem_text(file: BrokenFile) -> str:
     return (
-        f"{file.path} is not loaded, so its pipeline ingests nothing; other pipelines continue. Correct it. `hudi-ingest up` loads "
-        "it again within seconds; elsewhere, reload the code location.\n"
+        f"{file.path} is not loaded, so {file.effect}. Correct it. `hudi-ingest up` loads it "
+        "again within seconds; elsewhere, reload the code location.\n"
         + "\n".join(f"- {problem}" for problem in file.problems)
     )
 

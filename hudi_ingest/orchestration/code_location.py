@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dagster import Definitions
 
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions.problems import unexpected
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
@@ -25,7 +28,9 @@ from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.orchestration.topics_sensor import topics_sensor
+from hudi_ingest.pipeline.alerts import load_alert_settings
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
+from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
 
@@ -49,7 +54,7 @@ def ingest_definitions(
     driver. `io_manager_key`: the resource through which a run's ops hand each other their results, small values that any JSON
     or pickle store takes; name another one if the location's `io_manager` stores only tables. `housekeeping`: whether old runs,
     events and ticks of the location's pipelines, and their rows in the ledger, are deleted by a job with an hourly schedule; nothing
-    else of the instance is touched. Raises ConfigError if the folder or housekeeping.yaml cannot be read.
+    else of the instance is touched. Raises ConfigError if the folder cannot be read.
     """
     home = Home.from_environment()
     where = str(Path(pipelines).resolve()) if isinstance(pipelines, (str, Path)) else ""
@@ -59,20 +64,39 @@ def ingest_definitions(
         loaded = LoadedFolder(tuple(pipelines))
     # Definitions of several folders may be merged, and no two sensors or schedules of a code location may have the same name.
     suffix = "" if where in ("", str(home.pipelines)) else f"_{zlib.crc32(where.encode()):08x}"
+    definitions, loaded = definitions_of(loaded, spark_config, io_manager_key)
     shared = shared_definitions(loaded.pipelines, loaded.broken, suffix, housekeeping=housekeeping)
-    return Definitions.merge(definitions_of(loaded, spark_config, io_manager_key), shared)
+    return Definitions.merge(definitions, shared)
 
 
 def shared_definitions(
     pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile] = (), suffix: str = "", *, housekeeping: bool = True
 ) -> Definitions:
-    """What these pipelines of a code location have in common: alerts, overview and housekeeping. `suffix`: of their names, if a code
-    location merges several. Raises ConfigError if housekeeping.yaml cannot be read."""
+    """What these pipelines of a code location have in common: alerts, overview and housekeeping, and what is wrong with their
+    settings. `suffix`: of their names, if a code location merges several."""
+    settings = _broken_settings(Home.from_environment(), suffix)
     return Definitions.merge(
-        alerts_definitions(pipelines, broken, suffix),
+        alerts_definitions(pipelines, [*broken, *settings], suffix),
         overview_definitions(pipelines, suffix),
         housekeeping_definitions(suffix) if housekeeping else Definitions(),
+        broken_definitions(settings, ()),
     )
+
+
+def _broken_settings(home: Home, suffix: str) -> list[BrokenFile]:
+    """The files of the location's own settings that cannot be loaded. engine.yaml is the engine's, whose variables need not be set
+    here."""
+    files: list[tuple[Callable[[Home], object], Path, str]] = [
+        (load_housekeeping_settings, home.housekeeping_settings_file, "nothing old is deleted; pipelines continue"),
+        (load_alert_settings, home.alerts_settings_file, "nobody is told of failing checks; pipelines continue"),
+    ]
+    broken = []
+    for load, path, effect in files:
+        try:
+            load(home)
+        except ConfigError as error:
+            broken.append(BrokenFile(path, f"hudi_ingest_{path.stem}_file{suffix}", error.problems, effect))
+    return broken
 
 
 def definitions_of(
@@ -81,20 +105,29 @@ def definitions_of(
     io_manager_key: str = IO_MANAGER,
     only: str = "",
     others: Sequence[Pipeline] = (),
-) -> Definitions:
-    """The definitions of each pipeline of a folder already loaded. `only`: the one pipeline to build, if it is among them; `others`:
-    pipelines that the code location has elsewhere, which may provide the topics that both read."""
-    pipelines = folder.pipelines
-    for file in folder.broken:
+) -> tuple[Definitions, LoadedFolder]:
+    """The definitions of each pipeline of a folder already loaded, and the folder with pipelines that have none among the broken.
+    `only`: the one pipeline to build, if it is among them; `others`: pipelines that the code location has elsewhere, which may
+    provide the topics that both read."""
+    resources = ingest_resources(spark_config)
+    topics = topics_by_pipeline([*folder.pipelines, *others])
+    parts, broken = list[Definitions](), list(folder.broken)
+    for pipeline in [pipeline for pipeline in folder.pipelines if pipeline.name == only] or folder.pipelines:
+        own_topics = topic_assets(pipeline, topics[pipeline.name])
+        try:
+            parts.append(pipeline_definitions(pipeline, own_topics, resources, io_manager_key))
+        except Exception as error:
+            _logger.error("Pipeline %s cannot be defined in Dagster", pipeline.name, exc_info=error)
+            path = folder.paths.get(pipeline.name, Path(f"{pipeline.name}.yaml"))
+            broken.append(BrokenFile(path, pipeline.name, (f"Dagster takes it not: {error}; {unexpected(error)}",)))
+            parts.append(Definitions(assets=own_topics))
+    for file in broken:
         # In a run's or a step's process nothing else would say why the job is missing, for example for a variable that is
         # set for the code server only.
         _logger.warning("%s", problem_text(file))
-    resources = ingest_resources(spark_config)
-    topics = topics_by_pipeline([*pipelines, *others])
-    parts = [
-        pipeline_definitions(pipeline, topic_assets(pipeline, topics[pipeline.name]), resources, io_manager_key)
-        for pipeline in [pipeline for pipeline in pipelines if pipeline.name == only] or pipelines
-    ]
     finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
-    broken = broken_definitions(folder.broken, [pipeline.name for pipeline in pipelines])
-    return Definitions.merge(*parts, broken, Definitions(sensors=finders))
+    failed = {file.name for file in broken[len(folder.broken) :]}
+    pipelines = tuple(pipeline for pipeline in folder.pipelines if pipeline.name not in failed)
+    assets = broken_definitions(broken, [pipeline.name for pipeline in pipelines])
+    built = replace(folder, pipelines=pipelines, broken=tuple(broken))
+    return Definitions.merge(*parts, assets, Definitions(sensors=finders)), built

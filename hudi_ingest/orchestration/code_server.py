@@ -59,8 +59,9 @@ def _watch(home: Home, socket: Path) -> None:
 
 
 def _version(home: Home) -> tuple[object, ...]:
-    """Differs once a pipeline file has changed or a template has other topics."""
-    return folder_version(home.pipelines), file_version(home.topics_file)
+    """Differs once a settings file has changed or a template has other topics."""
+    files = (home.topics_file, home.housekeeping_settings_file, home.alerts_settings_file)
+    return folder_version(home.pipelines), *map(file_version, files)
 
 
 class _Child:

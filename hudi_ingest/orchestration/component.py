@@ -118,7 +118,7 @@ class KafkaToHudi(Component):
             raise ConfigError(str(self.where), problems)
         own = {pipeline.name for pipeline in self.content.pipelines}
         pipelines = [file.pipeline for file in loaded if file.pipeline is not None]
-        definitions = definitions_of(
+        definitions, _ = definitions_of(
             self.content,
             io_manager_key=self.io_manager_key,
             others=[pipeline for pipeline in pipelines if pipeline.name not in own],

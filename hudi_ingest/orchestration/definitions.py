@@ -6,6 +6,8 @@ import gc
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from dagster import Definitions
@@ -30,15 +32,17 @@ def build_definitions(
     broken: Sequence[BrokenFile] = (),
     only: str = "",
     templates: Sequence[Template] = (),
+    paths: Mapping[str, Path] = MappingProxyType({}),
 ) -> Definitions:
     """Build our own code location: what `ingest_definitions` returns, with our executor and IO manager.
     `spark_config`: settings for ops that find no engine and start their own Spark; `only`: the one pipeline to build, if it is
     among them."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
-    folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates))
+    folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates), paths)
+    definitions, folder = definitions_of(folder, spark_config, only=only)
     # The process of a pipeline's run has no use for what pipelines share.
     shared = Definitions() if only else shared_definitions(folder.pipelines, folder.broken)
-    return Definitions.merge(ours, definitions_of(folder, spark_config, only=only), shared)
+    return Definitions.merge(ours, definitions, shared)
 
 
 def _problems(pipeline: Pipeline) -> Iterable[str]:
@@ -61,7 +65,9 @@ def _without_garbage_collection() -> Iterator[None]:
 
 def _defined() -> Definitions:
     folder = load_folder(Home.from_environment().pipelines, check=_problems, only=_only)
-    loaded = build_definitions(folder.pipelines, broken=folder.broken, only=_only, templates=folder.templates)
+    loaded = build_definitions(
+        folder.pipelines, broken=folder.broken, only=_only, templates=folder.templates, paths=folder.paths
+    )
     if not _only:
         # Dagster asks for all of it before it shows anything; a run needs one job. It is kept.
         loaded.get_repository_def().get_all_jobs()

@@ -23,6 +23,7 @@ from dagster import (
     schedule,
 )
 
+from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures
@@ -77,8 +78,11 @@ def HOUSEKEEPING_JOB() -> None:
 
 
 def housekeeping_definitions(suffix: str = "") -> Definitions:
-    """Return the job and its schedule. Raises ConfigError if housekeeping.yaml cannot be read."""
-    enabled = load_housekeeping_settings(Home.from_environment()).enabled
+    """Return the job and its schedule, whose runs fail while housekeeping.yaml is wrong."""
+    try:
+        enabled = load_housekeeping_settings(Home.from_environment()).enabled
+    except ConfigError:
+        enabled = True
     return Definitions(
         jobs=[HOUSEKEEPING_JOB],
         schedules=[housekeeping_schedule(enabled, f"{JOB}_hourly{suffix}")],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dagster import AssetKey, JobDefinition, RepositoryDefinition, SensorDefinition
 
 from hudi_ingest.orchestration import tags
+from hudi_ingest.pipeline.conflicts import JOBS
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,13 @@ class OwnDefinitions:
         tables = tuple(AssetKey([name]) for name in pipelines)
         return cls(
             pipelines,
-            frozenset(f"{name}{ending}" for name in pipelines for ending in _JOBS),
+            frozenset(f"{name}{ending}" for name in pipelines for ending in JOBS),
             frozenset(f"{name}{ending}" for name in pipelines for ending in _INSTIGATORS),
             tables,
             frozenset(tables),
         )
 
 
-_JOBS = (
-    "_transaction",
-    "_sweep",
-    "_services",
-    "_ttl",
-    "_catalog",
-    "_backfill",
-    "_backfill_hours",
-    "_replay",
-    "_retry_dead_letters",
-)
 _INSTIGATORS = ("_coordinator", "_compaction", "_sweep_daily", "_services_daily", "_ttl_daily")
 TOPICS = "kafka"
 """The first part of the key of a topic's asset."""

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted
-from hudi_ingest.pipeline.model import Model, Seconds, Whole
+from hudi_ingest.pipeline.model import A_YEAR, Model, Seconds, Whole
 
 # What Dagster accepts as owners, tags and groups.
 _OWNER = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:\S+")
@@ -47,7 +47,7 @@ class AssetSettings(Model):
     )
     """The check `lag_below_limit` fails while more offsets than this are waiting."""
 
-    late_after_seconds: Annotated[Seconds, Field(ge=1)] | None = Field(
+    late_after_seconds: Annotated[Seconds, Field(ge=1, le=A_YEAR)] | None = Field(
         default=None,
         json_schema_extra={
             "default": "60 + 2 × transaction.interval_seconds, and twice what the last transaction took"
@@ -56,14 +56,17 @@ class AssetSettings(Model):
     """The check `up_to_date` fails while the oldest waiting record is older than this, by its Kafka timestamp, and nothing
     has been committed for that long."""
 
-    fresh_within_seconds: Annotated[Seconds, Field(ge=60)] | None = None
+    fresh_within_seconds: Annotated[Seconds, Field(ge=60, le=A_YEAR)] | None = None
     """Dagster's freshness policy: the asset is overdue when it has not been materialized for this long, for whatever
     reason, including a sensor that is turned off. For topics that always have new records: an idle topic makes the asset
     overdue, too."""
 
-    backfill_from: date = Field(
+    backfill_from: Annotated[date, Field(ge=date(2000, 1, 1), le=date(2999, 12, 31))] = Field(
         default_factory=lambda: (datetime.now(timezone.utc).date().replace(day=1) - timedelta(days=1)).replace(day=1),
-        json_schema_extra={"allowed": "a day like 2026-01-31", "default": "the first day of the last month"},
+        json_schema_extra={
+            "allowed": "a day like 2026-01-31, not before 2000",
+            "default": "the first day of the last month",
+        },
     )
     """The first day whose hours the job `<name>_backfill_hours` offers, in UTC. Use `<name>_backfill` for older history."""
 

@@ -24,7 +24,7 @@ class CompactionLimits(Model):
     log_bytes: Annotated[Whole, Field(ge=1024 * 1024)] = 4 * 1024**3
     """It is due when the log files that are not compacted reach this size together. The default is 4 GiB."""
 
-    age_seconds: Annotated[Seconds, Field(ge=60, le=1e10)] = 86_400
+    age_seconds: Annotated[Seconds, Field(ge=60, le=10_000_000_000)] = 86_400
     """It is due when the oldest commit that is not compacted is this old. Read-optimized queries return what is compacted."""
 
     timeout_seconds: Annotated[Seconds, Field(ge=60, le=86_400)] = 3600

@@ -10,11 +10,32 @@ from hudi_ingest.model.storage_options import StorageOptions, bucket_and_key, is
 from hudi_ingest.pipeline.file import LoadedFile
 from hudi_ingest.pipeline.pipeline import Pipeline
 
+JOBS = (
+    "_transaction",
+    "_sweep",
+    "_services",
+    "_ttl",
+    "_catalog",
+    "_backfill",
+    "_backfill_hours",
+    "_replay",
+    "_retry_dead_letters",
+)
+"""How the names of a pipeline's jobs in Dagster end, after its own."""
+_OPS = ("__begin", "__write", "__commit")
+
 
 def conflicts(loaded: Sequence[LoadedFile]) -> list[tuple[tuple[int, int], str]]:
-    """Pairs of positions, the earlier first, whose pipelines cannot coexist, and why; in the order of the later ones."""
+    """Pairs of positions, the earlier first, whose pipelines cannot coexist, and why; in the order of the later ones. A position twice:
+    only this one is to blame."""
     valid = [(position, file.pipeline) for position, file in enumerate(loaded) if file.pipeline is not None]
-    found = [*_same(valid, loaded), *_catalogs(valid, loaded), *_buckets(valid, loaded), *_nested(valid, loaded)]
+    found = [
+        *_same(valid, loaded),
+        *_jobs(valid, loaded),
+        *_catalogs(valid, loaded),
+        *_buckets(valid, loaded),
+        *_nested(valid, loaded),
+    ]
     return [(pair, text) for pair, _, text in sorted(found, key=lambda found: (found[0][1], found[0][0], found[1]))]
 
 
@@ -35,6 +56,22 @@ def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
             yield (earlier, position), 3, f"{_files(loaded, earlier, position)}: {text}"
         names[pipeline.name].append(position)
         tables[base_path].append(position)
+
+
+def _jobs(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:
+    """Pipelines with the name of another one's job or op. Only they are to blame, and stop no other pipeline."""
+    positions = {pipeline.name: position for position, pipeline in valid}
+    for owner, pipeline in valid:
+        absent = {
+            "_ttl": not pipeline.table.ttl,
+            "_catalog": not pipeline.catalog,
+            "_backfill_hours": pipeline.table.is_keyed,
+        }
+        for ending in (*JOBS, *_OPS):
+            name = f"{pipeline.name}{ending}"
+            if name in positions and not absent.get(ending):
+                text = f"the name {name} is that of a job of the pipeline {pipeline.name}; choose another one"
+                yield (positions[name],) * 2, 0, f"{_files(loaded, owner, positions[name])}: {text}"
 
 
 def _catalogs(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:

@@ -113,9 +113,11 @@ def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
         SecretStr: "text",
         Path: "a path",
     }[annotation]
+    metadata = tuple(metadata)
+    most = next((constraint.le for constraint in metadata if isinstance(constraint, annotated_types.Le)), None)
     for constraint in metadata:
         if isinstance(constraint, annotated_types.Ge):
-            words += f" of at least {constraint.ge}"
+            words += f" of at least {constraint.ge}" if most is None else f" from {constraint.ge} to {most}"
         elif isinstance(constraint, annotated_types.Gt):
-            words += f" above {constraint.gt}"
+            words += f" above {constraint.gt}" + ("" if most is None else f", up to {most}")
     return words

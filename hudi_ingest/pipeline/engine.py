@@ -93,7 +93,7 @@ class EngineSettings(Model):
     """Port on which executors fetch data from the driver; any free one without it. If it is in use, Spark tries the next
     16."""
 
-    cores: Annotated[Whole, Field(ge=1)] | None = None
+    cores: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     """The most cores of a standalone cluster that a driver takes, for as long as it lives; without it, all of them."""
 
     python: str | None = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from itertools import islice
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
@@ -20,7 +21,7 @@ from hudi_ingest.exceptions.problems import (
 )
 from hudi_ingest.pipeline.describe import has_secrets, keys
 from hudi_ingest.pipeline.places import PlacedSetting, setting_at
-from hudi_ingest.pipeline.yaml_document import Document
+from hudi_ingest.pipeline.yaml_document import MOST_PROBLEMS, Document
 from hudi_ingest.records.schema.columns import SchemaProblem
 
 _PROBLEMS = {
@@ -43,6 +44,7 @@ _PROBLEMS = {
     "finite_number": "must be a finite number",
     "greater_than": "too small",
     "greater_than_equal": "too small",
+    "less_than_equal": "too large",
 }
 
 
@@ -52,7 +54,15 @@ _LONG_SECRET = 8
 """Characters of a secret that is also masked inside a longer text; a short one may be part of ordinary words."""
 
 
-def sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
+def all_sentences(errors: Iterable[ErrorDetails], document: Document) -> list[str]:
+    """One line for each problem, if there are not too many."""
+    lines = list(islice((line for error in errors for line in _sentences(error, document)), MOST_PROBLEMS + 1))
+    if len(lines) > MOST_PROBLEMS:
+        lines[MOST_PROBLEMS] = f"perhaps more; correct these {MOST_PROBLEMS} first"
+    return lines
+
+
+def _sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
     """Yield one line for each problem in a pydantic error."""
     for place, problem in _problems(error, document):
         yield f"{setting_at(place, document.model).shown}: {_masked(problem, document.secrets)}"

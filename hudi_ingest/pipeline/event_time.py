@@ -15,10 +15,12 @@ class EventTime(Model):
     field: Annotated[str, StringConstraints(min_length=1)]
     """A timestamp field, as it is after the transforms. Null is within the limits."""
 
-    late_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = None
+    late_after_seconds: Annotated[Seconds, Field(ge=0, le=10_000_000_000)] | None = None
     """A record is late when its time is more than this before `relative_to`; without it, no record is."""
 
-    future_after_seconds: Annotated[Seconds, Field(ge=0, le=1e10)] | None = Field(default=None, validate_default=True)
+    future_after_seconds: Annotated[Seconds, Field(ge=0, le=10_000_000_000)] | None = Field(
+        default=None, validate_default=True
+    )
     """A record is ahead when its time is more than this after `relative_to`; without it, no record is."""
 
     relative_to: Literal["kafka_timestamp", "transaction"] = "kafka_timestamp"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.exceptions.problems import listed, quoted
+from hudi_ingest.exceptions.problems import listed, quoted, unexpected
 from hudi_ingest.model.seen_topic import SeenTopic
 from hudi_ingest.pipeline.dead_letters import loop_problem
-from hudi_ingest.pipeline.error_sentences import sentences
+from hudi_ingest.pipeline.error_sentences import all_sentences
 from hudi_ingest.pipeline.file import LoadedFile, validated
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.route import ROUTE, Route
@@ -30,6 +31,7 @@ from hudi_ingest.pipeline.template import (
 )
 from hudi_ingest.pipeline.yaml_document import Document, parse_document, read_document
 
+_logger = logging.getLogger(__name__)
 SeenTopics = Callable[[str], Sequence[SeenTopic]]
 """The topics that have matched the pattern of the template whose `name` is given, oldest first. Raises IngestError."""
 _STAND_IN = "topic"
@@ -48,6 +50,15 @@ def expand(
     path: Path, environment: Mapping[str, str], seen: SeenTopics, only: str = "", text: str | None = None
 ) -> Expansion:
     """Load the file's pipelines. `only`: of a template, the one pipeline to load; `text`: as if the file had it."""
+    try:
+        return _expanded(path, environment, seen, only, text)
+    except Exception as error:
+        # Only this file is lost: those beside it are loaded.
+        _logger.exception("%s cannot be loaded", path)
+        return _broken(path, [unexpected(error)])
+
+
+def _expanded(path: Path, environment: Mapping[str, str], seen: SeenTopics, only: str, text: str | None) -> Expansion:
     document = (
         read_document(path, environment, Pipeline)
         if text is None
@@ -102,7 +113,7 @@ def _part(model: type[_Part], key: str, document: Document, path: Path) -> _Part
         details = error.errors(include_url=False)
         for problem in details:
             problem["loc"] = (key, *problem["loc"])
-        return [line for problem in details for line in sentences(problem, document)]
+        return all_sentences(details, document)
 
 
 def _variants(

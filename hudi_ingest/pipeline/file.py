@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +13,16 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.exceptions.problems import Place
+from hudi_ingest.exceptions.problems import Place, unexpected
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.stack_variables import pipeline_environment
 from hudi_ingest.model.seen_topic import SeenTopic
-from hudi_ingest.pipeline.error_sentences import sentences
+from hudi_ingest.pipeline.error_sentences import all_sentences
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.template import Variant, is_template
 from hudi_ingest.pipeline.yaml_document import Document, parse_document, read_document
+
+_logger = logging.getLogger(__name__)
 
 
 def load_pipeline(path: Path, environment: Mapping[str, str] | None = None) -> Pipeline:
@@ -74,7 +77,15 @@ class LoadedFile:
 
 def load_file(path: Path, environment: Mapping[str, str]) -> LoadedFile:
     """Load a file of one pipeline."""
-    document = read_document(path, environment, Pipeline)
+    try:
+        document = read_document(path, environment, Pipeline)
+        return _only_pipeline(document, path)
+    except Exception as error:
+        _logger.exception("%s cannot be loaded", path)
+        return LoadedFile(path, None, None, (unexpected(error),))
+
+
+def _only_pipeline(document: Document, path: Path) -> LoadedFile:
     if is_template(document.data):
         text = f"it is a template, which makes several pipelines; name one of them (`hudi-ingest validate {path}` lists them)"
         return LoadedFile(path, None, None, (text,))
@@ -105,7 +116,7 @@ def validated(document: Document, path: Path, folder: Path) -> LoadedFile:
             errors = []
         if errors:
             errors += _hidden_errors(document, [details["loc"] for details in errors], context)
-        problems += [line for details in errors for line in sentences(details, document)]
+        problems += all_sentences(errors, document)
     return LoadedFile(path, name, None, tuple(problems))
 
 

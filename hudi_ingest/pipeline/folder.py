@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
@@ -26,11 +26,13 @@ _NEVER = SeenTopic("", datetime.min.replace(tzinfo=timezone.utc), False)
 
 @dataclass(frozen=True, slots=True)
 class BrokenFile:
-    """A pipeline file that cannot be loaded. `name` is the pipeline's, if the file has one. No problem shows a secret."""
+    """A settings file that cannot be loaded. `name` is the pipeline's, if it is a pipeline's file and has one. No problem shows a
+    secret."""
 
     path: Path
     name: str | None
     problems: tuple[str, ...]
+    effect: str = "its pipeline ingests nothing; other pipelines continue"
 
     @property
     def in_one_line(self) -> str:
@@ -59,6 +61,8 @@ class LoadedFolder:
     pipelines: tuple[Pipeline, ...]
     broken: tuple[BrokenFile, ...] = ()
     templates: tuple[Template, ...] = ()
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    """The file of each pipeline, by the pipeline's name."""
 
 
 def load_folder(
@@ -76,6 +80,7 @@ def load_folder(
         tuple(pipeline for file in files if not file.problems for pipeline in file.pipelines),
         tuple(BrokenFile(file.path, file.name, file.problems) for file in files if file.problems),
         content.templates,
+        {pipeline.name: file.path for file in files for pipeline in file.pipelines},
     )
 
 
@@ -105,7 +110,7 @@ def _judged(content: _Content, check: Callable[[Pipeline], Iterable[str]]) -> tu
     loaded = content.loaded
     problems = [[*file.problems, *(check(file.pipeline) if file.pipeline else ())] for file in loaded]
     for positions, text in conflicts(loaded):
-        for position in _to_blame(loaded, positions):
+        for position in set(_to_blame(loaded, positions)):
             problems[position].append(text)
     names = {template.path: template.pipeline_name for template in content.templates}
     files: dict[Path, FolderFile] = {}
@@ -144,11 +149,19 @@ def folder_version(folder: Path) -> tuple[tuple[str, int, int], ...]:
     # Called each second, perhaps for hundreds of files: one stat for each and no Path.
     try:
         with os.scandir(folder) as entries:
-            statuses = [(entry.name, entry.stat()) for entry in entries if entry.name.endswith(_SUFFIXES)]
+            statuses = [(entry.name, _status(entry)) for entry in entries if entry.name.endswith(_SUFFIXES)]
     except OSError:
         return ()
-    files = sorted((name, status) for name, status in statuses if stat.S_ISREG(status.st_mode))
-    return tuple((name, status.st_mtime_ns, status.st_size) for name, status in files)
+    files = ((name, status) for name, status in statuses if status is not None and stat.S_ISREG(status.st_mode))
+    return tuple(sorted((name, status.st_mtime_ns, status.st_size) for name, status in files))
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """None for what is not loaded either: a link to nothing, like an editor's lock, or a file that has just gone."""
+    try:
+        return entry.stat()
+    except OSError:
+        return None
 
 
 def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str] | None = None) -> Pipeline:

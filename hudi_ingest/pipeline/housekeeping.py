@@ -15,8 +15,8 @@ from hudi_ingest.pipeline.settings_file import SettingsFile, load_settings
 LEAST = 100
 """The newest runs, events and transactions that nothing deletes: ticks, checks, back-off and plots read no more than 50 of them."""
 
-_Days = Annotated[Whole, Field(ge=1)]
-_Count = Annotated[Whole, Field(ge=LEAST)]
+_Days = Annotated[Whole, Field(ge=1, le=36_500)]
+_Count = Annotated[Whole, Field(ge=LEAST, le=1_000_000_000)]
 
 
 class HousekeepingSettings(Model):

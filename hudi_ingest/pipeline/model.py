@@ -26,8 +26,16 @@ def _no_boolean(value: object) -> object:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_no_boolean)]
+def _in_64_bits(value: int) -> int:
+    if abs(value) >= 2**63:
+        raise ValueError("too large; allowed: numbers of up to 18 digits")
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_no_boolean), AfterValidator(_in_64_bits)]
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), BeforeValidator(_no_boolean)]
+A_YEAR = 31_536_000
+"""Seconds. A longer time is a mistake of units, and somewhere beyond it no clock or calendar can count."""
 Seconds = Annotated[float, Field(allow_inf_nan=False), BeforeValidator(_no_boolean)]
 
 

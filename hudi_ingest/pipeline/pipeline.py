@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from keyword import iskeyword
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
@@ -43,6 +44,29 @@ from hudi_ingest.records.schema.columns import TableSchema, column_problems, tab
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.chain import Chain, ChainProblems, Step
 from hudi_ingest.records.transform.event_time import EventTimeLimits
+
+_TAKEN = frozenset(
+    [
+        "context",
+        "conf",
+        "config",
+        "meta",
+        "arg_dict",
+        "dict",
+        "input_arg_dict",
+        "output_arg_dict",
+        "int",
+        "str",
+        "float",
+        "bool",
+        "input",
+        "output",
+        "type",
+        "hudi_ingest_alerts",
+        "hudi_ingest_housekeeping",
+        "hudi_ingest_overview",
+    ]
+)
 
 
 class Pipeline(_Model):
@@ -108,6 +132,15 @@ class Pipeline(_Model):
     `on_bad_record: fail`. `row`, only with `table.mode: append`, passes it through the transforms as a record whose fields
     are all null, so none of them may be NOT NULL; `insert_kafka` adds its key. `delete`, only with `table.mode: upsert`,
     deletes the row of its key, whose columns come from `source.key`; without those the record is bad."""
+
+    @field_validator("name")
+    @classmethod
+    def _dagster_takes_it(cls, value: str) -> str:
+        if value in _TAKEN or iskeyword(value):
+            raise ValueError(
+                f"found {value}, a name that Dagster, Python or hudi-ingest itself uses; choose another one"
+            )
+        return value
 
     @field_validator("table")
     @classmethod

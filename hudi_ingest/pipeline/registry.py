@@ -49,7 +49,7 @@ class SchemaRegistry(Model):
     """PEM file of that certificate's private key; relative to the pipeline file. Required with `certificate_file`, refused
     without."""
 
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False), BeforeValidator(_no_boolean)] = 10.0
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False), BeforeValidator(_no_boolean)] = 10.0
     """How long to wait for a single answer."""
 
     subject: Literal["topic", "record", "topic_record"] = "topic"

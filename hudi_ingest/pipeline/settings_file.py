@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,14 @@ from typing import Any, TypeVar, get_origin
 from pydantic import ValidationError
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.exceptions.problems import suggestion
+from hudi_ingest.exceptions.problems import suggestion, unexpected
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.stack_variables import pipeline_environment
 from hudi_ingest.pipeline.describe import keys
 from hudi_ingest.pipeline.model import Model
 from hudi_ingest.pipeline.yaml_document import Document, read_document
 
+_logger = logging.getLogger(__name__)
 Settings = TypeVar("Settings", bound=Model)
 
 
@@ -38,6 +40,22 @@ def load_settings(
 ) -> Settings:
     """Load the file, if there is one, with the variables on top of it, and on top of these the `overrides` that are not None.
     A key that is a mapping has no variable. Raises ConfigError with all problems."""
+    try:
+        return _loaded(model, file, home, overrides, environment)
+    except ConfigError:
+        raise
+    except Exception as error:
+        _logger.exception("%s cannot be loaded", file.path)
+        raise ConfigError(str(file.path), [unexpected(error)]) from error
+
+
+def _loaded(
+    model: type[Settings],
+    file: SettingsFile,
+    home: Home,
+    overrides: Mapping[str, Any] | None,
+    environment: Mapping[str, str],
+) -> Settings:
     document = Document(model)
     if file.path.exists() or file.must_exist:
         document = read_document(file.path, pipeline_environment(home, environment), model)
@@ -59,9 +77,9 @@ def load_settings(
         settings = model.model_validate(document.data, context={"folder": file.path.parent})
     except ValidationError as error:
         # Imported here because it loads pyarrow, which commands that only look at the stack do not need.
-        from hudi_ingest.pipeline.error_sentences import sentences
+        from hudi_ingest.pipeline.error_sentences import all_sentences
 
-        problems += [line for details in error.errors(include_url=False) for line in sentences(details, document)]
+        problems += all_sentences(error.errors(include_url=False), document)
     if problems:
         set_variables = [name for name in variables if environment[name]]
         raise ConfigError(f"{file.path} and {', '.join(set_variables)}" if set_variables else str(file.path), problems)

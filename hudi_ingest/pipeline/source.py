@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Literal
 
+import pyarrow.compute as pc
+from pyarrow.lib import ArrowInvalid
 from pydantic import (
     AwareDatetime,
     BeforeValidator,
@@ -159,7 +162,7 @@ class KafkaSource(_Model):
     """Further properties of every Kafka client, like `{client.rack: eu-1a}`; all but those that other settings or exactly once
     decide. Paths must be absolute. Values are treated as secrets; see docs/authentication.md."""
 
-    request_timeout_seconds: Annotated[Seconds, Field(gt=0)] = 8.0
+    request_timeout_seconds: Annotated[Seconds, Field(gt=0, le=300)] = 8.0
     """How long to wait for a single answer from a broker."""
 
     @field_validator("bootstrap_servers")
@@ -194,6 +197,11 @@ class KafkaSource(_Model):
             re.compile(value)
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}; found {quoted(value)}") from None
+        if not _is_linear(value) and (re.search(r"\)[*+{]", value) or len(re.findall(r"[*+{]|(?<!\()\?", value)) > 3):
+            raise ValueError(
+                f"may take hours to match; found {quoted(value)}; allowed beside lookarounds, backreferences and other things that RE2 "
+                "does not know: up to three of * + ? {}, and none after a group"
+            )
         return value
 
     @field_validator("kafka")
@@ -286,7 +294,26 @@ class KafkaSource(_Model):
 
 
 def is_match(pattern: str, topic: str) -> bool:
-    return not topic.startswith("__") and re.fullmatch(pattern, topic) is not None
+    if topic.startswith("__"):
+        return False
+    return _re2_match(pattern, topic) if _is_linear(pattern) else re.fullmatch(pattern, topic) is not None
+
+
+@cache
+def _is_linear(pattern: str) -> bool:
+    """Whether RE2 can match it, in a time that grows with the topic's name and not with its square or worse. Two spellings that RE2
+    also takes mean something else there."""
+    if re.search(r"\{,|\[\[:", pattern):
+        return False
+    try:
+        _re2_match(pattern, "")
+    except ArrowInvalid:
+        return False
+    return True
+
+
+def _re2_match(pattern: str, topic: str) -> bool:
+    return bool(pc.match_substring_regex(topic, f"^(?:{pattern})$").as_py())
 
 
 _TIME = TypeAdapter(datetime)
@@ -299,9 +326,11 @@ def _starting_time(value: object) -> datetime:
         time = _TIME.validate_python(value) if is_text else None
     except ValidationError:
         time = None
-    if time is not None and time.tzinfo is not None:
+    if time is not None and time.tzinfo is not None and 1970 <= time.year <= 2999:
         return time
-    if time is None:
+    if time is not None and time.tzinfo is not None:
+        problem = f"out of range; found {quoted(str(value))}; allowed: from 1970 to 2999, or write earliest"
+    elif time is None:
         problem = f"not a time; found {describe(value)}; allowed: ISO 8601 with a zone, like 2026-01-31T00:00:00Z"
     else:
         problem = f"a time without a zone; found {quoted(str(value))}; end it with Z or an offset like +02:00"

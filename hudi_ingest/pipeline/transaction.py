@@ -10,8 +10,8 @@ from pydantic import (
     field_validator,
 )
 
+from hudi_ingest.pipeline.model import A_YEAR, Seconds, Whole
 from hudi_ingest.pipeline.model import Model as _Model
-from hudi_ingest.pipeline.model import Seconds, Whole
 
 TICK_SECONDS = 5
 """The shortest time between two ticks of a pipeline's sensor. Dagster's daemon looks for due ones as often."""
@@ -22,17 +22,14 @@ LONGEST_TICK_SECONDS = 30
 class Transaction(_Model):
     """How much one transaction publishes, and how long it may take."""
 
-    interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS)] = Field(
-        default=60.0,
-        json_schema_extra={"allowed": f"a number of at least {TICK_SECONDS}"},
-    )
+    interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS, le=A_YEAR)] = 60.0
     """A transaction begins at most this often, unless `max_records` are waiting. The sensor ticks about ten times as often,
     but at least every 30 s and at most every 5 s."""
 
     min_records: Annotated[Whole, Field(ge=1)] = 1
     """With fewer waiting records than this, no transaction begins until `max_wait_seconds` have passed."""
 
-    max_wait_seconds: Annotated[Seconds, Field(ge=0)] = 600.0
+    max_wait_seconds: Annotated[Seconds, Field(ge=0, le=A_YEAR)] = 600.0
     """Records that `min_records` holds back are written once the table's last transaction began this long ago, but no
     sooner than `interval_seconds` allows. The first transaction takes whatever there is."""
 
@@ -43,7 +40,7 @@ class Transaction(_Model):
     """A transaction takes at most about this many bytes of records, estimated from the mean record size of the last
     transaction. Without it only `max_records` limits."""
 
-    timeout_seconds: Annotated[Whole, Field(ge=10)] = 300
+    timeout_seconds: Annotated[Whole, Field(ge=10, le=A_YEAR)] = 300
     """A transaction that has not committed after this time is rolled back, and the next one reads the same offsets."""
 
     max_tasks: Annotated[Whole, Field(ge=1)] = 8
@@ -58,10 +55,10 @@ class Transaction(_Model):
     of a second per partition. The partitions of an op share log files, and the fewer these are, the faster a keyed table is
     read. The price: a failed op is retried with all partitions, and the run does not show how long each partition took."""
 
-    retries: Annotated[Whole, Field(ge=0)] = 2
+    retries: Annotated[Whole, Field(ge=0, le=100)] = 2
     """How often a failed write op is retried."""
 
-    retry_delay_seconds: Annotated[Seconds, Field(ge=0)] = 5.0
+    retry_delay_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = 5.0
     """How long to wait before a write op is retried."""
 
     @property

@@ -21,8 +21,21 @@ from hudi_ingest.pipeline.places import PlacedSetting, setting_at
 from hudi_ingest.pipeline.references import Secret, Template
 
 _MOST_LEVELS = 50
+_MOST_CHARACTERS = 500_000
+_MOST_DIGITS = 60
+"""Of a number. Python refuses to print one of thousands of digits."""
+MOST_PROBLEMS = 100
+"""That are worth listing: whoever has more has taken something else for a settings file."""
 _TAG = "tag:yaml.org,2002:"
 _INT, _FLOAT, _BOOL, _NULL, _STR = (f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null", "str"))
+_NUMBERS = {
+    _INT: re.compile(r"[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+    _FLOAT: re.compile(
+        r"(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+][0-9]+)?|\.[0-9][0-9_]*(?:[eE][-+][0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
+}
+"""PyYAML's, without those in base 60, which YAML 1.2 reads as text."""
 
 
 @dataclass(slots=True)
@@ -54,13 +67,17 @@ class _TooDeep(Exception):
         super().__init__(f"line {mark.line + 1}, column {mark.column + 1}")
 
 
+class _TooMany(Exception):
+    """More problems than are listed."""
+
+
 class _Loader(yaml.SafeLoader):
     """Reads only numbers, booleans and null as something other than text."""
 
     _depth = 0
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
-        first: [(tag, pattern) for tag, pattern in resolvers if tag in (_INT, _FLOAT, _BOOL, _NULL)]
+        first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers if tag in (_INT, _FLOAT, _BOOL, _NULL)]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -112,13 +129,33 @@ def _require_plain(node: yaml.Node, seen: set[int]) -> None:
 def plain_value(node: yaml.Node) -> Any:
     """The value of a scalar as YAML reads it, without filling in references."""
     try:
-        return _Builder.CONSTRUCT[node.tag](yaml.constructor.SafeConstructor(), node)
+        return _constructed(node)
     except (ValueError, KeyError, IndexError):
         return str(node.value)
 
 
+_CONSTRUCT: Mapping[str, Any] = {
+    _INT: yaml.constructor.SafeConstructor.construct_yaml_int,
+    _FLOAT: yaml.constructor.SafeConstructor.construct_yaml_float,
+    _BOOL: yaml.constructor.SafeConstructor.construct_yaml_bool,
+    _NULL: yaml.constructor.SafeConstructor.construct_yaml_null,
+}
+
+
+def _constructed(node: yaml.Node) -> Any:
+    """The value of a scalar that is no text. Raises ValueError, KeyError and IndexError."""
+    if len(node.value) > _MOST_DIGITS:
+        raise ValueError("too long")
+    return _CONSTRUCT[node.tag](yaml.constructor.SafeConstructor(), node)
+
+
 def parse_document(text: str, folder: Path, environment: Mapping[str, str], model: type[BaseModel]) -> Document:
     """Parse the text of a file whose paths are relative to `folder`."""
+    if len(text) > _MOST_CHARACTERS:
+        problem = (
+            f"{len(text):,} characters; allowed: up to {_MOST_CHARACTERS:,}; put large schemas into files of their own"
+        )
+        return Document(model, problems=[problem])
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.reader.ReaderError as error:
@@ -132,7 +169,11 @@ def parse_document(text: str, folder: Path, environment: Mapping[str, str], mode
     except yaml.MarkedYAMLError as error:
         return Document(model, problems=[_syntax_problem(text, error)])
     document = Document(model)
-    data = None if root is None else _Builder(folder, environment, document).value(root, ())
+    try:
+        data = None if root is None else _Builder(folder, environment, document).value(root, ())
+    except _TooMany:
+        document.problems.append(f"perhaps more; correct these {MOST_PROBLEMS} first")
+        return document
     if isinstance(data, dict) and data:
         document.data = data
         return document
@@ -168,18 +209,10 @@ def _harmless(quoted: re.Match[str]) -> str:
 class _Builder:
     """Turns YAML nodes into plain values with the environment's values filled in, and notes problems."""
 
-    CONSTRUCT: Mapping[str, Any] = {
-        _INT: yaml.constructor.SafeConstructor.construct_yaml_int,
-        _FLOAT: yaml.constructor.SafeConstructor.construct_yaml_float,
-        _BOOL: yaml.constructor.SafeConstructor.construct_yaml_bool,
-        _NULL: yaml.constructor.SafeConstructor.construct_yaml_null,
-    }
-
     def __init__(self, folder: Path, environment: Mapping[str, str], document: Document) -> None:
         self._folder = folder
         self._environment = environment
         self._document = document
-        self._constructor = yaml.constructor.SafeConstructor()
         self._seen: set[int] = set()
 
     def value(self, node: yaml.Node, place: Place) -> Any:
@@ -192,7 +225,7 @@ class _Builder:
             return [self.value(item, (*place, index)) for index, item in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and node.tag == _STR:
             return self._substituted(str(node.value), place)
-        if isinstance(node, yaml.ScalarNode) and node.tag in self.CONSTRUCT:
+        if isinstance(node, yaml.ScalarNode) and node.tag in _CONSTRUCT:
             return self._constructed(node, place)
         return self._note(place, "YAML tags (!…) are not supported; remove the tag")
 
@@ -202,14 +235,14 @@ class _Builder:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
                 where = f"{self._setting(place).shown}: " if place else ""
-                self._document.problems.append(f"{where}line {line}: a key must be plain text")
+                self._add(f"{where}line {line}: a key must be plain text")
                 continue
             key = str(key_node.value)  # keys are always text, even the number of a Kafka partition
             inner = (*place, key)
             if key in mapping:
                 first = self._document.lines[inner]
                 text = f"{self._setting(inner).shown}: duplicate key, in line {first} and in line {line}; keep one"
-                self._document.problems.append(text)
+                self._add(text)
                 continue
             self._document.lines[inner] = line
             mapping[key] = self.value(value_node, inner)
@@ -218,7 +251,7 @@ class _Builder:
     def _constructed(self, node: yaml.ScalarNode, place: Place) -> Any:
         self._document.written[place] = str(node.value)
         try:
-            return self.CONSTRUCT[node.tag](self._constructor, node)
+            return _constructed(node)
         except (ValueError, KeyError, IndexError):
             return self._note(place, "not a value that YAML can read; put it in quotes")
 
@@ -235,8 +268,13 @@ class _Builder:
         return text if setting.is_reference else filled_in
 
     def _note(self, place: Place, problem: str) -> None:
-        self._document.problems.append(f"{self._setting(place).shown}: {problem}" if place else problem)
+        self._add(f"{self._setting(place).shown}: {problem}" if place else problem)
         self._document.broken.add(place)
+
+    def _add(self, problem: str) -> None:
+        if len(self._document.problems) == MOST_PROBLEMS:
+            raise _TooMany
+        self._document.problems.append(problem)
 
     def _setting(self, place: Place) -> PlacedSetting:
         return setting_at(place, self._document.model)

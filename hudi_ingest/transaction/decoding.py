@@ -3,6 +3,7 @@ registry's schemas."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from hudi_ingest.exceptions import ConfigError, SchemaOutdated
+from hudi_ingest.exceptions.problems import quoted, unexpected
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import KnownSchemas
     from hudi_ingest.records.convert.avro import Writers
 
+_logger = logging.getLogger(__name__)
 # The libraries of avro, protobuf and the registry are extras, so what imports them is imported in functions.
 
 
@@ -123,6 +126,10 @@ def format_problems(pipeline: Pipeline, *, import_user_code: bool = False) -> tu
                     _converter(pipeline, part)
             except ConfigError as error:
                 problems += error.problems
+            except Exception as error:
+                # Of a schema library, on a file that is not as it expects: the other pipelines are loaded all the same.
+                _logger.error("The formats of pipeline %s cannot be checked", pipeline.name, exc_info=error)
+                problems.append(f"{part.place}: {quoted(str(error))}: {unexpected(error)}")
     return tuple(problems)
 
 

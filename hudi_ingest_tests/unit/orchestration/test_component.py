@@ -109,7 +109,7 @@ def test_k9_components_share_one_overview_and_one_alerts_sensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = tmp_path / "alerts.yaml"
-    settings.write_text("webhooks:\n  pager: {url: 'http://127.0.0.1:9/'}\n")
+    settings.write_text("webhooks: [{name: pager, url: 'http://127.0.0.1:9/'}]\n")
     monkeypatch.setenv(ALERTS_VARIABLE, str(settings))
     project = make_project(tmp_path, a=attributes("a"), b=attributes("b"))
     repository = load_project(project).get_repository_def()

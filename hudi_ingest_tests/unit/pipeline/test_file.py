@@ -186,7 +186,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ({"table__lock": {"zookeeper": "a:1", "filesystem": "/x"}}, "table.lock.filesystem: unknown key"),
         (
             {"transaction__interval_seconds": 4.9},
-            "transaction.interval_seconds: too small; found 4.9; allowed: a number of at least 5",
+            "transaction.interval_seconds: too small; found 4.9; allowed: a number from 5 to 31536000",
         ),
         ({"transaction__interval_seconds": float("inf")}, "must be a finite number; found inf"),
         (
@@ -195,7 +195,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ),
         (
             {"transaction__interval_seconds": "often"},
-            "must be a number; found 'often'; allowed: a number of at least 5",
+            "must be a number; found 'often'; allowed: a number from 5 to 31536000",
         ),
         ({"transaction__interval_seconds": [1]}, "must be a number; found a list"),
         (
@@ -204,7 +204,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ),
         (
             {"transaction__retries": -1},
-            "transaction.retries: too small; found -1; allowed: a whole number of at least 0",
+            "transaction.retries: too small; found -1; allowed: a whole number from 0 to 100",
         ),
         ({"transaction__retries": 1.5}, "transaction.retries: must be a whole number; found 1.5"),
         ({"transaction__retries": "two"}, "transaction.retries: must be a whole number; found 'two'"),
@@ -217,7 +217,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
             {"transaction__min_records": 6_000_000},
             "transaction.max_records: found 5000000; allowed: at least min_records",
         ),
-        ({"transaction__timeout_seconds": 9}, "allowed: a whole number of at least 10"),
+        ({"transaction__timeout_seconds": 9}, "allowed: a whole number from 10 to 31536000"),
         ({"transaction__max_tasks": 0}, "transaction.max_tasks: too small"),
         ({"source__request_timeout_seconds": 0}, "too small; found 0; allowed: a number above 0"),
         ({"table__target_file_bytes": 1000}, "allowed: a whole number of at least 1048576"),
@@ -277,7 +277,7 @@ def test_problems_of_one_model_do_not_hide_its_cross_checks(write: Write) -> Non
     [
         ("name: a\nsource: " + "[" * 2000, "line 2, column 59"),
         ("{a: " * 2000, "line 1, column 202"),
-        ("\n".join(" " * level + "a:" for level in range(2000)), "line 51, column 51"),
+        ("\n".join(" " * level + "a:" for level in range(400)), "line 51, column 51"),
         ("- " * 2000, "line 1, column 103"),
     ],
     ids=["lists", "mappings", "blocks", "items"],

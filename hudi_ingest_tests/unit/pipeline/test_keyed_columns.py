@@ -73,7 +73,7 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
             {"table__delete_field": "gone", "table__partition_by": ["gone"]},
             "table.delete_field: found 'gone', which the key, the ordering or partition_by needs",
         ),
-        ({"table__buckets": 0}, "table.buckets: too small; found 0; allowed: a whole number of at least 1"),
+        ({"table__buckets": 0}, "table.buckets: too small; found 0; allowed: a whole number from 1 to 1024"),
         ({"table__mode": None}, "table.key: only with `mode: upsert`, and mode is append"),
         (
             {"table__mode": "merge"},
