@@ -87,9 +87,10 @@ def undecided_texts(status: PipelineStatus) -> Iterator[str]:
     for partition in status.partitions:
         if partition.undecided:
             yield (
-                f"{partition.topic}:{partition.partition} has {partition.undecided:,} offsets from {partition.end:,} on that "
-                "nobody can read yet: a producer has a transaction open there. If this stays, its producer hangs: find it with "
-                "kafka-transactions.sh find-hanging and abort it, or wait for its transaction.timeout.ms."
+                f"{partition.undecided.source} has {counted(partition.undecided.count, 'offset')} from "
+                f"{partition.undecided.start:,} on that nobody can read yet: a producer has a transaction open there. If this "
+                "stays, its producer hangs: find it with kafka-transactions.sh find-hanging and abort it, or wait for its "
+                "transaction.timeout.ms."
             )
 
 

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AclOperation, OffsetSpec
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
 from hudi_ingest.kafka.client_errors import answer_text
-from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource
 
 _COORDINATOR_MOVES = {
@@ -134,11 +134,17 @@ class KafkaCluster:
         """The last stable offset of each partition, by half of the requests of `watermarks`."""
         return self._list_offsets(partitions, OffsetSpec.latest())
 
-    def undecided(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """How many offsets of each partition are behind its last stable offset `ends`, written in or after a transaction that its
-        producer has not ended: nobody can read them yet. Only partitions that have some."""
-        written = self._list_offsets(ends, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        return {partition: written[partition] - end for partition, end in ends.items() if written[partition] > end}
+    def undecided(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Slice]:
+        """Each partition's offsets that nobody can read yet, written in or after a transaction that its producer has not ended. Only
+        partitions that have some."""
+        written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        # Asked last, so that records written meanwhile count as readable and not as undecided.
+        readable = self.end_offsets(written)
+        return {
+            partition: Slice(partition.topic, partition.partition, readable[partition], end)
+            for partition, end in written.items()
+            if end > readable[partition]
+        }
 
     def each_topic(self, names: Iterable[str]) -> dict[str, Topic | IngestError]:
         """Each topic, or why it could not be described, by one request for all."""

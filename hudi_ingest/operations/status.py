@@ -16,6 +16,7 @@ from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.findings import age_of_oldest
@@ -43,8 +44,8 @@ class PartitionStatus:
     lag: int
     covered: Ranges | None = None
     """Offset ranges already ingested; None if a checkpoint of an older version does not say."""
-    undecided: int = 0
-    """Number of offsets after `end`: a producer has not ended the transaction in which, or after which, they were written."""
+    undecided: Slice | None = None
+    """Offsets that nobody can read yet: a producer has not ended the transaction in which, or after which, they were written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class PipelineStatus:
                     "committed": partition.committed,
                     "end": partition.end,
                     "lag": partition.lag,
-                    "undecided": partition.undecided,
+                    "undecided": partition.undecided.count if partition.undecided else 0,
                     "covered": None if partition.covered is None else [list(pair) for pair in partition.covered],
                 }
                 for partition in self.partitions
@@ -139,7 +140,7 @@ def pipeline_status(
     checkpoint = situation.committed.checkpoint
     lag = situation.lag.by_partition
     with kept_cluster(pipeline.source) as cluster:
-        undecided = cluster.undecided({source: marks.end for source, marks in situation.watermarks.items()})
+        undecided = cluster.undecided(situation.watermarks)
     return PipelineStatus(
         pipeline=pipeline.name,
         base_path=pipeline.table.base_path,
@@ -152,7 +153,7 @@ def pipeline_status(
                 end=situation.watermarks[source].end if source in situation.watermarks else None,
                 lag=lag.get(source, 0),
                 covered=checkpoint.covered.get(source) if checkpoint else None,
-                undecided=undecided.get(source, 0),
+                undecided=undecided.get(source),
             )
             for source in sorted(situation.watermarks.keys() | {loss.source for loss in stopped})
         ),

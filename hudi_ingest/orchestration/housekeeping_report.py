@@ -61,9 +61,11 @@ class HousekeepingReport:
         return self.deleted + self.runs_expired - self.runs
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain numbers and lists: Dagster takes no tuple as metadata."""
         facts = asdict(self)
         del facts["runs_expired"]
-        return {**facts, "complete": self.complete}
+        names = {"deleted_pipelines": list(self.deleted_pipelines), "unreadable": list(self.unreadable)}
+        return {**facts, **names, "complete": self.complete}
 
     @property
     def sentence(self) -> str:
@@ -79,7 +81,8 @@ class HousekeepingReport:
             (self.snapshots, "snapshot", " of jobs"),
         )
         parts = [f"{counted(count, name)}{place}" for count, name, place in counts if count]
-        what = f"{', '.join(parts)}, {self.freed_bytes:,} bytes" if parts or self.freed_bytes else "nothing"
+        sizes = [counted(self.freed_bytes, "byte")] if parts or self.freed_bytes else ["nothing"]
+        what = ", ".join([*parts, *sizes])
         rest = "" if self.complete else " Time ran out; the next run continues."
         gone = f" All of {', '.join(self.deleted_pipelines)}, which no file has." if self.deleted_pipelines else ""
         tables = "".join(f" {text}" for text in self.unreadable)

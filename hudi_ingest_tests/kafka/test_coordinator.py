@@ -213,6 +213,16 @@ def test_r8_group_offsets_are_set_and_read(ground: Ground, pipeline: Pipeline) -
     assert cluster.group_offsets(pipeline.group_id) == wanted
 
 
+def test_records_that_arrive_while_status_asks_belong_to_no_open_transaction(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    ground.send_rows(0, 5)
+    situation = observe(pipeline)
+    ground.send_rows(0, 5, 5)
+    status = pipeline_status(pipeline, situation, ground.ledger)
+    assert [(each.end, each.undecided) for each in status.partitions] == [(5, None), (0, None)]
+
+
 def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,12 +238,16 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
     producer.flush(30)
     cluster = KafkaCluster(pipeline.source)
     status = pipeline_status(pipeline, observe(pipeline), ground.ledger)
-    assert [(each.end, each.lag, each.undecided) for each in status.partitions] == [(10, 10, 20), (0, 0, 0)]
+    open_offsets = Slice(ground.name, 0, 10, 30)
+    assert [(each.end, each.lag, each.undecided) for each in status.partitions] == [
+        (10, 10, open_offsets),
+        (0, 0, None),
+    ]
     producer.abort_transaction()
     # The marker comes after the answer.
     ends = partial(cluster.watermarks, [TopicPartition(ground.name, 0)])
     wait_until(lambda: [each.end for each in ends().values()] == [31], what="the marker is there", timeout_seconds=120)
-    assert not cluster.undecided({TopicPartition(ground.name, 0): 31})
+    assert not cluster.undecided([TopicPartition(ground.name, 0)])
     ground.send_rows(0, 3, 31)
     true = [Slice(ground.name, 0, 10, 31), Slice(ground.name, 0, 15, 16), Slice(ground.name, 0, 30, 31)]
     # So long that only the broker's answer, and not the end of the look-up, comes in half of it.

@@ -11,6 +11,7 @@ from rich.console import Console
 from hudi_ingest.cli.views import age_text, by_error, duration_text, size_text, status_view
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.ledger import Owner, TransactionRow
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.status import PartitionStatus, PipelineStatus
 
@@ -69,7 +70,9 @@ def test_the_ages_of_the_last_commit_and_of_the_oldest_waiting_record_are_shown(
 
 
 def test_records_behind_an_open_transaction_are_told() -> None:
-    text = " ".join(shown(status(partitions=(PartitionStatus("orders", 0, 8, 8, 0, undecided=12),))).split())
+    text = " ".join(
+        shown(status(partitions=(PartitionStatus("orders", 0, 8, 8, 0, undecided=Slice("orders", 0, 8, 20)),))).split()
+    )
     assert (
         "orders:0 has 12 offsets from 8 on that nobody can read yet: a producer has a transaction open there." in text
     )

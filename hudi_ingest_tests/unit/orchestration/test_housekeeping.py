@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -30,9 +31,11 @@ from dagster import (
     RepositoryDefinition,
     RunRequest,
     SkipReason,
+    execute_job,
     job,
     op,
 )
+from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 from dagster._core.events import StepMaterializationData
 from dagster._core.execution.api import create_execution_plan
 from dagster._core.instance import RUNLESS_RUN_ID
@@ -51,6 +54,7 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import PUT_ASIDE
 from hudi_ingest.ledger import Ledger, Owner, Request, ServiceRun
@@ -559,6 +563,28 @@ def test_housekeeping_that_is_out_of_time_says_so(
     done = keep(own, ledger, instance, run_days=10)
     assert (done.runs, done.complete) == (0, False)
     assert "Time ran out; the next run continues." in done.sentence
+
+
+def test_the_jobs_run_has_a_report(instance: DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, place in ((HOME_VARIABLE, tmp_path), (PIPELINES_VARIABLE, tmp_path / "pipelines")):
+        monkeypatch.setenv(variable, str(place))
+    (tmp_path / "pipelines").mkdir()
+    monkeypatch.delenv(LEDGER_VARIABLE, raising=False)
+    code = tmp_path / "code.py"
+    code.write_text(
+        "from hudi_ingest.orchestration.definitions import build_definitions\ndefs = build_definitions([])\n"
+    )
+    job = ReconstructableJob(ReconstructableRepository.for_file(str(code), "defs"), HOUSEKEEPING_JOB.name)
+    result = execute_job(job, instance)
+    (report,) = [event.step_output_data.metadata for event in result.all_events if event.is_successful_output]
+    assert (report["runs"].value, report["deleted pipelines"].value, report["unreadable"].value) == (0, [], [])
+
+
+def test_the_sentence_of_freed_bytes_alone(instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger) -> None:
+    assert (
+        replace(keep(own, ledger, instance), freed_bytes=33_505_536).sentence
+        == "Housekeeping deleted 33,505,536 bytes."
+    )
 
 
 def test_one_run_an_hour_whatever_the_number_of_schedules(instance: DagsterInstance) -> None:
