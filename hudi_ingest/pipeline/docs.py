@@ -85,7 +85,8 @@ _TYPES = f"""\
 
 `table.schema_file` is an Avro record. It may contain:
 {AVRO_TYPES}.
-A field that is not a union with null is required. Defaults and aliases are ignored; docs describe the columns in Dagster.
+A field that is not a union with null is required. With format avro, a record
+whose own schema lacks the field is read by the field's aliases, or gets its default. Docs describe the columns in Dagster.
 
 Refused, because the table could not hold them as declared: `tinyint`, `smallint` (Hudi only has `int`), `char(n)`, maps
 with keys other than text, unions of more than null and one type, names with anything but letters, digits and `_`, names

@@ -36,6 +36,7 @@ from hudi_ingest.transaction.registered_columns import columns_of, has_message, 
 if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import KnownSchemas
     from hudi_ingest.records.convert.avro import Writers
+    from hudi_ingest.records.schema.avro import Resolution
 
 _logger = logging.getLogger(__name__)
 # The libraries of avro, protobuf and the registry are extras, so what imports them is imported in functions.
@@ -197,11 +198,11 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
         if part.envelope != "none" and part.declared.format == "avro":
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
 
-            defaults = _defaults(part)
+            resolution = _resolution(part)
             if part.schema_file is not None:
                 # The file declares the row, while a registered schema declares the event.
-                defaults = {f"after.{path}": default for path, default in defaults.items()}
-            return ConnectAvroConverter(part.schema, _writers(part), defaults)
+                resolution = resolution.under("after")
+            return ConnectAvroConverter(part.schema, _writers(part), resolution)
         return converter_for(part.declared.format, part.schema, _options(part))
     except ValueError as error:
         problem = str(error)
@@ -217,7 +218,7 @@ def _options(part: _RecordPart) -> Mapping[str, Any]:
     if declared.format == "avro":
         from hudi_ingest.records.convert.avro import AvroValuesOf
 
-        return {"values": AvroValuesOf(_writers(part), _defaults(part))}
+        return {"values": AvroValuesOf(_writers(part), _resolution(part))}
     if declared.format == "json_schema":
         return {"schemas": _known(part, "JSON")}
     if declared.format != "protobuf":
@@ -231,15 +232,18 @@ def _options(part: _RecordPart) -> Mapping[str, Any]:
     }
 
 
-def _defaults(part: _RecordPart) -> Mapping[str, Any]:
-    from hudi_ingest.records.schema.avro import field_defaults
+def _resolution(part: _RecordPart) -> Resolution:
+    from hudi_ingest.records.schema.avro import Resolution, resolution_of
 
     if part.schema_file is not None:
-        return field_defaults(RegisteredSchema(_text(part.schema_file)))
-    defaults: dict[str, Any] = {}
+        resolution = resolution_of(RegisteredSchema(_text(part.schema_file)))
+        for path, default in resolution.unfit.items():
+            raise ValueError(f"{part.schema_file}: field {path} has the {default}; correct the default or the type")
+        return resolution
+    resolution = Resolution()
     for text, *references in part.found.avro if part.found else ():
-        defaults = {**field_defaults(RegisteredSchema(text, tuple(references))), **defaults}
-    return defaults
+        resolution = resolution.or_else(resolution_of(RegisteredSchema(text, tuple(references))))
+    return resolution
 
 
 def _writers(part: _RecordPart) -> Writers:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -27,7 +27,14 @@ from hudi_ingest.records.convert.wire_format import (
     unknown_id,
     unusable_schema,
 )
-from hudi_ingest.records.schema.avro import AvroType, WriterSchemaProblem, crc_64, parse_writer
+from hudi_ingest.records.schema.avro import (
+    NO_RESOLUTION,
+    AvroType,
+    Resolution,
+    WriterSchemaProblem,
+    crc_64,
+    parse_writer,
+)
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
 
 LIMITS = Limits(rows=65_536, bytes=128 * 1024 * 1024, doubts=4)
@@ -104,8 +111,7 @@ class AvroValuesOf:
     """A pipeline's settings for Avro values. Picklable."""
 
     writers: Writers
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of fields that the writer's schema lacks, by path; see `field_defaults`."""
+    resolution: Resolution = NO_RESOLUTION
 
 
 def avro_converter(schema: pa.Schema, options: Options) -> AvroConverter:
@@ -114,25 +120,25 @@ def avro_converter(schema: pa.Schema, options: Options) -> AvroConverter:
     values = options.get("values")
     if not isinstance(values, AvroValuesOf) or len(options) != 1:
         raise ValueError("format avro: give one option, values: how Avro values name their schemas")
-    return AvroConverter(schema, values.writers, values.defaults)
+    return AvroConverter(schema, values.writers, values.resolution)
 
 
 class AvroConverter:
-    """Decodes Avro records to rows of `schema`. `defaults`: values of fields that the writer's schema lacks, by path.
+    """Decodes Avro records to rows of `schema`.
 
     Raises ValueError at construction when a column's type cannot be read from Avro.
     """
 
-    def __init__(self, schema: pa.Schema, writers: Writers, defaults: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, schema: pa.Schema, writers: Writers, resolution: Resolution = NO_RESOLUTION) -> None:
         self._schema = schema
         self._writers = writers
-        self._defaults = dict(defaults or {})
+        self._resolution = resolution
         self._readers: dict[bytes, _Reader | Mismatch] = {}
         """Readers by header. Only headers that name a schema are kept: there may be as many others as records. A header's
         meaning never changes, so this is not state that a record's outcome could depend on."""
 
-    def __reduce__(self) -> tuple[type[AvroConverter], tuple[pa.Schema, Writers, Mapping[str, Any]]]:
-        return (AvroConverter, (self._schema, self._writers, self._defaults))
+    def __reduce__(self) -> tuple[type[AvroConverter], tuple[pa.Schema, Writers, Resolution]]:
+        return (AvroConverter, (self._schema, self._writers, self._resolution))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode `values`, which are binary without nulls. Raises TypeError or ValueError when they are not, and what
@@ -162,7 +168,7 @@ class AvroConverter:
 
     def _reader_of(self, written: RegisteredSchema) -> _Reader | Mismatch:
         try:
-            return _Reader(parse_writer(written), self._schema, self._defaults, self._writers.header_bytes)
+            return _Reader(parse_writer(written), self._schema, self._resolution, self._writers.header_bytes)
         except Mismatch as mismatch:
             return mismatch
         except WriterSchemaProblem as problem:
@@ -172,14 +178,14 @@ class AvroConverter:
 class _Reader:
     """Reads the values of one writer's schema."""
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, defaults: Mapping[str, Any], header_bytes: int) -> None:
+    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int) -> None:
         if writer.kind != "record":
             raise Mismatch("a record", f"a value of schema {writer}"[:80])
         self._schema = schema
-        datum_reader = DatumReader(writer, schema, defaults)
+        datum_reader = DatumReader(writer, schema, resolution)
         self._exact = record_by_record(schema, lambda value: datum_reader.read(value[header_bytes:]))
         try:
-            self._fast: Fast | None = BatchReader(writer, schema, defaults, header_bytes).read
+            self._fast: Fast | None = BatchReader(writer, schema, resolution, header_bytes).read
         except Doubt:
             self._fast = None
 

@@ -35,7 +35,7 @@ from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
 from hudi_ingest.records.convert.mismatch import ABSENT, Mismatch, shortened
-from hudi_ingest.records.schema.avro import AvroType, wire_schema
+from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
@@ -57,11 +57,11 @@ _UNREADABLE = (EOFError, IndexError, ValueError, OverflowError, MemoryError)
 
 
 class DatumReader:
-    """Reads datums of one writer's schema to rows of `schema`. `defaults`: values of missing fields by path."""
+    """Reads datums of one writer's schema to rows of `schema`."""
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution) -> None:
         self._wire = _strict(parse_schema(wire_schema(writer)))
-        self._read = _value_reader(writer, pa.struct(list(schema)), "", defaults)
+        self._read = _value_reader(writer, pa.struct(list(schema)), "", resolution)
 
     def read(self, datum: bytes) -> dict[str, Any]:
         """Return column name -> value as `pyarrow.array` takes it. Raises Mismatch, nothing else."""
@@ -109,12 +109,12 @@ def _strict(schema: Any) -> Any:
     return schema
 
 
-def _field_reader(writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]) -> Reader:
+def _field_reader(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Reader:
     inner, nullable = writer.inner
     if inner.kind == "null":
         read: Reader = _refuse(in_words(field.type), "null")
     else:
-        read = _value_reader(inner, field.type, path, defaults)
+        read = _value_reader(inner, field.type, path, resolution)
     if field.nullable:
         return lambda value: None if value is None else read(value)
     if not nullable:
@@ -145,15 +145,15 @@ def in_words(type_: pa.DataType) -> str:
     return str(type_)
 
 
-def _value_reader(writer: AvroType, type_: pa.DataType, path: str, defaults: Mapping[str, Any]) -> Reader:
+def _value_reader(writer: AvroType, type_: pa.DataType, path: str, resolution: Resolution) -> Reader:
     """Return the reader of non-null values."""
     kind, logical = writer.kind, writer.logical
     if pa.types.is_struct(type_) and kind == "record":
-        return _struct_reader(writer, list(type_), path, defaults)
+        return _struct_reader(writer, list(type_), path, resolution)
     if pa.types.is_list(type_) and kind == "array":
-        return _list_reader(_field_reader(writer.parts[0], type_.value_field, f"{path}[]", defaults))
+        return _list_reader(_field_reader(writer.parts[0], type_.value_field, f"{path}[]", resolution))
     if pa.types.is_map(type_) and kind == "map":
-        return _map_reader(_field_reader(writer.parts[0], type_.item_field, f"{path}[]", defaults))
+        return _map_reader(_field_reader(writer.parts[0], type_.item_field, f"{path}[]", resolution))
     if pa.types.is_decimal128(type_) and logical == "decimal":
         return _decimal_reader(type_, writer.scale)
     if logical == "decimal":
@@ -182,25 +182,29 @@ def _value_reader(writer: AvroType, type_: pa.DataType, path: str, defaults: Map
     return _refuse(in_words(type_), str(writer))
 
 
-def _struct_reader(writer: AvroType, fields: Sequence[pa.Field], path: str, defaults: Mapping[str, Any]) -> Reader:
+def _struct_reader(writer: AvroType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Reader:
     written = {name: (f"f{i}", part) for i, (name, part) in enumerate(zip(writer.names, writer.parts, strict=True))}
     members: list[tuple[str, str, Reader]] = []
     missing: dict[str, Any] = {}
-    absent: list[pa.Field] = []
+    absent: list[tuple[str, str, str]] = []
     for field in fields:
         inner = f"{path}.{field.name}".removeprefix(".")
-        if field.name in written:
-            wire_name, part = written[field.name]
-            members.append((field.name, wire_name, _field_reader(part, field, inner, defaults)))
-        elif field.nullable or inner in defaults:
-            missing[field.name] = defaults.get(inner)
+        name_written = resolution.written_name(inner, writer.names)
+        if name_written is not None:
+            wire_name, part = written[name_written]
+            members.append((field.name, wire_name, _field_reader(part, field, inner, resolution)))
+        elif inner in resolution.unfit:
+            absent.append((field.name, in_words(field.type), f"{ABSENT}, and {resolution.unfit[inner]}"))
+        elif field.nullable or inner in resolution.defaults:
+            missing[field.name] = resolution.defaults.get(inner)
         else:
-            absent.append(field)
+            absent.append((field.name, f"{in_words(field.type)}, not null", f"{ABSENT} in the writer's schema"))
 
     def read(value: Any) -> dict[str, Any]:
         if absent:
-            mismatch = Mismatch(f"{in_words(absent[0].type)}, not null", f"{ABSENT} in the writer's schema")
-            mismatch.under("." + absent[0].name)
+            name, expected, found = absent[0]
+            mismatch = Mismatch(expected, found)
+            mismatch.under("." + name)
             raise mismatch
         row = dict(missing)
         name = ""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from hudi_ingest.records.convert.avro_exact import FLOATS, INTEGERS, TIMESTAMPS
 from hudi_ingest.records.convert.avro_layout import fits
 from hudi_ingest.records.convert.fast_path import Doubt, Proved
 from hudi_ingest.records.convert.proved_columns import Finish, Member, of_field, struct_column, struct_member, within
-from hudi_ingest.records.schema.avro import AvroType, wire_schema
+from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 _GUARD = b"\xf3/hudi-ingest/\x00\x01"
@@ -42,7 +41,7 @@ class BatchReader:
     Why a row has the exact path's values: their meaning is decided here, on columns of plain numbers and bytes.
     """
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, defaults: Mapping[str, Any], header_bytes: int = 0) -> None:
+    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int = 0) -> None:
         self._writer = writer
         self._schema = schema
         self._header_bytes = header_bytes
@@ -55,7 +54,7 @@ class BatchReader:
             del members[0]
         self._file_header = _file_header({"type": "record", "name": "guarded", "fields": members})
         _require_plain_unions(writer)
-        self._finish = _finish_struct(writer, list(schema), "", defaults)
+        self._finish = _finish_struct(writer, list(schema), "", resolution)
 
     def read(self, datums: pa.BinaryArray) -> Proved:
         """Return one row per datum. `datums`: at least one, no nulls, less than 2 GiB in total. Raises as `fast_path.Fast`
@@ -126,18 +125,18 @@ def _require_plain_unions(type_: AvroType) -> None:
         _require_plain_unions(part)
 
 
-def _finish_field(writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]) -> Finish:
-    return of_field(field, _finish_type(writer.inner[0], field.type, path, defaults))
+def _finish_field(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Finish:
+    return of_field(field, _finish_type(writer.inner[0], field.type, path, resolution))
 
 
-def _finish_type(writer: AvroType, type_: pa.DataType, path: str, defaults: Mapping[str, Any]) -> Finish:
+def _finish_type(writer: AvroType, type_: pa.DataType, path: str, resolution: Resolution) -> Finish:
     kind, logical = writer.kind, writer.logical
     if pa.types.is_struct(type_) and kind == "record":
-        return _finish_struct(writer, list(type_), path, defaults)
+        return _finish_struct(writer, list(type_), path, resolution)
     if pa.types.is_list(type_) and kind == "array":
-        return _finish_list(type_, _finish_field(writer.parts[0], type_.value_field, f"{path}[]", defaults))
+        return _finish_list(type_, _finish_field(writer.parts[0], type_.value_field, f"{path}[]", resolution))
     if pa.types.is_map(type_) and kind == "map":
-        return _finish_map(type_, _finish_field(writer.parts[0], type_.item_field, f"{path}[]", defaults))
+        return _finish_map(type_, _finish_field(writer.parts[0], type_.item_field, f"{path}[]", resolution))
     if pa.types.is_decimal128(type_) and logical == "decimal":
         return _finish_decimal(type_, writer.scale)
     if logical == "decimal":
@@ -210,16 +209,19 @@ def _offsets(column: pa.ListArray) -> pa.Array:
     return pa.array(offsets, pa.int32(), mask=nulls if column.null_count else None)
 
 
-def _finish_struct(writer: AvroType, fields: Sequence[pa.Field], path: str, defaults: Mapping[str, Any]) -> Finish:
-    members = [_member(writer, field, f"{path}.{field.name}".removeprefix("."), defaults) for field in fields]
+def _finish_struct(writer: AvroType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Finish:
+    members = [_member(writer, field, f"{path}.{field.name}".removeprefix("."), resolution) for field in fields]
     return struct_column(fields, members)
 
 
-def _member(writer: AvroType, field: pa.Field, path: str, defaults: Mapping[str, Any]) -> Member:
-    if field.name not in writer.names:
-        if not field.nullable and path not in defaults:
+def _member(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Member:
+    name = resolution.written_name(path, writer.names)
+    if name is None:
+        if path in resolution.unfit or (not field.nullable and path not in resolution.defaults):
             raise Doubt("a required field that is not there")
-        missing = pa.scalar(defaults.get(path), field.type)
+        missing = pa.scalar(resolution.defaults.get(path), field.type)
         return lambda structs: pa.repeat(missing, len(structs))
-    index = writer.names.index(field.name)
-    return struct_member(index, field.nullable, _finish_type(writer.parts[index].inner[0], field.type, path, defaults))
+    index = writer.names.index(name)
+    return struct_member(
+        index, field.nullable, _finish_type(writer.parts[index].inner[0], field.type, path, resolution)
+    )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pyarrow as pa
 
 from hudi_ingest.records.convert.avro import AvroConverter, Writers
@@ -14,25 +11,26 @@ from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import by_header
+from hudi_ingest.records.schema.avro import NO_RESOLUTION, Resolution
 from hudi_ingest.records.schema.registered import UnusableSchema
 
 
 class ConnectAvroConverter:
-    """Decodes Avro records to rows of `schema`. `defaults`: values of fields that the writer's schema lacks, by path.
+    """Decodes Avro records to rows of `schema`.
 
     Raises ValueError at construction when a column's type cannot be read from Avro.
     """
 
-    def __init__(self, schema: pa.Schema, writers: Writers, defaults: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, schema: pa.Schema, writers: Writers, resolution: Resolution = NO_RESOLUTION) -> None:
         self._schema = schema
         self._writers = writers
-        self._defaults = dict(defaults or {})
-        self._plain = AvroConverter(schema, writers, defaults)
+        self._resolution = resolution
+        self._plain = AvroConverter(schema, writers, resolution)
         self._readers: dict[bytes, tuple[AvroConverter, list[Reading]]] = {}
         """By header; its meaning never changes."""
 
-    def __reduce__(self) -> tuple[type[ConnectAvroConverter], tuple[pa.Schema, Writers, Mapping[str, Any]]]:
-        return (ConnectAvroConverter, (self._schema, self._writers, self._defaults))
+    def __reduce__(self) -> tuple[type[ConnectAvroConverter], tuple[pa.Schema, Writers, Resolution]]:
+        return (ConnectAvroConverter, (self._schema, self._writers, self._resolution))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode `values`, which are binary without nulls. Raises what AvroConverter.decode raises; bad content never raises."""
@@ -54,6 +52,6 @@ class ConnectAvroConverter:
             # The plain converter says what is wrong with the header or its schema.
             return self._plain, []
         readings = [avro_reading_of(field.type, connect.members.get(field.name)) for field in self._schema]
-        converter = AvroConverter(wire_schema(self._schema, readings), self._writers, self._defaults)
+        converter = AvroConverter(wire_schema(self._schema, readings), self._writers, self._resolution)
         self._readers[header] = converter, readings
         return converter, readings

@@ -8,8 +8,8 @@ is left to a decoder: not UTF-8, not the range of dates, not repeated keys.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from itertools import count
 from typing import Any
@@ -20,6 +20,7 @@ from fastavro.schema import SchemaParseException, UnknownType, fingerprint, pars
 from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _LOGICAL_COLUMNS = {
@@ -29,6 +30,9 @@ _LOGICAL_COLUMNS = {
     ("long", "timestamp-millis"),
     ("long", "timestamp-micros"),
 }
+_DEFAULT = "hudi_ingest.default"
+_NO_DEFAULT = object()
+_NO_DECIMAL = "decimal, ignored for its "
 _WIRE = {"string": "bytes", "enum": "int"}
 
 
@@ -49,8 +53,12 @@ class AvroType:
     """Types of a record's fields, of a union's branches, of an array's items or of a map's values (one)."""
     size: int = 0
     """Bytes of a fixed."""
+    precision: int = 0
     scale: int = 0
-    """The scale of a decimal."""
+    """Of a decimal."""
+    aliases: tuple[tuple[str, ...], ...] = ()
+    defaults: tuple[Any, ...] = ()
+    """Of a record's fields, as in JSON; _NO_DEFAULT for none."""
 
     @property
     def inner(self) -> tuple[AvroType, bool]:
@@ -63,25 +71,33 @@ class AvroType:
     def __str__(self) -> str:
         if self.kind == "union":
             return f"a union of [{', '.join(map(str, self.parts))}]"
-        return f"{self.kind} ({self.logical})" if self.logical else self.kind
+        remedy = "; declare binary" if (self.logical or "").startswith(_NO_DECIMAL) else ""
+        return f"{self.kind} ({self.logical}){remedy}" if self.logical else self.kind
 
 
 def parse_writer(schema: RegisteredSchema) -> AvroType:
     """Parse a writer's schema into a tree. Raises WriterSchemaProblem."""
+    parsed, named = _parsed(schema)
+    return _Tree(named).type(parsed, (), 0)
+
+
+def _parsed(schema: RegisteredSchema) -> tuple[Any, dict[str, Any]]:
+    """Return a schema with full names, and the declarations by name. Raises WriterSchemaProblem, also for what `_Tree` refuses."""
     named: dict[str, Any] = {}
     try:
         for text in schema.references:
-            parse_schema(_loads(text), named)
-        schema_json = parse_schema(_loads(schema.text), named)
-        return _Tree(named).type(schema_json, (), 0)
+            parse_schema(_readable(json.loads(text)), named)
+        parsed = parse_schema(_readable(json.loads(schema.text)), named)
+        _Tree(named).type(parsed, (), 0)
+        return parsed, named
     except json.JSONDecodeError as error:
         # A registry may return a schema of one primitive type as its bare name.
         if schema.text in _PRIMITIVES:
-            return AvroType(schema.text)
+            return schema.text, {}
         raise WriterSchemaProblem(f"its schema is not JSON: {error}") from None
+    except WriterSchemaProblem:
+        raise
     except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, WriterSchemaProblem):
-            raise
         raise WriterSchemaProblem(f"its schema is not Avro: {error}") from None
     except RecursionError:
         raise WriterSchemaProblem(f"its schema is nested deeper than {MAX_DEPTH} levels") from None
@@ -92,11 +108,8 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
 
     A logical type that tables do not have is read as its plain type, as Avro requires.
     """
-    parse_writer(schema)  # ensures that all names are declared, and no record contains itself
-    named: dict[str, Any] = {}
-    for text in schema.references:
-        parse_schema(_loads(text), named)
-    return parse_avsc(json.dumps(_self_contained(parse_schema(_loads(schema.text), named), named, set())))
+    parsed, named = _parsed(schema)
+    return parse_avsc(json.dumps(_self_contained(parsed, named, set())))
 
 
 def _self_contained(schema: Any, named: Mapping[str, Any], declared: set[str]) -> Any:
@@ -121,68 +134,151 @@ def _self_contained(schema: Any, named: Mapping[str, Any], declared: set[str]) -
     return resolved
 
 
-def field_defaults(schema: RegisteredSchema) -> dict[str, Any]:
-    """Return the defaults in a record schema, as `pyarrow.scalar` takes them, by field path (`customer.zip`,
-    `lines[].price`). Raises WriterSchemaProblem."""
-    defaults: dict[str, Any] = {}
-    named: dict[str, Any] = {}
-    parse_writer(schema)
-    for text in schema.references:
-        parse_schema(json.loads(text), named)
-    _add_defaults(parse_schema(json.loads(schema.text), named), "", named, defaults)
-    return defaults
+@dataclass(frozen=True)
+class Resolution:
+    """How fields are found that a writer's schema lacks, by the fields' paths (`customer.zip`, `lines[].price`)."""
+
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values as `pyarrow.scalar` takes them."""
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Other names that a field may have in writers' schemas."""
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Defaults that do not fit their types, in words. Registries accept them; only a record that needs one is bad."""
+
+    def written_name(self, path: str, names: Sequence[str]) -> str | None:
+        """Return which of a record's `names` is the field's; None if it has no such field."""
+        known = (path.rpartition(".")[2], *self.aliases.get(path, ()))
+        return next((name for name in known if name in names), None)
+
+    def under(self, path: str) -> Resolution:
+        """Return the same for a record that is the field `path` of another."""
+        parts = ({f"{path}.{name}": of_field for name, of_field in part.items()} for part in vars(self).values())
+        return Resolution(*parts)
+
+    def or_else(self, other: Resolution) -> Resolution:
+        """Return this, completed by `other`."""
+        return Resolution(
+            *({**theirs, **ours} for theirs, ours in zip(vars(other).values(), vars(self).values(), strict=True))
+        )
 
 
-def _add_defaults(schema: Any, path: str, named: Mapping[str, Any], defaults: dict[str, Any]) -> None:
-    if isinstance(schema, str):
-        schema = named.get(schema)
-    if isinstance(schema, list):
-        for branch in schema:
-            _add_defaults(branch, path, named, defaults)
-    elif isinstance(schema, dict) and schema["type"] == "record":
-        for field in schema["fields"]:
-            inner = f"{path}.{field['name']}".removeprefix(".")
-            if "default" in field:
-                defaults[inner] = _default(_Tree(named).type(field["type"], (), 0), field["default"])
-            _add_defaults(field["type"], inner, named, defaults)
-    elif isinstance(schema, dict):
-        _add_defaults(schema.get("items", schema.get("values")), f"{path}[]", named, defaults)
+NO_RESOLUTION = Resolution()
+
+
+def resolution_of(schema: RegisteredSchema) -> Resolution:
+    """Return the defaults and aliases of a reader's schema. Raises WriterSchemaProblem."""
+    found = Resolution({}, {}, {})
+    _add_fields(parse_writer(schema), "", found.defaults, found.aliases, found.unfit)  # type: ignore[arg-type]
+    return found
+
+
+def _add_fields(
+    type_: AvroType, path: str, defaults: dict[str, Any], aliases: dict[str, tuple[str, ...]], unfit: dict[str, str]
+) -> None:
+    for at, part in enumerate(type_.parts):
+        inner = path if type_.kind == "union" else f"{path}[]"
+        if type_.kind == "record":
+            inner = f"{path}.{type_.names[at]}".removeprefix(".")
+            if type_.aliases[at]:
+                aliases[inner] = type_.aliases[at]
+            if type_.defaults[at] is not _NO_DEFAULT:
+                try:
+                    defaults[inner] = _default(part, type_.defaults[at])
+                except (ValueError, OverflowError):
+                    unfit[inner] = f"default {json.dumps(type_.defaults[at])[:40]}, which is no {part}"
+        _add_fields(part, inner, defaults, aliases, unfit)
+
+
+_NUMBERS: Mapping[tuple[str, str | None], tuple[int, int, int]] = {
+    ("int", "date"): (FIRST_DAY, LAST_DAY, 1),
+    ("int", None): (-(1 << 31), (1 << 31) - 1, 1),
+    ("long", "timestamp-millis"): (-(-FIRST_MICROSECOND // 1000), LAST_MICROSECOND // 1000, 1000),
+    ("long", "timestamp-micros"): (FIRST_MICROSECOND, LAST_MICROSECOND, 1),
+    ("long", None): (-(1 << 63), (1 << 63) - 1, 1),
+}
+"""By type: the least and the greatest number, and its unit."""
 
 
 def _default(type_: AvroType, value: Any) -> Any:
-    """Convert a default's JSON to its value. A union's default belongs to its first branch."""
+    """Convert a default's JSON to its value. Raises ValueError or OverflowError when it does not fit the type."""
     if type_.kind == "union":
-        return _default(type_.parts[0], value)
-    if type_.kind in ("bytes", "fixed"):
-        content = str(value).encode("latin-1")
+        for part in type_.parts:
+            try:
+                return _default(part, value)
+            except (ValueError, OverflowError):
+                continue
+    elif type_.kind in ("int", "long") and type(value) is int:
+        plain = (type_.kind, None)
+        least, greatest, unit = _NUMBERS.get((type_.kind, type_.logical), _NUMBERS[plain])
+        if least <= value <= greatest:
+            return value * unit
+    elif type_.kind in ("float", "double") and type(value) in (int, float):
+        return float(value)
+    elif type_.kind in ("bytes", "fixed") and isinstance(value, str):
+        content = value.encode("latin-1")
+        if type_.kind == "fixed" and len(content) != type_.size:
+            raise ValueError("of another size")
         if type_.logical != "decimal":
             return content
-        return Decimal(int.from_bytes(content, "big", signed=True)).scaleb(-type_.scale, Context(prec=76))
-    if type_.logical in ("timestamp-millis", "local-timestamp-millis"):
-        return value * 1000
-    if type_.kind == "record":
-        return {
-            name: _default(part, value[name])
-            for name, part in zip(type_.names, type_.parts, strict=True)
-            if name in value
-        }
-    if type_.kind == "array":
+        number = int.from_bytes(content, "big", signed=True)
+        if content and abs(number) < 10**type_.precision:
+            return Decimal(number).scaleb(-type_.scale, Context(prec=type_.precision))
+    elif type_.kind == "record" and isinstance(value, dict):
+        members = zip(type_.names, type_.parts, type_.defaults, strict=True)
+        return {name: _default(part, value.get(name, default)) for name, part, default in members}
+    elif type_.kind == "array" and isinstance(value, list):
         return [_default(type_.parts[0], item) for item in value]
-    if type_.kind == "map":
+    elif type_.kind == "map" and isinstance(value, dict):
         return [(key, _default(type_.parts[0], item)) for key, item in value.items()]
-    return value
+    elif (
+        (type_.kind == "null" and value is None)
+        or (type_.kind == "boolean" and isinstance(value, bool))
+        or (type_.kind == "string" and isinstance(value, str))
+        or (type_.kind == "enum" and value in type_.names)
+    ):
+        return value
+    raise ValueError("of another type")
 
 
-def _loads(text: str) -> Any:
-    """Parse a schema's JSON without defaults: the writer's are not needed, and fastavro refuses some that occur in practice."""
-    return json.loads(text, object_pairs_hook=lambda pairs: {key: value for key, value in pairs if key != "default"})
+def _readable(schema: Any) -> Any:
+    """Return a schema that fastavro parses if it is Avro: it refuses defaults that do not fit, which occur in practice and few
+    readers need, and decimals that are none, which Avro ignores."""
+    if isinstance(schema, list):
+        return [*map(_readable, schema)]
+    if not isinstance(schema, dict):
+        return schema
+    readable = {_DEFAULT if key == "default" else key: part for key, part in schema.items()}
+    for key in readable.keys() & {"type", "items", "values"}:
+        readable[key] = _readable(readable[key])
+    if isinstance(readable.get("fields"), list):
+        readable["fields"] = [*map(_readable, readable["fields"])]
+    if readable.get("logicalType") == "decimal":
+        problem = _decimal_problem(readable)
+        if problem:
+            readable = {**readable, "logicalType": f"{_NO_DECIMAL}{problem}", "scale": 0}
+    return readable
+
+
+def _decimal_problem(schema: Mapping[str, Any]) -> str:
+    """Return why a decimal is none by Avro's rules; "" if it is one."""
+    precision, scale, size = schema.get("precision"), schema.get("scale", 0), schema.get("size")
+    if type(precision) is not int or precision < 1:
+        return f"precision {precision}"
+    if type(scale) is not int or not 0 <= scale <= precision:
+        return f"scale {scale} of precision {precision}"
+    if (
+        schema.get("type") == "fixed"
+        and type(size) is int
+        and 10 ** min(precision, 1000) > 2 ** (8 * min(size, 500) - 1)
+    ):
+        return f"precision {precision} in {size} bytes"
+    return ""
 
 
 def crc_64(text: str) -> bytes:
     """Return a schema's fingerprint in single-object encoding, its 8 bytes in the encoding's order. Raises
     WriterSchemaProblem."""
-    parse_writer(RegisteredSchema(text))
-    canonical = to_parsing_canonical_form(parse_schema(_loads(text)))
+    canonical = to_parsing_canonical_form(_parsed(RegisteredSchema(text))[0])
     # fastavro writes the fingerprint's bytes as hex in the order of the encoding, the lowest byte first.
     return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
@@ -215,7 +311,9 @@ class _Tree:
             within = (*within, schema["name"])
             names = tuple(field["name"] for field in schema["fields"])
             parts = tuple(self.type(field["type"], within, depth + 1) for field in schema["fields"])
-            return AvroType("record", names=names, parts=parts)
+            aliases = tuple(tuple(map(str, field.get("aliases", ()))) for field in schema["fields"])
+            defaults = tuple(field.get(_DEFAULT, _NO_DEFAULT) for field in schema["fields"])
+            return AvroType("record", names=names, parts=parts, aliases=aliases, defaults=defaults)
         if kind == "array":
             item = self.type(schema["items"], within, depth + 1)
             if _may_be_no_bytes(item):
@@ -230,7 +328,7 @@ class _Tree:
         if type(size) is not int or size < 0 or type(scale) is not int or scale < 0:
             raise WriterSchemaProblem("its schema has a size or scale that is not a whole number from 0 on")
         if kind in ("bytes", "fixed") and logical == "decimal":
-            return AvroType(kind, "decimal", size=size, scale=scale)
+            return AvroType(kind, "decimal", size=size, precision=schema["precision"], scale=scale)
         if kind == "fixed":
             return AvroType("fixed", logical, size=size)
         if isinstance(kind, str) and kind in _PRIMITIVES:

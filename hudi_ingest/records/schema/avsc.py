@@ -28,7 +28,10 @@ AVRO_TYPES = (
 
 
 def parse_avsc(text: str) -> pa.Schema:
-    """Parse the fields of an Avro record schema. Ignores defaults and aliases; descriptions.py reads docs. Raises SchemaProblem."""
+    """Parse the fields of an Avro record schema. Defaults and aliases are read by `avro.resolution_of`, docs by descriptions.py.
+
+    Raises SchemaProblem.
+    """
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:

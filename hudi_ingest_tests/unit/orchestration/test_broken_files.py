@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
@@ -50,6 +51,10 @@ def test_a_wrong_file_stops_no_other_and_shows_what_is_wrong(tmp_path: Path) -> 
 def test_a_format_that_cannot_work_is_told_when_the_file_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "empty.desc").write_bytes(b"")
     (tmp_path / "wrong.avsc").write_text('{"type": "record"}')
+    order = {"name": "id", "type": "string"}
+    tags = {"name": "tags", "type": {"type": "array", "items": "string"}, "default": None}
+    for name, fields in (("order", [order]), ("tags", [order, tags])):
+        (tmp_path / f"{name}.avsc").write_text(json.dumps({"type": "record", "name": "Order", "fields": fields}))
     protobuf = {"descriptor_file": "empty.desc", "message": "shop.Order"}
     files = folder(
         tmp_path,
@@ -59,12 +64,20 @@ def test_a_format_that_cannot_work_is_told_when_the_file_is_loaded(tmp_path: Pat
         avro=other(
             "avro", source__format="avro", source__avro={"wire_format": "single_object", "schema_files": ["wrong.avsc"]}
         ),
+        default=other(
+            "default",
+            source__format="avro",
+            source__avro={"wire_format": "datum", "schema_files": ["order.avsc"]},
+            table__schema=None,
+            table__schema_file="tags.avsc",
+        ),
         own=other("own", source__format="nobody_has_this:Converter"),
     )
     right, broken = load_each(files, {}, check=format_problems)
     assert [each.name for each in right] == ["orders", "own"], "nobody's code is imported to load a file"
     told = {each.name: "; ".join(each.problems) for each in broken}
-    assert set(told) == {"avro", "binary", "shop"}
+    assert set(told) == {"avro", "binary", "shop", "default"}
+    assert "tags.avsc: field tags has the default null, which is no array; correct" in told["default"]
     assert told["binary"].startswith("source.format bytes: ")
     assert build_definitions(right, broken=broken).resolve_sensor_def("shop_coordinator")
 

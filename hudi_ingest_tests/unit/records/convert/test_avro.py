@@ -28,7 +28,7 @@ from hudi_ingest.records.convert.avro import (
 from hudi_ingest.records.convert.avro_fast import _GUARD, BatchReader
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.schema.avro import field_defaults, parse_writer, record_schema
+from hudi_ingest.records.schema.avro import Resolution, parse_writer, record_schema, resolution_of
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 UTC = timezone.utc
@@ -214,13 +214,17 @@ def test_fields_that_the_writer_does_not_have() -> None:
     text = record({"name": "extra", "type": {"type": "map", "values": "double"}}, {"name": "a", "type": "int"})
     datum = encoded(text, {"extra": {"x": 1.0}, "a": 1})
     table = pa.schema([pa.field("a", pa.int32(), False), pa.field("b", pa.string()), pa.field("c", pa.int64(), False)])
-    found = decoded(text, [datum], table, defaults={"c": 7})
+    found = decoded(text, [datum], table, resolution=Resolution({"c": 7}))
     assert found.rows.to_pylist() == [{"a": 1, "b": None, "c": 7}]
     assert reason(decoded(text, [datum], table)) == ("c", "int64, not null", "no such field in the writer's schema")
 
 
 def test_defaults_of_a_declared_schema() -> None:
-    inner = {"type": "record", "name": "inner", "fields": [{"name": "n", "type": "int", "default": 3}]}
+    inner = {
+        "type": "record",
+        "name": "inner",
+        "fields": [{"name": "n", "type": "int", "default": 3}, {"name": "m", "type": "string", "default": "own"}],
+    }
     price = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
     text = record(
         {"name": "s", "type": ["null", "string"], "default": None},
@@ -228,13 +232,105 @@ def test_defaults_of_a_declared_schema() -> None:
         {"name": "price", "type": price, "default": "\u0001\u0000"},
         {"name": "lines", "type": {"type": "array", "items": inner}, "default": [{"n": 4}]},
     )
-    assert field_defaults(RegisteredSchema(text)) == {
+    assert resolution_of(RegisteredSchema(text)).defaults == {
         "s": None,
         "raw": b"\xff",
         "price": Decimal("2.56"),
-        "lines": [{"n": 4}],
+        "lines": [{"n": 4, "m": "own"}],
         "lines[].n": 3,
+        "lines[].m": "own",
     }
+
+
+DAY, MILLIS = {"type": "int", "logicalType": "date"}, {"type": "long", "logicalType": "timestamp-millis"}
+CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ({"type": "array", "items": "string"}, None),
+        ({"type": "map", "values": "int"}, []),
+        ({"type": "record", "name": "inner", "fields": [{"name": "n", "type": "int"}]}, {}),
+        ("string", None),
+        ("int", "0"),
+        ("int", 1 << 31),
+        ("long", 1 << 63),
+        ("double", 10**400),
+        ("boolean", "false"),
+        ("bytes", 5),
+        ("bytes", "\u0100"),
+        ({"type": "fixed", "name": "two", "size": 2}, "abc"),
+        ({"type": "enum", "name": "colour", "symbols": ["RED"]}, "BLUE"),
+        (["null", "string"], 7),
+        (DAY, (1 << 31) - 1),
+        (MILLIS, (1 << 63) - 1),
+        (MILLIS, "now"),
+        (CENTS, "\u0001\u0000\u0000"),
+    ],
+)
+def test_a_default_that_does_not_fit_spoils_only_records_that_need_it(kind: Any, default: Any) -> None:
+    a = {"name": "a", "type": "int"}
+    reader = RegisteredSchema(record(a, {"name": "b", "type": kind, "default": default}))
+    schema, resolution = record_schema(reader), resolution_of(reader)
+    assert resolution.unfit.keys() == {"b"}
+    lacking = record(a)
+    for count in (1, 300):
+        found = decoded(lacking, [encoded(lacking, {"a": 1})] * count, schema, resolution=resolution)
+        assert {fault.index for fault in found.rejected if fault.field == "b"} == {*range(count)}
+        assert found.rejected[0].found.startswith("no such field, and default ")
+
+
+def test_a_default_of_any_branch_of_a_union_fits() -> None:
+    text = record({"name": "b", "type": ["string", "null"], "default": None})
+    assert resolution_of(RegisteredSchema(text)) == Resolution({"b": None})
+
+
+def test_aliases_are_followed() -> None:
+    old_line = {"type": "record", "name": "Line", "fields": [{"name": "cents", "type": "long"}]}
+    new_line = {
+        "type": "record",
+        "name": "Item",
+        "aliases": ["Line"],
+        "fields": [{"name": "price", "type": "long", "default": 0, "aliases": ["amount", "cents"]}],
+    }
+    old_state = {"type": "enum", "name": "State", "symbols": ["NEW"]}
+    new_state = {"type": "enum", "name": "Phase", "aliases": ["State"], "symbols": ["NEW"]}
+    old = record(
+        {"name": "cust", "type": "string"},
+        {"name": "lines", "type": {"type": "array", "items": old_line}},
+        {"name": "state", "type": old_state},
+    )
+    new = record(
+        {"name": "customer", "type": "string", "aliases": ["cust"]},
+        {"name": "items", "type": {"type": "array", "items": new_line}, "default": [], "aliases": ["lines"]},
+        {"name": "phase", "type": ["null", new_state], "default": None, "aliases": ["state"]},
+        name="renamed",
+    )
+    datum = encoded(old, {"cust": "Ann", "lines": [{"cents": 150}], "state": "NEW"})
+    reader = RegisteredSchema(new)
+    for count in (1, 300):
+        found = decoded(old, [datum] * count, record_schema(reader), resolution=resolution_of(reader))
+        assert found.rows.to_pylist() == [{"customer": "Ann", "items": [{"price": 150}], "phase": "NEW"}] * count
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ({"type": "bytes", "precision": 64, "scale": 127}, "scale 127 of precision 64"),
+        ({"type": "bytes", "precision": 4, "scale": -2}, "scale -2 of precision 4"),
+        ({"type": "bytes", "precision": 4, "scale": "2"}, "scale 2 of precision 4"),
+        ({"type": "bytes", "scale": 2}, "precision None"),
+        ({"type": "fixed", "name": "two", "size": 2, "precision": 6}, "precision 6 in 2 bytes"),
+    ],
+)
+def test_a_decimal_that_avro_calls_invalid_is_bytes(kind: Mapping[str, Any], problem: str) -> None:
+    fields = {"name": "a", "type": "int"}, {"name": "b", "type": {**kind, "logicalType": "decimal"}}
+    text, datum = record(*fields), b"\x02\x04ab" if kind["type"] == "bytes" else b"\x02ab"
+    assert decoded(text, [datum]).rows.to_pylist() == [{"a": 1, "b": b"ab"}]
+    assert decoded(text, [datum], pa.schema([("a", pa.int32())])).rows.to_pylist() == [{"a": 1}]
+    place, _, seen = reason(decoded(text, [datum], pa.schema([("b", pa.decimal128(38, 2))])))
+    assert place == "b" and seen == f"{kind['type']} (decimal, ignored for its {problem}); declare binary"
 
 
 # ---- Both paths are fastavro's
@@ -339,7 +435,7 @@ def fastavro_reads(text: str, datum: bytes) -> dict[str, Any] | None:
 @given(cases())
 def test_the_batch_path_reads_what_was_written(case: Case) -> None:
     schema = RegisteredSchema(case.text)
-    reader = BatchReader(parse_writer(schema), record_schema(schema), {})
+    reader = BatchReader(parse_writer(schema), record_schema(schema), Resolution())
     datums = [encoded(case.text, value) for value in case.values]
     assume(not any(_GUARD in datum for datum in datums))  # Hypothesis tries constants of the source
     rows = reader.read(pa.array(datums, pa.binary())).rows
@@ -601,7 +697,7 @@ def test_names_of_other_schemas_are_resolved() -> None:
 
 
 def test_the_converter_of_the_format() -> None:
-    values = AvroValuesOf(OneSchema(RegisteredSchema(WIDER)), {"n": 5})
+    values = AvroValuesOf(OneSchema(RegisteredSchema(WIDER)), Resolution({"n": 5}))
     options = {"values": pickle.loads(pickle.dumps(values))}
     converter = converter_for("avro", pa.schema([("id", pa.string()), ("n", pa.int64())]), options)
     assert (
