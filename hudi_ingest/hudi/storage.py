@@ -67,6 +67,10 @@ class TableStorage(ABC):
     def make(self) -> None:
         """Make sure that the table's folder exists and can be written to. Raises TableUnreachable."""
 
+    def require_creatable(self) -> None:
+        """Without making anything: raises TableUnreachable when `make` certainly could not make the table's folder."""
+        return
+
     @abstractmethod
     def require_conditional_writes(self) -> None:
         """Raises TableUnreachable when the store has no conditional writes although the options say so."""

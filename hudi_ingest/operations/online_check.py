@@ -120,6 +120,7 @@ def _check_table(pipeline: Pipeline, timeline: Timeline, check: OnlineCheck, not
     path = pipeline.table.base_path
     if not timeline.exists():
         note(f"there is none at {path} yet; the first transaction creates it")
+        timeline.storage.require_creatable()
         return
     properties = timeline.properties()
     taken_over = pipeline.table.take_over is not None and PIPELINE_PROPERTY not in properties

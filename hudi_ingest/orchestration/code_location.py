@@ -1,7 +1,7 @@
 """Pipelines as part of a code location that is not ours: definitions to merge with a team's own.
 
 defs = Definitions.merge(
-    ingest_definitions("pipelines"),
+    ingest_definitions(Path(__file__).parent / "pipelines"),
     Definitions(assets=[...], executor=k8s_job_executor, resources={"io_manager": ...}),
 )
 """

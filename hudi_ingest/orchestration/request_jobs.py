@@ -129,8 +129,11 @@ def _backfill_hours_job(pipeline: Pipeline, shared: dict[str, str]) -> JobDefini
 
     @job(
         name=f"{pipeline.name}_backfill_hours",
-        description=f"Adds the missing offsets of chosen hours, by Kafka timestamp, to {pipeline.name}.",
-        partitions_def=HourlyPartitionsDefinition(start_date=f"{pipeline.asset.backfill_from:%Y-%m-%d}-00:00"),
+        description=f"Adds the missing offsets of chosen hours, by Kafka timestamp, to {pipeline.name}. Records of the running "
+        "hour that are not committed yet are left to the sensor's transactions.",
+        partitions_def=HourlyPartitionsDefinition(
+            start_date=f"{pipeline.asset.backfill_from:%Y-%m-%d}-00:00", end_offset=1
+        ),
         tags=shared,
     )
     def backfill_hours() -> None:
@@ -155,7 +158,7 @@ def _hours_op(pipeline: Pipeline) -> OpDefinition:
                 slices = in_time(pipeline, situation, window.start, window.end)
             except NothingToDo as nothing:
                 context.log.info(str(nothing))
-                return Output(None, metadata={"rows": 0})
+                return Output(None, metadata={"rows": 0, "why": str(nothing)})
             # Live transactions do not end on the hour; what they have read of this one must not be read again.
             return _backfill(context, pipeline, situation, slices, skip_covered=True)
 

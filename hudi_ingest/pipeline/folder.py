@@ -245,7 +245,9 @@ def _load_all(
         paths = _files(folder)
     except OSError as error:
         why = f"the pipelines folder cannot be read: {error.strerror or error}"
-        raise ConfigError(str(folder), [f"{why}; create it, or set HUDI_INGEST_PIPELINES to another one"]) from None
+        start = "" if folder.is_absolute() else f" (a relative path starts in the working directory, {Path.cwd()})"
+        another = " set HUDI_INGEST_PIPELINES to" if folder == Home.from_environment().pipelines else " name"
+        raise ConfigError(str(folder), [f"{why}{start}; create it, or{another} another one"]) from None
     if alone:
         paths = [path for path in paths if _may_define(path, only)]
     expansions = [expand(path, environment, _seen_topics, only) for path in paths if path not in texts]

@@ -186,12 +186,9 @@ class KafkaSource(_Model):
     @field_validator("topics_pattern")
     @classmethod
     def _topics_or_a_pattern(cls, value: str | None, info: ValidationInfo) -> str | None:
-        topics = info.data.get("topics")
         if value is None:
-            if topics == ():
-                raise ValueError("neither it nor `topics` is set; list the topics, or give a pattern")
             return value
-        if topics:
+        if info.data.get("topics"):
             raise ValueError("cannot be combined with `topics`; remove one of them")
         try:
             re.compile(value)
@@ -262,6 +259,13 @@ class KafkaSource(_Model):
         if value is not None:
             extras.require("registry")
         return value
+
+    @model_validator(mode="after")
+    def _topics_are_named(self) -> KafkaSource:
+        # Of a file with a misspelt `topics`, only the unknown key is a problem, and then no model validator runs.
+        if not self.topics and self.topics_pattern is None:
+            raise PlacedProblems([(("topics",), "missing; list the topics, or set `topics_pattern`")])
+        return self
 
     @model_validator(mode="after")
     def _format_has_what_it_needs(self) -> KafkaSource:

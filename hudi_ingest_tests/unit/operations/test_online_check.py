@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -65,6 +67,19 @@ def test_every_part_tells_its_problems_although_the_others_fail(tmp_path: Path) 
     told = "\n".join(check.problems)
     for expected in ("belongs to pipeline sales", "is partitioned by (dt)", "mode: append", "no subject orders-value"):
         assert expected in told
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not write")
+def test_a_table_folder_that_cannot_be_created_is_a_problem() -> None:
+    with TemporaryDirectory() as folder, canned_registry({}) as (url, _):
+        Path(folder).chmod(0o755)
+        os.seteuid(65534)
+        try:
+            check = check_online(Pipeline.model_validate(document(Path(folder, "tables"), url)))
+        finally:
+            os.seteuid(0)
+    [problem] = [problem for problem in check.problems if problem.startswith("table: ")]
+    assert f"may not create a folder in {folder}, so there can be no table at {folder}/tables/table" in problem
 
 
 @pytest.mark.usefixtures("table_of_another")

@@ -136,7 +136,7 @@ def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:
         ({"name": None}, "name: missing; allowed: a letter, then up to 62 letters, digits and _"),
         (
             {"source__topics": None},
-            "source.topics_pattern: neither it nor `topics` is set; list the topics, or give a pattern",
+            "source.topics: missing; list the topics, or set `topics_pattern`",
         ),
         ({"table": None}, "table: missing; allowed: a mapping with the keys base_path, schema"),
         (

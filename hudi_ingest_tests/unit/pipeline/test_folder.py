@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import yaml
 
 from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.home.folder import PIPELINES_VARIABLE
 from hudi_ingest.pipeline.folder import find_pipeline, load_folder
 from hudi_ingest_tests.support.pipeline_files import Write, document, load_pipelines
 
@@ -36,11 +38,17 @@ def test_load_pipelines_in_the_order_of_file_names(write: Write) -> None:
     assert [each.name for each in load_pipelines(folder, {})] == ["two", "one"]
 
 
-def test_an_empty_folder_and_none(tmp_path: Path) -> None:
+def test_an_empty_folder_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_pipelines(tmp_path, {}) == ()
-    with pytest.raises(
-        ConfigError, match=r"cannot be read: No such file or directory; create it, or set HUDI_INGEST_PIPELINES"
-    ):
+    unreadable = "cannot be read: No such file or directory"
+    with pytest.raises(ConfigError, match=f"{unreadable}; create it, or name another one"):
+        load_folder(tmp_path / "none", {})
+    monkeypatch.chdir(tmp_path)
+    working = re.escape(f"{unreadable} (a relative path starts in the working directory, {tmp_path}); create it")
+    with pytest.raises(ConfigError, match=working):
+        load_folder(Path("none"), {})
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=f"{unreadable}; create it, or set HUDI_INGEST_PIPELINES to another one"):
         load_folder(tmp_path / "none", {})
 
 

@@ -34,7 +34,7 @@ def test_a_wrong_pattern_is_refused_in_words(write: Write) -> None:
     def said(**changes: Any) -> str:
         return problem(write, **{**PATTERN, **changes})
 
-    assert "neither it nor `topics` is set" in said(source__topics_pattern=None)
+    assert "source.topics: missing; list the topics, or set `topics_pattern`" in said(source__topics_pattern=None)
     assert "cannot be combined with `topics`" in said(source__topics=["orders"])
     assert "not a regular expression: " in said(source__topics_pattern="shop(")
     assert "does not match source.topics_pattern" in said(source__starting_offsets={"orders": {0: 1}})
@@ -42,3 +42,9 @@ def test_a_wrong_pattern_is_refused_in_words(write: Write) -> None:
     letters = said(on_bad_record="dead_letter", dead_letters={"topic": "shop.dead"})
     assert "'shop.dead', which matches source.topics_pattern" in letters
     load(write, **PATTERN, source__starting_offsets={"shop.orders": {0: 1}})
+
+
+def test_a_misspelt_topics_is_one_problem(write: Write) -> None:
+    said = problem(write, source__topics=None, source__topcs=["orders"])
+    assert "source.topcs: unknown key" in said and "did you mean topics?" in said
+    assert "missing" not in said
