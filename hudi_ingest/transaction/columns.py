@@ -178,7 +178,7 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     if kind == "PROTOBUF":
         message = message_of(registry, pipeline.source.protobuf.message, latest, subjects, "source")
     of_events = pipeline.source.envelope == "debezium"
-    union = joined([version_columns(registry, newest, kind, message, of_events) for newest in latest])
+    union = joined([version_columns(registry, newest, kind, message, of_events, stored) for newest in latest])
     if union.refusals:
         raise SchemaRefused(
             f"pipeline {pipeline.name}: one table cannot have the columns of {origin}:\n"

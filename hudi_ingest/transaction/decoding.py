@@ -195,11 +195,11 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
     try:
         if part.envelope != "none" and part.declared.format == "json":
             return ConnectJsonConverter(part.schema, framed=part.envelope == "connect")
-        if part.envelope != "none" and part.declared.format == "avro":
+        if part.declared.format == "avro" and (part.envelope != "none" or part.place == "source"):
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
 
             resolution = _resolution(part)
-            if part.schema_file is not None:
+            if part.schema_file is not None and part.envelope == "debezium":
                 # The file declares the row, while a registered schema declares the event.
                 resolution = resolution.under("after")
             return ConnectAvroConverter(part.schema, _writers(part), resolution)
@@ -233,6 +233,7 @@ def _options(part: _RecordPart) -> Mapping[str, Any]:
 
 
 def _resolution(part: _RecordPart) -> Resolution:
+    from hudi_ingest.records.convert.connect_avro import with_meant_defaults
     from hudi_ingest.records.schema.avro import Resolution, resolution_of
 
     if part.schema_file is not None:
@@ -242,7 +243,8 @@ def _resolution(part: _RecordPart) -> Resolution:
         return resolution
     resolution = Resolution()
     for text, *references in part.found.avro if part.found else ():
-        resolution = resolution.or_else(resolution_of(RegisteredSchema(text, tuple(references))))
+        schema = RegisteredSchema(text, tuple(references))
+        resolution = resolution.or_else(with_meant_defaults(resolution_of(schema), schema, part.schema))
     return resolution
 
 
@@ -323,7 +325,7 @@ class NewerSchemaGuard:
         try:
             if self.message is not None and not has_message(schema, self.message):
                 return schema
-            added = additions(self.record, columns_of(schema, self.kind, self.message, self.of_events))
+            added = additions(self.record, columns_of(schema, self.kind, self.message, self.of_events, self.record))
         except ValueError as problem:
             added = (f"a table cannot have its columns: {problem}",)
         if added:

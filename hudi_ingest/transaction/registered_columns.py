@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaMissing
 from hudi_ingest.pipeline.registry import SchemaRegistry
+from hudi_ingest.records.convert.connect_columns import avro_event_columns, meant_columns
+from hudi_ingest.records.convert.connect_schema import parse_avro_schema, parse_json_schema
 from hudi_ingest.records.schema import json_schema
 from hudi_ingest.records.schema.columns import SchemaProblem, column_problems
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
@@ -17,21 +19,27 @@ if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import SubjectVersion
 
 
-def columns_of(schema: RegisteredSchema, kind: SchemaKind, message: str | None, of_events: bool = False) -> pa.Schema:
+def columns_of(
+    schema: RegisteredSchema,
+    kind: SchemaKind,
+    message: str | None,
+    of_events: bool = False,
+    kept: pa.Schema | None = None,
+) -> pa.Schema:
     """The columns of the schema's records; for Protobuf, of the message type with this full name. `of_events`: of `after` of
-    Debezium's events, in Avro. Raises ValueError if a table cannot have them."""
+    Debezium's events, in Avro. `kept`: those of the last transaction; see `meant_columns`. Raises ValueError if a table cannot have
+    them."""
     # Imported where they are needed: avro and protobuf are extras that JSON schemas do not need.
     if kind == "AVRO":
         from hudi_ingest.records.schema import avro as avro_schema
 
         columns = avro_schema.record_schema(schema)
-        if not of_events:
-            return columns
-        from hudi_ingest.records.convert.connect_columns import avro_event_columns
-
-        return avro_event_columns(schema, columns)
+        if of_events:
+            return avro_event_columns(schema, columns, kept)
+        return meant_columns(columns, parse_avro_schema(schema), kept)
     if kind == "JSON":
-        return json_schema.record_schema(schema)
+        columns, connect = json_schema.record_schema(schema), parse_json_schema(schema.text)
+        return columns if connect is None else meant_columns(columns, connect, kept)
     assert message is not None, "chosen by message_of"
     from hudi_ingest.records.convert import protobuf_schema
     from hudi_ingest.records.convert.compiled_schemas import compiled
@@ -48,10 +56,11 @@ def version_columns(
     kind: SchemaKind,
     message: str | None = None,
     of_events: bool = False,
+    kept: pa.Schema | None = None,
 ) -> pa.Schema:
-    """The columns of records of this version. Raises SchemaMissing if a table cannot have them."""
+    """The columns of records of this version. `kept`: those of the last transaction. Raises SchemaMissing if a table cannot have them."""
     try:
-        return columns_of(version.schema, kind, message, of_events)
+        return columns_of(version.schema, kind, message, of_events, kept)
     except ValueError as problem:
         raise SchemaMissing(
             f"Schema registry {config.url}: a table cannot have the columns of version {version.version} of {version.subject}: "

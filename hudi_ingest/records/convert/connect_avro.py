@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 import pyarrow as pa
 
 from hudi_ingest.records.convert.avro import AvroConverter, Writers
-from hudi_ingest.records.convert.connect_schema import parse_avro_schema
+from hudi_ingest.records.convert.connect_schema import ConnectType, parse_avro_schema
 from hudi_ingest.records.convert.connect_values import Reading, avro_reading_of, decoded_rows, wire_schema
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import by_header
 from hudi_ingest.records.schema.avro import NO_RESOLUTION, Resolution
-from hudi_ingest.records.schema.registered import UnusableSchema
+from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
+from hudi_ingest.records.transform.casts import convert_exactly
 
 
 class ConnectAvroConverter:
@@ -36,8 +40,10 @@ class ConnectAvroConverter:
         """Decode `values`, which are binary without nulls. Raises what AvroConverter.decode raises; bad content never raises."""
         require_values(values)
         groups: list[tuple[Indexes, Decoded]] = []
-        for header, places in by_header(values, self._writers.header_bytes):
-            converter, readings = self._reader(header)
+        parts = [(self._reader(header), places) for header, places in by_header(values, self._writers.header_bytes)]
+        if all(converter is self._plain for (converter, _), _ in parts):
+            return self._plain.decode(values)
+        for (converter, readings), places in parts:
             part = values if len(places) == len(values) else values.take(pa.array(places))
             groups.append((places, decoded_rows(converter, part, self._schema, readings)))
         return regrouped(self._schema, len(values), groups, ())
@@ -51,7 +57,38 @@ class ConnectAvroConverter:
         except (Mismatch, UnusableSchema, ValueError):
             # The plain converter says what is wrong with the header or its schema.
             return self._plain, []
-        readings = [avro_reading_of(field.type, connect.members.get(field.name)) for field in self._schema]
-        converter = AvroConverter(wire_schema(self._schema, readings), self._writers, self._resolution)
+        written = [self._resolution.written_name(name, [*connect.members]) for name in self._schema.names]
+        readings = [
+            avro_reading_of(field.type, connect.members.get(name or ""))
+            for field, name in zip(self._schema, written, strict=True)
+        ]
+        converter = self._plain
+        if not all(reading.is_plain for reading in readings):
+            converter = AvroConverter(wire_schema(self._schema, readings), self._writers, self._resolution)
         self._readers[header] = converter, readings
         return converter, readings
+
+
+def with_meant_defaults(resolution: Resolution, schema: RegisteredSchema, columns: Iterable[pa.Field]) -> Resolution:
+    """The resolution with the defaults of a schema that Connect's converter registered as values of the columns. One that its column
+    cannot hold is unfit. Raises ValueError when it is no schema."""
+    meant, unfit = dict(resolution.defaults), dict(resolution.unfit)
+
+    def convert(fields: Iterable[pa.Field], connect: ConnectType, parent: str) -> None:
+        for field in fields:
+            path, member = f"{parent}{field.name}", connect.members.get(field.name)
+            if member is None:
+                continue
+            if pa.types.is_struct(field.type):
+                convert(field.type, member, f"{path}.")
+            reading = avro_reading_of(field.type, member)
+            if reading.convert is not None and meant.get(path) is not None:
+                default = meant.pop(path)
+                values, bad = convert_exactly(pa.array([default], reading.wire), reading.convert, field.type)
+                if bad:
+                    unfit[path] = f"default {str(default)[:40]}, which is not {reading.expected}"
+                else:
+                    meant[path] = values[0].as_py()
+
+    convert(columns, parse_avro_schema(schema), "")
+    return replace(resolution, defaults=meant, unfit=unfit)

@@ -57,19 +57,23 @@ def connect_columns(connect: ConnectType) -> pa.Schema:
     return columns
 
 
-def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema) -> pa.Schema:
-    """The columns of `after` of Debezium's events. `envelope`: the fields of the events as Avro knows them. Raises
-    SchemaProblem."""
+def meant_columns(columns: pa.Schema, connect: ConnectType, kept: pa.Schema | None = None) -> pa.Schema:
+    """`columns`, as a format knows them, with the types that Connect gives their values. Those that are in `kept` as the format knows
+    them stay so: a table that was made with them goes on with them."""
+    fields = []
+    for field in columns:
+        stays = kept is not None and field.name in kept.names and kept.field(field.name).type == field.type
+        fields.append(field if stays else _meant(field, connect.members.get(field.name)))
+    return pa.schema(fields)
+
+
+def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema, kept: pa.Schema | None = None) -> pa.Schema:
+    """The columns of `after` of Debezium's events. `envelope`: the fields of the events as Avro knows them; `kept`: see
+    `meant_columns`. Raises SchemaProblem."""
     index = envelope.get_field_index("after")
     if index < 0 or not pa.types.is_struct(envelope.field(index).type):
         raise SchemaProblem(["it has no record `after`, so it is no schema of Debezium's events"])
-    after = parse_avro_schema(schema).members["after"]
-    return pa.schema(
-        [
-            field.with_type(_MEANINGS.get(after.members[field.name].name, field.type))
-            for field in envelope.field(index).type
-        ]
-    )
+    return meant_columns(pa.schema(list(envelope.field(index).type)), parse_avro_schema(schema).members["after"], kept)
 
 
 def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool) -> Inferred:
@@ -107,6 +111,25 @@ def _of_schemas(schemas: Sequence[tuple[str, bytes]], of_events: bool) -> Inferr
         return Inferred(pa.schema([]), tuple(problems), ())
     union = joined(columns)
     return Inferred(union.schema, tuple(map(str, union.refusals)), ())
+
+
+def _meant(field: pa.Field, connect: ConnectType | None) -> pa.Field:
+    kind = field.type
+    if connect is None:
+        return field
+    if connect.name in _MEANINGS:
+        return field.with_type(_MEANINGS[connect.name])
+    if connect.name == DECIMAL:
+        return field.with_type(decimal_type(connect.precision, connect.scale) or kind)
+    if connect.kind == "bytes" and pa.types.is_string(kind):
+        return field.with_type(pa.binary())
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_meant(member, connect.members.get(member.name)) for member in kind]))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_meant(kind.value_field, connect.items)))
+    if pa.types.is_map(kind):
+        return field.with_type(pa.map_(kind.key_type, _meant(kind.item_field, connect.items)))
+    return field
 
 
 def _column_type(connect: ConnectType, path: str) -> pa.DataType:

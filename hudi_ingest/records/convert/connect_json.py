@@ -56,9 +56,9 @@ class ConnectJsonConverter:
     def __init__(self, schema: pa.Schema, framed: bool) -> None:
         self._schema = schema
         self._framed = framed
-        self._readers: dict[bytes, _PayloadReader | str] = {}
+        self._readers: dict[bytes, PayloadReader | str] = {}
         """By schema text: the reader, or why there is none. What a text means never changes."""
-        self._without_schema = _PayloadReader(schema, None)
+        self._without_schema = PayloadReader(schema, None)
 
     def __reduce__(self) -> tuple[type[ConnectJsonConverter], tuple[pa.Schema, bool]]:
         return (ConnectJsonConverter, (self._schema, self._framed))
@@ -83,12 +83,12 @@ class ConnectJsonConverter:
         rejected.sort(key=lambda value: value.index)
         return regrouped(self._schema, len(values), groups, rejected)
 
-    def _reader(self, text: bytes) -> _PayloadReader | str:
+    def _reader(self, text: bytes) -> PayloadReader | str:
         reader = self._readers.get(text)
         if reader is None:
             try:
                 connect = parse_connect_schema(text)
-                reader = self._without_schema if connect is None else _PayloadReader(self._schema, connect)
+                reader = self._without_schema if connect is None else PayloadReader(self._schema, connect)
             except ValueError as problem:
                 reader = str(problem)
             if len(self._readers) < _MOST_READERS:
@@ -96,7 +96,7 @@ class ConnectJsonConverter:
         return reader
 
 
-class _PayloadReader:
+class PayloadReader:
     """Reads payloads of one Connect schema, or of none."""
 
     def __init__(self, schema: pa.Schema, connect: ConnectType | None) -> None:

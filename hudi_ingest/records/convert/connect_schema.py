@@ -99,6 +99,37 @@ def _type_of_avro(schema: Any, namespace: str, named: dict[str, ConnectType], de
     return record
 
 
+def parse_json_schema(text: str) -> ConnectType | None:
+    """Parse a JSON Schema as Kafka Connect's converter registers it; None if it is of another producer. Raises ValueError when it is
+    no schema."""
+    if '"connect.' not in text:
+        return None
+    try:
+        return _type_of_json(json.loads(text), 0)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"it is no schema of Kafka Connect: {type(error).__name__}") from None
+
+
+def _type_of_json(schema: Any, depth: int) -> ConnectType:
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    if not isinstance(schema, dict):
+        return ConnectType("any")
+    branches = [branch for branch in schema.get("oneOf") or () if branch != {"type": "null"}]
+    if len(branches) == 1:
+        return _type_of_json(branches[0], depth + 1)
+    parameters = schema.get("connect.parameters") or {}
+    items = schema.get("items", schema.get("additionalProperties"))
+    return ConnectType(
+        _text(schema.get("connect.type") or "any"),
+        _text(schema.get("title") or ""),
+        int(parameters.get("scale", 0)),
+        int(parameters.get("connect.decimal.precision", 38)),
+        {name: _type_of_json(member, depth + 1) for name, member in (schema.get("properties") or {}).items()},
+        _type_of_json(items, depth + 1) if isinstance(items, dict) else None,
+    )
+
+
 def _type_of(schema: Mapping[str, Any], depth: int) -> ConnectType:
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")

@@ -1,7 +1,7 @@
-"""JSON behind Confluent's wire format, as its JSON Schema serializers write it.
+"""JSON behind Confluent's wire format, as its JSON Schema serializers write it, and Kafka Connect's converter.
 
-A record is judged by the table's declared schema, as in the format `json`; its JSON schema is not evaluated. The
-serializers did that when the record was written, and what of it matters for the table (types, nulls, ranges of
+A record is judged by the table's declared schema, as in the format `json`; its JSON schema is not evaluated, except for what Connect
+says in it of decimals, times and bytes. The serializers did that when the record was written, and what of it matters for the table (types, nulls, ranges of
 numbers) is checked here exactly, while constraints like `pattern` say nothing about whether a row can be stored.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from hudi_ingest.records.convert.connect_json import PayloadReader
+from hudi_ingest.records.convert.connect_schema import parse_json_schema
 from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.json import JsonConverter
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.options import one_option
-from hudi_ingest.records.convert.values import regrouped
+from hudi_ingest.records.convert.values import Indexes, regrouped
 from hudi_ingest.records.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema
-from hudi_ingest.records.schema.registered import UnusableSchema
 
 
 def json_schema_converter(schema: pa.Schema, options: Options) -> JsonSchemaConverter:
@@ -35,8 +36,8 @@ class JsonSchemaConverter:
         self._schema = schema
         self._schemas = schemas
         self._json = JsonConverter(schema)
-        self._known: set[int] = set()
-        """Ids that the registry has. What an id means never changes, so it is no state that a record depends on."""
+        self._readers: dict[int, JsonConverter | PayloadReader] = {}
+        """By ids that the registry has. What an id means never changes, so it is no state that a record depends on."""
 
     def __reduce__(self) -> tuple[type[JsonSchemaConverter], tuple[pa.Schema, SchemaLookup]]:
         return (JsonSchemaConverter, (self._schema, self._schemas))
@@ -44,19 +45,26 @@ class JsonSchemaConverter:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         framed = split_schema_ids(values)
         faults: dict[int, Mismatch] = {}
-        ids = [schema_id for schema_id in np.unique(framed.schema_ids).tolist() if self._knows(schema_id, faults)]
-        known = select_known(framed, ids, "JSON", faults)
-        part = self._json.decode(known.payloads)
-        return regrouped(self._schema, len(values), [(known.indexes, part)], [*framed.rejected, *known.rejected])
+        ids = np.unique(framed.schema_ids).tolist()
+        readers = {schema_id: reader for schema_id in ids if (reader := self._reader(schema_id, faults)) is not None}
+        known = select_known(framed, [*readers], "JSON", faults)
+        groups: list[tuple[Indexes | None, Decoded]] = []
+        for schema_id, reader in readers.items():
+            part = known.of_schema(schema_id)
+            groups.append((part.indexes, reader.decode(part.payloads)))
+        return regrouped(self._schema, len(values), groups, [*framed.rejected, *known.rejected])
 
-    def _knows(self, schema_id: int, faults: dict[int, Mismatch]) -> bool:
-        if schema_id in self._known:
-            return True
+    def _reader(self, schema_id: int, faults: dict[int, Mismatch]) -> JsonConverter | PayloadReader | None:
+        if schema_id in self._readers:
+            return self._readers[schema_id]
         try:
             registered = self._schemas.schema(schema_id)
-        except UnusableSchema as problem:
+            if registered is None:
+                return None
+            connect = parse_json_schema(registered.text)
+            reader = self._json if connect is None else PayloadReader(self._schema, connect)
+        except ValueError as problem:
             faults[schema_id] = unusable_schema(problem)
-            return False
-        if registered is not None:
-            self._known.add(schema_id)
-        return registered is not None
+            return None
+        self._readers[schema_id] = reader
+        return reader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 
@@ -19,12 +21,17 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.convert.connect_avro import with_meant_defaults
 from hudi_ingest.records.convert.connect_columns import infer_columns
 from hudi_ingest.records.convert.unavailable import UNAVAILABLE
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
-from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
+from hudi_ingest.records.schema.avro import resolution_of
+from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json
+from hudi_ingest.records.schema.ddl import parse_ddl
+from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.transaction.columns import resolve_schema
 from hudi_ingest.transaction.decoding import converter_of, format_problems, row_maker_of
+from hudi_ingest.transaction.registered_columns import columns_of
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import ANN, NEW, OLD
@@ -312,3 +319,129 @@ def test_placeholders_of_unchanged_values_never_become_values(write: Write) -> N
     assert problems(write, source__unavailable_value="hex:no") == [
         "source.unavailable_value: no hexadecimal digits after hex:, found 'hex:no'"
     ]
+
+
+def connect_avro(kind: str, name: str) -> dict[str, Any]:
+    return {"type": kind, "connect.version": 1, "connect.name": name}
+
+
+VARIABLE = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "namespace": "io.debezium.data",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+    "connect.name": "io.debezium.data.VariableScaleDecimal",
+}
+FLAT_AVRO: list[dict[str, Any]] = [
+    {"name": "id", "type": "int"},
+    {"name": "made", "type": connect_avro("long", "io.debezium.time.MicroTimestamp")},
+    {"name": "day", "type": ["null", connect_avro("int", "io.debezium.time.Date")], "default": None},
+    {"name": "seen", "type": connect_avro("string", "io.debezium.time.ZonedTimestamp")},
+    {"name": "price", "type": ["null", VARIABLE], "default": None},
+]
+FLAT_JSON: dict[str, Any] = {
+    "id": {"type": "integer", "connect.type": "int32"},
+    "made": {"type": "integer", "title": "io.debezium.time.MicroTimestamp", "connect.type": "int64"},
+    "day": {
+        "oneOf": [{"type": "null"}, {"type": "integer", "title": "io.debezium.time.Date", "connect.type": "int32"}]
+    },
+    "seen": {"type": "string", "title": "io.debezium.time.ZonedTimestamp", "connect.type": "string"},
+    "price": {
+        "oneOf": [
+            {"type": "null"},
+            {
+                "type": "number",
+                "title": "org.apache.kafka.connect.data.Decimal",
+                "connect.type": "bytes",
+                "connect.parameters": {"scale": "3", "connect.decimal.precision": "20"},
+            },
+        ]
+    },
+}
+FLAT_ROW = {"id": 1, "made": 1700000000123456, "day": 20484, "seen": "2026-01-31T10:15:00.123456Z"}
+MEANT = (
+    "1, 2023-11-14 22:13:20.123456+00:00, 2026-01-31, 2026-01-31 10:15:00.123456+00:00, 12.345",
+    "1, 2023-11-14 22:13:20.123456+00:00, None, 2026-01-31 10:15:00.123456+00:00, None",
+)
+
+
+def flat_topic(kind: str) -> tuple[str, list[bytes]]:
+    """The registered schema and two records, as Kafka Connect's converters write them."""
+    if kind == "JSON":
+        schema: dict[str, Any] = {"type": "object", "title": "v", "properties": FLAT_JSON}
+        rows: list[dict[str, Any]] = [{**FLAT_ROW, "price": "MDk="}, {**FLAT_ROW, "day": None, "price": None}]
+        return json.dumps(schema), [b"\0\0\0\0\1" + json.dumps(row).encode() for row in rows]
+    schema = {"type": "record", "name": "v", "fields": FLAT_AVRO}
+    values = []
+    for row in ({"price": {"scale": 3, "value": b"\x30\x39"}}, {"day": None, "price": None}):
+        target = io.BytesIO()
+        fastavro.schemaless_writer(target, fastavro.parse_schema(schema), {**FLAT_ROW, **row})
+        values.append(b"\0\0\0\0\1" + target.getvalue())
+    return json.dumps(schema), values
+
+
+@pytest.mark.parametrize(("kind", "format"), [("AVRO", "avro"), ("JSON", "json_schema")])
+def test_connects_schemas_say_what_values_mean_without_an_envelope_too(
+    write: Write, tmp_path: Path, kind: str, format: str
+) -> None:
+    text, values = flat_topic(kind)
+    version = {"subject": SUBJECT, "version": 1, "id": 1, "schema": text, "schemaType": kind}
+    answers: dict[str, object] = {
+        f"/subjects/{SUBJECT}/versions": [1],
+        f"/subjects/{SUBJECT}/versions/1": version,
+        f"/subjects/{SUBJECT}/versions/latest": version,
+        "/schemas/ids/1": version,
+    }
+    with canned_registry(answers) as (url, _):
+        flat: dict[str, Any] = {
+            **CUSTOMERS,
+            "source__envelope": "none",
+            "source__format": format,
+            "source__schema_registry": {"url": url},
+            "table__base_path": str(tmp_path / "table"),
+        }
+
+        def decoded(columns: str | None) -> tuple[list[str], pa.Schema]:
+            pipeline = load(write, **{**flat, "table__schema": columns})
+            found = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
+            pipeline = pipeline.with_record(parse_spark_json(found.record))
+            outcome = converter_of(pipeline, found).decode(pa.array(values, pa.binary()))
+            assert outcome.rejected == ()
+            return [", ".join(map(str, row.values())) for row in outcome.rows.to_pylist()], outcome.rows.schema
+
+        declared = "id int not null, made timestamp, day date, seen timestamp, price decimal(20,3)"
+        assert decoded(declared)[0] == [*MEANT]
+        rows, schema = decoded(None)
+        assert rows == [*MEANT]
+        price = "string" if kind == "AVRO" else "decimal(20,3)"
+        assert ddl(schema).endswith(f"day date, seen timestamp{'' if kind == 'JSON' else ' NOT NULL'}, price {price}")
+        assert decoded("id long not null, made long")[0] == ["1, 1700000000123456"] * 2
+
+
+def test_a_table_that_was_made_without_the_meaning_of_its_numbers_goes_on_without_it() -> None:
+    schema = RegisteredSchema(flat_topic("AVRO")[0])
+    known = parse_ddl("id int not null, made long not null")
+    columns = columns_of(schema, "AVRO", None, kept=known)
+    assert ddl(columns) == ("id int NOT NULL, made long NOT NULL, day date, seen timestamp NOT NULL, price string")
+
+
+def test_defaults_of_connects_schemas_are_values_of_their_columns() -> None:
+    millis = connect_avro("long", "io.debezium.time.Timestamp")
+    fields: list[dict[str, Any]] = [
+        {"name": "made", "type": millis, "default": 1700000000123},
+        {"name": "seen", "type": FLAT_AVRO[3]["type"], "default": "2026-01-31T10:15:00Z"},
+        {"name": "n", "type": "int", "default": 7},
+        {
+            "name": "inner",
+            "type": {"type": "record", "name": "i", "fields": [{"name": "at", "type": millis, "default": 1}]},
+        },
+    ]
+    schema = RegisteredSchema(json.dumps({"type": "record", "name": "v", "fields": fields}))
+    columns = parse_ddl("made timestamp, seen timestamp, n int, inner struct<at: timestamp>")
+    meant = with_meant_defaults(resolution_of(schema), schema, columns)
+    assert {path: str(value) for path, value in meant.defaults.items()} == {
+        "made": "2023-11-14 22:13:20.123000+00:00",
+        "seen": "2026-01-31 10:15:00+00:00",
+        "n": "7",
+        "inner.at": "1970-01-01 00:00:00.001000+00:00",
+    }

@@ -92,7 +92,7 @@ def test_columns_of_registered_events() -> None:
     schema = RegisteredSchema(NEW)
     assert ddl(avro_event_columns(schema, record_schema(schema))) == (
         "id long NOT NULL, name string NOT NULL, balance decimal(12,2), rate string, created date, at timestamp, "
-        "seen timestamp, sent timestamp, days array<int>, tod long, email string"
+        "seen timestamp, sent timestamp, days array<date>, tod long, email string"
     )
     flat = RegisteredSchema('{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}')
     with pytest.raises(SchemaProblem, match="no schema of Debezium's events"):
