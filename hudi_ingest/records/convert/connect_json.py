@@ -132,9 +132,13 @@ class PayloadReader:
         groups.append((accepted, Decoded(second.rows, None, ())))
         faults = {rejected.index: rejected for rejected in first.rejected}
         again = [replace(rejected, index=int(places[rejected.index])) for rejected in second.rejected]
-        # A field at which only one reading stops is right in the other, so the fault is where the further one stops.
-        remaining = [max(faults[fault.index], fault, key=lambda each: self._place(each)[0]) for fault in again]
+        remaining = [max(fault, faults[fault.index], key=self._relevance) for fault in again]
         return regrouped(first.rows.schema, len(payloads), groups, remaining)
+
+    def _relevance(self, fault: Rejected) -> tuple[tuple[int, ...], bool]:
+        """Of the faults of two readings: a field at which only one of them stops is right in the other, so the further one counts;
+        at the same field, the one that knows the value as of its own kind, which `Reading.expected` tells."""
+        return self._place(fault)[0], fault.expected.startswith("a ")
 
     def _place(self, rejected: Rejected) -> tuple[tuple[int, ...], pa.DataType | None]:
         """Where its field is among the columns and their members, and its type."""

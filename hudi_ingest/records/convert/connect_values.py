@@ -15,7 +15,7 @@ is as in plain records.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,15 @@ from hudi_ingest.records.transform.timestamps import iso8601_times
 
 _MOST_DECIMAL_BYTES = 16
 _MOST_DIGITS = 38
+_INFINITIES = {
+    # Microseconds, milliseconds, days, text of `timestamptz`, and texts of `time.precision.mode=isostring`. Debezium's days of both
+    # have wrapped around.
+    **dict.fromkeys(("9223372036825200000", "9223372036825200", "-2147472692", '"infinity"'), "infinity"),
+    **dict.fromkeys(('"+294247-01-10T04:00:25.2Z"', '"-5877611-06-21Z"'), "infinity"),
+    **dict.fromkeys(("-9223372036832400000", "-9223372036832400", "-2147472691", '"-infinity"'), "-infinity"),
+    **dict.fromkeys(('"-290308-12-21T19:59:27.6Z"', '"-5877611-06-22Z"'), "-infinity"),
+}
+"""How Debezium shows PostgreSQL's infinite times and dates, as they are found, and their names there."""
 _DECIMAL_LIKE = (pa.string(), pa.float32(), pa.float64())
 
 
@@ -116,7 +125,8 @@ def converted(
     if reading.convert is not None:
         array, bad = convert_exactly(column, reading.convert, target)
         for index in bad:
-            faults.setdefault(index, Rejected(index, path, reading.expected, shown(column[index])))
+            fault = Rejected(index, path, reading.expected, shown(column[index]))
+            faults.setdefault(index, _with_infinity(fault))
         return array
     members = [
         converted(pc.struct_field(column, [place]), member, field.type, f"{path}.{field.name}", faults)
@@ -135,6 +145,8 @@ def decoded_rows(
 ) -> Decoded:
     """Decode values with a converter to `wire_schema`, and convert the rows to `schema`."""
     read = converter.decode(values)
+    if read.rejected:
+        read = replace(read, rejected=tuple(map(_with_infinity, read.rejected)))
     if all(reading.is_plain for reading in readings):
         return read
     faults: dict[int, Rejected] = {}
@@ -144,6 +156,17 @@ def decoded_rows(
     ]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     return without_faults(read, rows, len(values), faults)
+
+
+def _with_infinity(fault: Rejected) -> Rejected:
+    """Say of PostgreSQL's infinite times and dates that they are that."""
+    of_time = fault.expected.startswith(("timestamp ", "date ", "a time ", "a date "))
+    name = _INFINITIES.get(fault.found) if of_time else None
+    if name is None:
+        return fault
+    keeper = "string" if fault.found.startswith('"') else "long"
+    remedy = f"PostgreSQL's {name} is none: declare the column as {keeper}, or store null instead of it"
+    return replace(fault, expected=f"{fault.expected}; {remedy}")
 
 
 def _struct_of(target: pa.StructType, members: Sequence[Reading]) -> Reading:

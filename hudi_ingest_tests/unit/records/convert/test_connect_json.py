@@ -314,3 +314,5 @@ def test_a_record_that_neither_reading_takes_names_the_field_that_stops_the_furt
         assert (refusal.field, refusal.found) == ("n", '"x"')
     (refusal,) = decode(framed({"cents": "?", "n": 1}, schema), schema=columns).rejected
     assert (refusal.field, refusal.expected) == ("cents", "a decimal(12,2) as base64 of an unscaled number")
+    (refusal,) = decode(framed({"cents": 1.255, "n": 1}, schema), schema=columns).rejected
+    assert (refusal.field, refusal.expected, refusal.found) == ("cents", "decimal(12,2)", "1.255")

@@ -242,13 +242,15 @@ WITHOUT_UNITS = parse_ddl(
 )
 
 
-def recorded(name: str, columns: pa.Schema, naming: NamingFields) -> Decoded:
+def recorded(name: str, columns: pa.Schema, naming: NamingFields, placeholder: str = UNAVAILABLE) -> Decoded:
     """The events, without the tombstones after deletes."""
     text = (Path(__file__).parent / "debezium" / f"{name}.jsonl").read_text(encoding="utf-8")
     values = [json.loads(line)["value"] for line in text.splitlines()]
     events = ConnectJsonConverter(event_schema(columns, naming), framed=False)
     values = [value.encode() for value in values if value is not None]
-    return AvailableValues(DebeziumConverter(events, columns, naming)).decode(pa.array(values, pa.binary()))
+    return AvailableValues(DebeziumConverter(events, columns, naming), placeholder).decode(
+        pa.array(values, pa.binary())
+    )
 
 
 def brief(outcome: Decoded, *names: str) -> list[tuple[Any, ...]]:
@@ -338,3 +340,73 @@ def test_times_of_connect() -> None:
         ("2026-01-31 12:34:56.123000+00:00", "2026-01-31"),
         ("1969-12-31 23:59:59.500000+00:00", "2026-01-31"),
     ]
+
+
+# ---- What Debezium 3.3 wrote for an update that leaves large values unchanged, for NaN, and for infinite times and dates
+
+LARGE = {
+    "body": "string",
+    "j": "string",
+    "raw": "binary",
+    "h": "string",
+    "scores": "array<int>",
+    "refs": "array<long>",
+    "owners": "array<string>",
+    "tags": "array<string>",
+    "vc": "array<string>",
+    "days": "array<date>",
+    "raws": "array<binary>",
+}
+INFINITE = ["valid_to timestamp", "ts3 timestamp", "seen timestamp", "day date"]
+
+
+def faults_of(name: str, columns: str, placeholder: str = UNAVAILABLE) -> list[tuple[str, str]]:
+    outcome = recorded(name, parse_ddl(f"id long, {columns}"), NamingFields(("id",)), placeholder)
+    return [(refusal.field, refusal.expected) for refusal in outcome.rejected]
+
+
+@pytest.mark.parametrize(
+    ("recording", "placeholder", "kinds"),
+    [
+        ("with_schemas", UNAVAILABLE, LARGE),
+        (
+            "without_schemas",
+            UNAVAILABLE,
+            {name: kind for name, kind in LARGE.items() if name not in ("days", "raws")}
+            | {"raw": "string", "h": "map<string,string>"},
+        ),
+        (
+            "with_own_placeholder",
+            "__gone__",
+            {name: kind for name, kind in LARGE.items() if name not in ("raw", "days", "raws")},
+        ),
+    ],
+)
+def test_no_column_gets_the_placeholder_of_an_unchanged_value(
+    recording: str, placeholder: str, kinds: dict[str, str]
+) -> None:
+    for name, kind in kinds.items():
+        ((field, expected),) = faults_of(f"postgresql_left_out_{recording}", f"{name} {kind}", placeholder)
+        assert field == name
+        assert "replica identity full" in expected
+
+
+@pytest.mark.parametrize("recording", ["with_schemas", "without_schemas"])
+def test_floats_that_are_no_numbers_are_kept(recording: str) -> None:
+    columns = parse_ddl("id long, f double, g float")
+    outcome = recorded(f"postgresql_left_out_{recording}", columns, NamingFields(("id",)))
+    assert outcome.rejected == ()
+    row = next(row for row in outcome.rows.to_pylist() if row["id"] == 3)
+    assert (str(row["f"]), str(row["g"])) == ("nan", "-inf")
+
+
+@pytest.mark.parametrize("recording", ["with_schemas", "without_schemas"])
+@pytest.mark.parametrize("column", INFINITE)
+def test_the_reason_says_that_a_time_is_infinite_and_what_to_do(recording: str, column: str) -> None:
+    name = column.partition(" ")[0]
+    faults = faults_of(f"postgresql_left_out_{recording}", column)
+    assert [field for field, _ in faults] == [name, name]
+    for (_, expected), infinity in zip(faults, ("infinity", "-infinity"), strict=True):
+        assert f"; PostgreSQL's {infinity} is none: declare the column as " in expected
+    kept = "string" if "declare the column as string" in faults[0][1] else "long"
+    assert faults_of(f"postgresql_left_out_{recording}", f"{name} {kept}") == []
