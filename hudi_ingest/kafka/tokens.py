@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from hudi_ingest.model.deadline import within
 from hudi_ingest.pipeline.security import OAuth
+
+_SECONDS = 30.0
+"""For the function's answer. A client that has a token uses it meanwhile."""
 
 
 class NoToken(Exception):
@@ -58,7 +62,7 @@ class Tokens:
         options = {}
         try:
             options = {key: value.get_secret_value() for key, value in self._oauth.options.items()}
-            answer: Any = getattr(import_module(module), name)(options)
+            answer: Any = within(_SECONDS, lambda: getattr(import_module(module), name)(options))
         except Exception as error:  # noqa: BLE001 - the user's own code may raise anything, and show a secret
             raise NoToken(f"{path} failed: {type(error).__name__}: {_without(options.values(), str(error))}") from None
         try:

@@ -17,6 +17,14 @@ _BUSY_SECONDS = 30
 """How long a statement waits for another writer."""
 _REUSED_SECONDS = 60
 """Firewalls forget connections that are silent for longer."""
+_NETWORK_LIMITS = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+"""Settings of libpq, unless the URL has them: a host that is gone is noticed within half a minute."""
 WRITES = "hudi_ingest_writes"
 
 
@@ -78,8 +86,9 @@ def _sqlite_file(path: Path) -> sa.Engine:
 def _postgresql_engine(url: sa.URL) -> sa.Engine:
     """Keep one connection between calls, because opening one costs the server more than a transaction's statements; threads that
     need more at the same time open and close their own."""
-    timeouts = {} if "connect_timeout" in url.query else {"connect_timeout": 10}
     try:
+        from hudi_ingest.ledger.answer_limit import LimitedConnection, LimitedCursor
+
         engine = sa.create_engine(
             url,
             pool_size=1,
@@ -87,7 +96,11 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             pool_recycle=_REUSED_SECONDS,
             # The server may have been restarted since the last call.
             pool_pre_ping=True,
-            connect_args=timeouts,
+            connect_args={
+                **{name: value for name, value in _NETWORK_LIMITS.items() if name not in url.query},
+                "connection_factory": LimitedConnection,
+                "cursor_factory": LimitedCursor,
+            },
             # It would ask the server for the type's id on each connection.
             use_native_hstore=False,
             # One message for 100 rows instead of one for each.
@@ -106,6 +119,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             cursor.execute(
                 "SET default_transaction_isolation = 'read committed';"
                 f"SET lock_timeout = '{_BUSY_SECONDS}s';"
+                f"SET statement_timeout = '{_BUSY_SECONDS + 10}s';"
                 f"SET idle_in_transaction_session_timeout = '{2 * _BUSY_SECONDS}s'"
             )
         connection.autocommit = False

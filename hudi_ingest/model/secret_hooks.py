@@ -6,20 +6,28 @@ HUDI_INGEST_SECRETS names it: `vault=company.vault:read`, several separated by c
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 
 from hudi_ingest.exceptions.problems import suggestion
+from hudi_ingest.model.deadline import started
 
 ENTRY_POINTS = "hudi_ingest.secrets"
 VARIABLE = "HUDI_INGEST_SECRETS"
 _KEPT_SECONDS = 30.0
 """Sensors tick every few seconds, and a vault answers each question with a login and a line in its audit log."""
+ANSWER_SECONDS = 10.0
+_ASK_AGAIN_SECONDS = 600.0
+"""A function that has not returned by then is called a second time."""
 
 _kept: dict[tuple[str, str, str], tuple[float, str]] = {}
 _lock = threading.Lock()
@@ -31,7 +39,8 @@ def known_schemes(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def read_secret(scheme: str, reference: str, environment: Mapping[str, str]) -> str:
-    """The function's value for a reference, asked for again after half a minute. Raises ValueError, which never shows a value."""
+    """The function's value for a reference, asked for again after half a minute; the last one while it does not answer. Raises
+    ValueError, which never shows a value."""
     paths = _paths(environment)
     path = paths.get(scheme)
     if path is None:
@@ -41,12 +50,46 @@ def read_secret(scheme: str, reference: str, environment: Mapping[str, str]) -> 
             f"it (entry point group {ENTRY_POINTS}), or set {VARIABLE}={scheme}=package.module:function"
         )
     key = (path, scheme, reference)
+    now = time.monotonic()
     with _lock:
         read_at, value = _kept.get(key, (-_KEPT_SECONDS, ""))
-        if time.monotonic() - read_at > _KEPT_SECONDS:
-            value = _asked(path, scheme, reference)
-            _kept[key] = (time.monotonic(), value)
-        return value
+        if now - read_at <= _KEPT_SECONDS:
+            return value
+        question = _questions.get(key)
+        if question is None or question.answer.done() or now - question.asked_at > _ASK_AGAIN_SECONDS:
+            question = _questions[key] = _Question(now, started(lambda: _asked(path, scheme, reference)))
+    # Without the lock: other references, and others that wait for this one, must not wait for each other.
+    try:
+        answer = question.answer.result(max(0.0, question.asked_at + ANSWER_SECONDS - now))
+    except FutureTimeout:
+        if value:
+            return value
+        raise ValueError(
+            f"${{{scheme}:{reference}}} cannot be read by {path}: no answer within {ANSWER_SECONDS:g} s; check that the service it asks "
+            "is there"
+        ) from None
+    with _lock:
+        _kept[key] = (time.monotonic(), answer)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    asked_at: float
+    answer: Future[str]
+
+
+_questions: dict[tuple[str, str, str], _Question] = {}
+
+
+def _forget_questions() -> None:
+    """In a forked process, which does not have the threads that wait for the answers."""
+    global _lock
+    _lock = threading.Lock()
+    _questions.clear()
+
+
+os.register_at_fork(after_in_child=_forget_questions)
 
 
 def _asked(path: str, scheme: str, reference: str) -> str:

@@ -9,14 +9,20 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from email.message import EmailMessage
+from functools import partial
+from html import escape
+from http.client import HTTPException
 from typing import Any
 
 from hudi_ingest.exceptions import ChannelFailed
+from hudi_ingest.model.deadline import within
 from hudi_ingest.operations.incidents import News
 from hudi_ingest.pipeline.alerts import AlertSettings, Email, Webhook
 
 EMAIL = "email"
 TIMEOUT_SECONDS = 10.0
+DEADLINE_SECONDS = 25.0
+"""Less than the minute that Dagster gives the sensor's tick."""
 
 Send = Callable[[News], None]
 
@@ -36,14 +42,27 @@ def channels(settings: AlertSettings) -> dict[str, Send]:
     reach: dict[str, Send] = {webhook.name: _poster(webhook) for webhook in settings.webhooks}
     if settings.email is not None:
         reach[EMAIL] = _mailer(settings.email)
-    return reach
+    return {name: _bounded(name, send) for name, send in reach.items()}
+
+
+def _bounded(name: str, send: Send) -> Send:
+    """With a deadline for all of it: a server that sends its answer byte by byte stays within the timeout of each."""
+
+    def bounded(news: News) -> None:
+        try:
+            within(DEADLINE_SECONDS, partial(send, news))
+        except TimeoutError:
+            raise ChannelFailed(name, f"it has not taken the news within {DEADLINE_SECONDS:g} s") from None
+
+    return bounded
 
 
 def _poster(webhook: Webhook) -> Send:
     def post(news: News) -> None:
-        content: dict[str, Any] = (
-            news.to_dict() if webhook.format == "json" else {"text": f"*{news.title}*\n{news.to_text()}"}
-        )
+        content: dict[str, Any] = news.to_dict()
+        if webhook.format == "slack":
+            # Texts quote records, whose authors must not call the channel or place links in it.
+            content = {"text": escape(f"*{news.title}*\n{news.to_text()}", quote=False)}
         request = urllib.request.Request(
             webhook.url.get_secret_value(),
             json.dumps(content).encode(),
@@ -56,7 +75,7 @@ def _poster(webhook: Webhook) -> Send:
             # Without the chain, which quotes the URL.
             correct = "; set the address that it redirects to as its url" if 300 <= error.code < 400 else ""
             raise ChannelFailed(webhook.name, f"it answered HTTP {error.code} {error.reason}{correct}") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             reason = getattr(error, "reason", None) or type(error).__name__
             raise ChannelFailed(webhook.name, f"it cannot be reached: {reason}") from None
 

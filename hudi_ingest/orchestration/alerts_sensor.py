@@ -82,6 +82,9 @@ def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -
             told = told.after(name, incidents)
         except IngestError as error:
             failures.append(str(error))
+        except Exception as error:  # noqa: BLE001 - those that were told must be remembered, or each tick would tell them again
+            # Without its message, which may quote the URL.
+            failures.append(f"{name}: unexpected {type(error).__name__}")
     return told, failures
 
 

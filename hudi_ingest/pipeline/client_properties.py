@@ -85,6 +85,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "delivery.report.only.error",
     ),
     "it loads a native library into every process": ("plugin.library.paths", "ssl.engine.location", "ssl.providers"),
+    "it is a command that every process would run": ("sasl.kerberos.kinit.cmd",),
     "hudi-ingest reads the client's log and events itself": (
         "log.queue",
         "enabled_events",

@@ -30,6 +30,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "lineage/emitter.py",
     "metrics/docs.py",
     "metrics/otlp.py",
+    "model/secret_hooks.py",
     "model/storage_options.py",
     "orchestration/code_location.py",
     "orchestration/code_server.py",

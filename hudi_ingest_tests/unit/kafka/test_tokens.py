@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -37,6 +38,11 @@ def failing(options: Mapping[str, str]) -> tuple[str, float]:
     raise RuntimeError(f"no such client: {options['id']}")
 
 
+def hanging(options: Mapping[str, str]) -> tuple[str, float]:
+    threading.Event().wait(60)
+    return right(options)
+
+
 def tokens_of(name: str, **options: str) -> Tokens:
     function = name if ":" in name else f"{__name__}:{name}"
     oauth = OAuth.model_validate({"token_function": function, "options": options})
@@ -66,6 +72,12 @@ def test_a_function_that_gives_no_token_is_told_before_a_client_waits(name: str,
         tokens_of(name, **options)
     assert expected in str(raised.value)
     assert "hunter2" not in str(raised.value)
+
+
+def test_a_function_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hudi_ingest.kafka.tokens._SECONDS", 0.2)
+    with pytest.raises(NoToken, match=r"hanging failed: TimeoutError: no answer within 0\.2 s"):
+        tokens_of("hanging")
 
 
 def test_a_function_that_fails_later_is_told_to_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from hudi_ingest.operations.incidents import Incident, News, Told, news_for
 from hudi_ingest.orchestration.alerts_sensor import alerts_definitions, tell
 from hudi_ingest.orchestration.check_reports import evaluation
 from hudi_ingest.pipeline.alerts import AlertSettings, load_alert_settings
+from hudi_ingest_tests.support import silent_server
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -120,6 +121,71 @@ def test_a_webhook_that_refuses_is_named_without_its_url(home: Callable[[str], H
     assert SECRET not in str(refused.value)
     with pytest.raises(ChannelFailed, match="cannot be reached"):
         channels(settings)["pager"](News((LATE,), ()))
+
+
+class _Garbage(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"hello\r\n\r\n")
+
+
+class _LongHeader(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n")
+
+
+class _Dripping(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.rfile.readline()
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while not stopped.wait(0.05):
+                self.wfile.write(b"x")
+        except OSError:
+            return
+
+
+stopped = threading.Event()
+
+
+@pytest.mark.parametrize("handler", [_Garbage, _LongHeader, _Dripping])
+def test_a_webhook_that_answers_nonsense_costs_no_other_channel_anything(
+    home: Callable[[str], Home], handler: type[socketserver.BaseRequestHandler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hudi_ingest.operations.channels.DEADLINE_SECONDS", 2.0)
+    stopped.clear()
+    with silent_server.serving(handler) as bad, _http_server() as (good, posts):
+        settings = load_alert_settings(
+            home(f"webhooks: [{{name: good, url: {good}}}, {{name: bad, url: 'http://{bad}/{SECRET}'}}]"), {}
+        )
+        told = Told({})
+        for _ in range(3):
+            told, failures = tell(Told.read(told.to_text()), [LATE], channels(settings))
+            assert len(failures) == 1 and "bad" in failures[0]
+            assert SECRET not in failures[0]
+        stopped.set()
+    assert len(posts) == 1
+    assert told.by_channel == {"good": (LATE.key,)}
+
+
+def test_an_unforeseen_error_of_one_channel_is_remembered_as_its_own() -> None:
+    def broken(news: News) -> None:
+        raise LookupError(SECRET)
+
+    heard: list[News] = []
+    told, failures = tell(Told({}), [LATE], {"chat": broken, "email": heard.append})
+    assert failures == ["chat: unexpected LookupError"]
+    assert told.by_channel == {"email": (LATE.key,)}
+
+
+def test_a_record_cannot_call_a_channel_or_place_a_link(home: Callable[[str], Home]) -> None:
+    incident = replace(LATE, text="run failed: <!channel> <http://evil|click here> & more")
+    with _http_server() as (url, posts):
+        settings = load_alert_settings(home(f"webhooks: [{{name: chat, url: {url}, format: slack}}]"), {})
+        channels(settings)["chat"](News((incident,), ()))
+    assert "&lt;!channel&gt; &lt;http://evil|click here&gt; &amp; more" in posts[0][1]["text"]
+    assert "<" not in posts[0][1]["text"]
 
 
 def test_mail_is_sent(home: Callable[[str], Home]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,20 +15,28 @@ from hudi_ingest.model import secret_hooks
 from hudi_ingest.model.storage_options import SecretReference
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
+from hudi_ingest_tests.support.waiting import wait_for
 
 ENVIRONMENT = {secret_hooks.VARIABLE: f"vault={__name__}:vault, file_vault=os:getenv"}
 shelf: dict[str, str] = {}
 asked: list[str] = []
 
 
+opened = threading.Event()
+
+
 def vault(reference: str) -> str:
     asked.append(reference)
+    if reference.startswith("slow") and not opened.wait(60):
+        raise TimeoutError
     return shelf[reference]
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secret_hooks, "_kept", {})
+    monkeypatch.setattr(secret_hooks, "_questions", {})
+    opened.set()
     shelf.clear()
     asked.clear()
 
@@ -69,6 +79,29 @@ def test_a_vault_is_asked_when_the_secret_is_used_and_not_all_the_time(
     assert sent(pipeline) == "Ibex-2"
     assert "Ibex" not in repr(pipeline) + pipeline.model_dump_json()
     assert SecretReference.parse("${vault:kafka/ingest#password}", Path()).resolve(ENVIRONMENT) == "Ibex-2"
+
+
+def test_a_vault_that_hangs_holds_up_no_other_secret_and_its_last_value_serves_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf.update({"slow": "one", "slow/other": "three", "quick": "two"})
+    monkeypatch.setattr(secret_hooks, "ANSWER_SECONDS", 0.2)
+    assert secret_hooks.read_secret("vault", "slow", ENVIRONMENT) == "one"
+    opened.clear()
+    monkeypatch.setattr(secret_hooks, "_KEPT_SECONDS", -1.0)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            hanging = [pool.submit(secret_hooks.read_secret, "vault", "slow/other", ENVIRONMENT) for _ in range(3)]
+            assert secret_hooks.read_secret("vault", "quick", ENVIRONMENT) == "two"
+            for each in hanging:
+                with pytest.raises(ValueError, match=r"slow/other.*no answer within 0\.2 s"):
+                    each.result(30)
+        assert [secret_hooks.read_secret("vault", "slow", ENVIRONMENT) for _ in range(3)] == ["one"] * 3
+        assert asked.count("slow") == 2 and asked.count("slow/other") == 1, "one question at a time"
+    finally:
+        opened.set()
+    shelf["slow"] = "four"
+    wait_for(lambda: secret_hooks.read_secret("vault", "slow", ENVIRONMENT) == "four", "it is asked again", 10)
 
 
 def test_other_texts_are_filled_in_from_a_vault_when_the_file_is_loaded(write: Write) -> None:
