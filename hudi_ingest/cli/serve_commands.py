@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -16,12 +17,37 @@ from hudi_ingest.home.folder import Home
 
 @app.command()
 def serve(
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8470,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that requests must bring. Default: HUDI_INGEST_TOKEN.")
+        Path | None,
+        typer.Option(
+            help="File with the token that requests must bring. Default: HUDI_INGEST_TOKEN, or else rest-token in HUDI_INGEST_HOME, "
+            "which is made if it is not there."
+        ),
+    ] = None,
+    read_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a token that may only read. Default: HUDI_INGEST_READ_TOKEN, or else rest-read-token in HUDI_INGEST_HOME."
+        ),
+    ] = None,
+    allow_reference: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="HUDI_INGEST_REST_REFERENCES",
+            metavar="PATTERN",
+            help="Reference that pipeline files may have that come over REST: a variable (KAFKA_*), a file "
+            "(file:/run/secrets/kafka/*) or a vault's (vault:kafka/*). Repeatable.",
+        ),
+    ] = None,
+    allow_code: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="HUDI_INGEST_REST_CODE",
+            metavar="PATTERN",
+            help="Import path that pipeline files may have that come over REST (mypackage.*:*). Repeatable.",
+        ),
     ] = None,
     cert: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain, for HTTPS.")] = None,
     key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
@@ -35,23 +61,27 @@ def serve(
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
     from hudi_ingest.rest.access import is_loopback
+    from hudi_ingest.rest.allowed import Allowed
     from hudi_ingest.rest.application import API
     from hudi_ingest.rest.metrics_route import metrics_route
-    from hudi_ingest.rest.server import Listening, read_token
+    from hudi_ingest.rest.server import Listening
     from hudi_ingest.rest.server import serve as serve_rest
+    from hudi_ingest.rest.tokens import TOKEN_FILE, TOKEN_VARIABLE, access
 
-    token = read_token(token_file)
+    home = Home.from_environment()
+    given = access(home, token_file, read_token_file)
+    token_from = token_file or (TOKEN_VARIABLE if os.environ.get(TOKEN_VARIABLE) else home.root / TOKEN_FILE)
 
     def started(url: str) -> None:
         if as_json:
-            print_json({"url": url, "token": token is not None})
+            print_json({"url": url, "token": str(token_from)})
         else:
             say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md")
-            say("".join(f"Metrics  {url}{path}\n" for path in mounts) + "Stop it with Ctrl-C.")
+            say("".join(f"Metrics  {url}{path}\n" for path in mounts) + f"Token    {token_from}\nStop it with Ctrl-C.")
         if cert is None and not is_loopback(host):
             err.print("warning: without --cert and --key the token crosses the network in clear text", markup=False)
         out.file.flush()
 
-    home = Home.from_environment()
+    allowed = Allowed(tuple(allow_reference or ()), tuple(allow_code or ()))
     with metrics_route(home) as mounts:
-        serve_rest(home, Listening(host, port, cert, key), token, started=started, mounts=mounts)
+        serve_rest(home, Listening(host, port, cert, key), given, allowed, started=started, mounts=mounts)

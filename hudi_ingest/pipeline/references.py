@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,16 @@ _PATTERN = re.compile(
     r"|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}"
     r"|\$\{"
 )
+_SECRET_NAME = re.compile("PASS|SECRET|TOKEN|KEY|CREDENTIAL", re.IGNORECASE)
+
+
+def references(text: str) -> Iterator[str]:
+    """Yield what a text refers to: names of variables, `file:PATH` and `SCHEME:REF`."""
+    for match in _PATTERN.finditer(text):
+        if match["scheme"] is not None:
+            yield f"{match['scheme']}:{match['reference']}"
+        elif match["name"] is not None:
+            yield match["name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +51,12 @@ class Template:
 
     @property
     def has_a_secret(self) -> bool:
-        """Files and vaults are where secrets are kept; variables also have addresses, which messages should show."""
-        return any(match["scheme"] is not None for match in _PATTERN.finditer(self.text))
+        """Files and vaults are where secrets are kept; variables also have addresses, which messages should show, unless their
+        names say that they are secret."""
+        return any(
+            match["scheme"] is not None or _SECRET_NAME.search(match["name"] or "")
+            for match in _PATTERN.finditer(self.text)
+        )
 
     def filled_in(self, note: Callable[[str], None], *, ask: bool = True) -> str:
         """The text with its values; `note` gets each problem. Without `ask`, no vault is asked and `${SCHEME:REF}` stays."""

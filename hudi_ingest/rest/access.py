@@ -1,4 +1,4 @@
-"""Decides which requests are served: those with the token, under the server's own name, not too large and not too many."""
+"""Decides which requests are served: those with a token, not too large and not too many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,25 +23,16 @@ OPEN_PATHS = frozenset({"/healthz"})
 """Answered without the token, so that probes need none. They tell nothing."""
 _BODIES = ("application/json", "application/yaml", "application/x-yaml", "text/yaml")
 _READS = ("GET", "HEAD")
+_READING_POST = "/api/v1/validate"
+"""What the read-only token may do besides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request must bring. `hosts`: the names under which the server answers, with port; None for any.
+    """The tokens that requests must bring: `write` for everything, `read` for what changes nothing."""
 
-    Without a token a web page could reach the server through the browser of somebody on this machine, under a name of the
-    page's own that resolves to 127.0.0.1. So without one only the server's own names count; who has the token needs no such trick.
-    """
-
-    token: str | None
-    hosts: frozenset[str] | None
-
-    @classmethod
-    def of(cls, token: str | None, port: int, name: str = "localhost") -> Access:
-        """`name`: under which the server listens."""
-        names = {"127.0.0.1", "localhost", "[::1]", name}
-        own = frozenset([*(f"{name}:{port}" for name in names), *(names if port in (80, 443) else ())])
-        return cls(token, None if token else own)
+    write: str = field(repr=False)
+    read: str | None = field(default=None, repr=False)
 
 
 def is_loopback(host: str) -> bool:
@@ -55,20 +46,23 @@ def is_loopback(host: str) -> bool:
 def refusal(scope: Scope, access: Access) -> Refused | None:
     """Return why the request must not be served, None if it may be."""
     headers = Headers(scope=scope)
-    hosts, origins = (headers.getlist(name) for name in ("host", "origin"))
-    host = hosts[0].lower() if len(hosts) == 1 else ""
-    if access.hosts is not None and host not in access.hosts:
-        detail = (
-            f"This server does not answer under the host {', '.join(hosts)!r}, only under {', '.join(sorted(access.hosts))}. "
-            "To reach it under another name, start it with a token."
-        )
-        return Refused(403, "Wrong host", detail)
+    origins = headers.getlist("origin")
+    host = headers.get("host", "").lower()
     if any(authority(origin) != host for origin in origins):
         return Refused(403, "Wrong origin", f"Pages of {', '.join(origins)!r} may not call {host}.")
-    needs_token = access.token is not None and scope["path"] not in OPEN_PATHS
-    if needs_token and not _has_token(headers.getlist("authorization"), access.token or ""):
-        detail = "Send the header `Authorization: Bearer TOKEN` with the server's token."
-        return Refused(401, "No valid token", detail, headers={"WWW-Authenticate": "Bearer"})
+    if scope["path"] in OPEN_PATHS:
+        return None
+    sent = headers.getlist("authorization")
+    if not _has_token(sent, access.write):
+        if access.read is None or not _has_token(sent, access.read):
+            detail = (
+                "Send the header `Authorization: Bearer TOKEN` with the server's token, which is in the file or variable that "
+                "`hudi-ingest serve` shows when it starts."
+            )
+            return Refused(401, "No valid token", detail, headers={"WWW-Authenticate": "Bearer"})
+        if scope["method"] not in _READS and (scope["method"], scope["path"]) != ("POST", _READING_POST):
+            detail = f"This token may only read; {scope['method']} {scope['path']} needs the other token."
+            return Refused(403, "Read-only token", detail)
     return _wrong_body(scope["method"], headers)
 
 

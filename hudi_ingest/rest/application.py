@@ -23,6 +23,7 @@ from hudi_ingest.rest import (
     topic_routes,
 )
 from hudi_ingest.rest.access import Access, Gate
+from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest.rest.models import PipelineText
 from hudi_ingest.rest.problems import MEDIA_TYPE, Problem, answer_errors
 
@@ -40,11 +41,12 @@ class Health(BaseModel):
     version: str = Field(description="Of hudi-ingest.", examples=["0.1.0"])
 
 
-def app(home: Home, access: Access, mounts: Mapping[str, ASGIApp] | None = None) -> ASGIApp:
+def app(home: Home, access: Access, allowed: Allowed, mounts: Mapping[str, ASGIApp] | None = None) -> ASGIApp:
     """Build the application for the pipelines of a home. `mounts`: further applications by their paths, such as `/metrics`; they
-    are behind the same token."""
+    are behind the same tokens."""
     api = _api()
     api.state.home = home
+    api.state.allowed = allowed
     answer_errors(api)
     for path, mounted in (mounts or {}).items():
         # Not a mount, which would answer /metrics with a redirect to /metrics/.
@@ -124,6 +126,6 @@ def _openapi(api: FastAPI) -> dict[str, Any]:
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"token": []}, {}]
+        document["security"] = [{"token": []}]
         api.openapi_schema = document
     return api.openapi_schema

@@ -12,6 +12,7 @@ from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.rest.allowed import Allowed
 
 
 def _home(request: Request) -> Home:
@@ -20,7 +21,14 @@ def _home(request: Request) -> Home:
     return home
 
 
+def _allowed(request: Request) -> Allowed:
+    allowed = request.app.state.allowed
+    assert isinstance(allowed, Allowed)
+    return allowed
+
+
 HomeOf = Annotated[Home, Depends(_home)]
+AllowedOf = Annotated[Allowed, Depends(_allowed)]
 Name = Annotated[str, Path(description="The pipeline's name.", examples=["payments"])]
 
 

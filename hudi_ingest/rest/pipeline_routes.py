@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import yaml
@@ -23,11 +24,12 @@ from hudi_ingest.rest.models import (
     PipelineText,
     ValidationResult,
 )
-from hudi_ingest.rest.named import HomeOf, Name
+from hudi_ingest.rest.named import AllowedOf, HomeOf, Name
 from hudi_ingest.rest.placed_problems import placed
 from hudi_ingest.rest.problems import Refused
 
 ROUTES = APIRouter(tags=["pipelines"])
+Value = TypeVar("Value")
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -68,11 +70,12 @@ def list_pipelines(home: HomeOf) -> list[PipelineSummary]:
 
 
 @ROUTES.post("/pipelines", status_code=201, summary="Create a pipeline", openapi_extra=_BODY, responses={201: _ETAG})
-def create_pipeline(home: HomeOf, text: Text, request: Request, response: Response) -> PipelineFile:
+def create_pipeline(home: HomeOf, allowed: AllowedOf, text: Text, request: Request, response: Response) -> PipelineFile:
     """Write a new pipeline file, `<name>.yaml`, after checking it and its conflicts with the other files. 409 if the pipeline
     has a file, 422 if the file is not valid."""
+    _require_valid(text, allowed.problems(text, home.pipelines))
     stored, validation = PipelineFiles(home).create(text)
-    _require_valid(text, validation)
+    _require_valid(text, validation.problems)
     response.headers["Location"] = f"{request.url.path}/{quote(stored.name)}"
     return _answer(stored, response, validation)
 
@@ -85,11 +88,15 @@ def get_pipeline(home: HomeOf, name: Name, response: Response) -> PipelineFile:
 
 
 @ROUTES.put("/pipelines/{name}", summary="Change a pipeline's file", openapi_extra=_BODY, responses={200: _ETAG})
-def update_pipeline(home: HomeOf, name: Name, text: Text, response: Response, if_match: IfMatch = None) -> PipelineFile:
+def update_pipeline(
+    home: HomeOf, allowed: AllowedOf, name: Name, text: Text, response: Response, if_match: IfMatch = None
+) -> PipelineFile:
     """Replace the file by a new text with the same name, after the same checks as at its creation. `If-Match` must be the ETag
     that it was read with: 428 without it, 412 if somebody has changed the file since."""
-    stored, validation = PipelineFiles(home).replace(name, text, _version(if_match))
-    _require_valid(text, validation)
+    version = _version(if_match)
+    _require_valid(text, allowed.problems(text, home.pipelines))
+    stored, validation = PipelineFiles(home).replace(name, text, version)
+    _require_valid(text, validation.problems)
     return _answer(stored, response, validation)
 
 
@@ -102,15 +109,21 @@ def delete_pipeline(home: HomeOf, name: Name, if_match: IfMatch = None) -> None:
 @ROUTES.post("/validate", summary="Validate a pipeline file", openapi_extra=_BODY)
 def validate_pipeline(
     home: HomeOf,
+    allowed: AllowedOf,
     text: Text,
     name: Annotated[str | None, Query(description="The pipeline whose file would get this text.")] = None,
 ) -> ValidationResult:
     """Check a pipeline file without saving it: all problems at once, with conflicts with the other files."""
+    shown = shown_file(text)
+    if problems := allowed.problems(text, home.pipelines):
+        written = shown.settings.get("name")
+        named = written if isinstance(written, str) else None
+        return ValidationResult(valid=False, name=named, problems=placed(problems, shown.lines))
     validation = PipelineFiles(home).validate(text, name)
     return ValidationResult(
         valid=not validation.problems,
         name=validation.name,
-        problems=placed(validation.problems, shown_file(text).lines),
+        problems=placed(validation.problems, shown.lines),
         warnings=list(validation.warnings),
         columns=validation.columns or None,
     )
@@ -122,20 +135,36 @@ def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSumm
         return [PipelineSummary(name=file.name, file=file.path.name, state="broken", problems=broken)]
     if not file.pipelines:
         return [PipelineSummary(name=file.name, file=file.path.name, state="waiting")]
+    source, table = (_section(file, name) for name in ("source", "table"))
     return [
         PipelineSummary(
             name=pipeline.name,
             file=file.path.name,
             state="on" if is_on(pipeline, switches) else "off",
             enabled=pipeline.enabled,
-            topics=list(pipeline.source.topics),
-            topics_pattern=pipeline.source.topics_pattern,
-            format=pipeline.source.format,
-            base_path=pipeline.table.base_path,
+            topics=_as_written(source.get("topics"), list(pipeline.source.topics)),
+            topics_pattern=_as_written(source.get("topics_pattern"), pipeline.source.topics_pattern),
+            format=_as_written(source.get("format"), pipeline.source.format),
+            base_path=_as_written(table.get("base_path"), pipeline.table.base_path),
             mode=pipeline.table.mode,
         )
         for pipeline in file.pipelines
     ]
+
+
+def _section(file: FolderFile, name: str) -> Mapping[str, Any]:
+    """What the file itself says in `source` or `table`; nothing if it was deleted a moment ago."""
+    try:
+        text = file.path.read_text(errors="replace")
+    except OSError:
+        return {}
+    section = shown_file(text).settings.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _as_written(written: Any, value: Value) -> Value:
+    """The file's own text where it has references: their values are nobody's business who reads this."""
+    return written if "${" in str(written) else value
 
 
 def _answer(stored: StoredFile, response: Response, validation: Validation) -> PipelineFile:
@@ -153,11 +182,10 @@ def _answer(stored: StoredFile, response: Response, validation: Validation) -> P
     )
 
 
-def _require_valid(text: str, validation: Validation) -> None:
-    if validation.problems:
-        problems = placed(validation.problems, shown_file(text).lines)
-        detail = "Nothing was written:\n" + "\n".join(f"- {problem}" for problem in validation.problems)
-        raise Refused(422, "The pipeline file is not valid", detail, problems)
+def _require_valid(text: str, problems: Sequence[str]) -> None:
+    if problems:
+        detail = "Nothing was written:\n" + "\n".join(f"- {problem}" for problem in problems)
+        raise Refused(422, "The pipeline file is not valid", detail, placed(problems, shown_file(text).lines))
 
 
 def _version(if_match: str | None) -> str | None:

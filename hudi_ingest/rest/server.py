@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -15,11 +14,10 @@ from starlette.types import ASGIApp
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest.access import Access, is_loopback
+from hudi_ingest.rest.access import Access
+from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest.rest.application import app
 
-TOKEN_VARIABLE = "HUDI_INGEST_TOKEN"
-SHORTEST_TOKEN = 16
 _STOP_SECONDS = 30
 """How long requests that are running may take after SIGTERM."""
 
@@ -34,42 +32,19 @@ class Listening:
     key: Path | None = None
 
 
-def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token of the file, or else of HUDI_INGEST_TOKEN; None if there is neither. Raises ConfigError."""
-    if file is None:
-        where, token = TOKEN_VARIABLE, environment.get(TOKEN_VARIABLE, "").strip()
-        if not token:
-            return None
-    else:
-        where = str(file)
-        try:
-            token = file.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(where, [f"the token cannot be read: {error}"]) from None
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        problem = f"the token must be at least {SHORTEST_TOKEN} printable ASCII characters without spaces, such as `openssl rand -hex 32` writes"
-        raise ConfigError(where, [problem])
-    return token
-
-
 def serve(
     home: Home,
     listening: Listening,
-    token: str | None,
+    access: Access,
+    allowed: Allowed,
     *,
     started: Callable[[str], None],
     mounts: Mapping[str, ASGIApp] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then end what is running. `started` gets the URL once requests are accepted.
 
-    Raises ConfigError if the server would be open to others without a token; EnvironmentProblem if it cannot listen.
+    Raises ConfigError, and EnvironmentProblem if it cannot listen.
     """
-    if not is_loopback(listening.host) and token is None:
-        problem = (
-            f"any host that reaches {listening.host} could change pipelines without a login; set {TOKEN_VARIABLE} or give "
-            "--token-file, or leave out --host"
-        )
-        raise ConfigError("--host", [problem])
     if (listening.certificate is None) != (listening.key is None):
         raise ConfigError("--cert and --key", ["give both or neither"])
     listener = _listen(listening)
@@ -77,7 +52,7 @@ def serve(
     name = f"[{listening.host}]" if ":" in listening.host else listening.host
     url = f"http{'s' if listening.certificate else ''}://{name}:{port}"
     config = uvicorn.Config(
-        app(home, Access.of(token, port, name), mounts),
+        app(home, access, allowed, mounts),
         log_level="warning",
         access_log=False,
         server_header=False,

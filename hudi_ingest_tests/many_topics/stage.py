@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.rest.tokens import TOKEN_FILE
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -110,6 +111,7 @@ class Stage:
         """Call the REST API below /api/v1 and return the answer. Raises RestRefused with the problem's text."""
         request = urllib.request.Request(f"{self.rest_url}/api/v1{path}", method=method)
         request.add_header("Content-Type", "application/json")
+        request.add_header("Authorization", f"Bearer {self._token()}")
         for name, value in headers.items():
             request.add_header(name.replace("_", "-"), value)
         data = None if body is None else json.dumps(body).encode()
@@ -119,6 +121,9 @@ class Stage:
         except urllib.error.HTTPError as error:
             raise RestRefused(f"{error.code} {method} {path}: {error.read().decode()}") from None
         return json.loads(content) if content else None
+
+    def _token(self) -> str:
+        return (self.home.root / TOKEN_FILE).read_text().strip()
 
     def query(self, expression: str) -> list[Mapping[str, Any]]:
         """Ask Prometheus. Returns the samples, each with `metric` and `value`."""
@@ -166,7 +171,12 @@ class Stage:
             "rule_files": ["rules.yml"],
             "scrape_configs": [
                 # As long as the interval, which may not be shorter.
-                {"job_name": "hudi-ingest", "scrape_timeout": "10s", "scrape_interval": "10s"}
+                {
+                    "job_name": "hudi-ingest",
+                    "authorization": {"credentials": self._token()},
+                    "scrape_timeout": "10s",
+                    "scrape_interval": "10s",
+                }
                 | {"static_configs": [{"targets": [target]}]}
             ],
         }

@@ -15,10 +15,13 @@ import uvicorn
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.rest.access import Access
+from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest.rest.application import API, app
 from hudi_ingest_tests.support.waiting import wait_for
 
 YAML = "application/yaml"
+TOKEN = "a-token-that-may-write"
+READ_TOKEN = "a-token-that-may-read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class RestApi:
 
     home: Home
     port: int
+    token: str = TOKEN
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         """Paths are below /api/v1, unless they begin with `//`. A text is sent as YAML, anything else as JSON."""
@@ -49,6 +53,7 @@ class RestApi:
             else {"Content-Type": YAML if isinstance(body, str) else "application/json"}
         )
         sent = body if body is None or isinstance(body, str) else json.dumps(body)
+        headers.setdefault("Authorization", f"Bearer {self.token}")
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=240)
         try:
@@ -62,10 +67,10 @@ class RestApi:
 
 
 @contextmanager
-def running_rest_api(home: Home, token: str | None = None) -> Iterator[RestApi]:
+def running_rest_api(home: Home, allowed: Allowed | None = None) -> Iterator[RestApi]:
     """Serve the home's pipelines."""
     port = free_port()
-    config = uvicorn.Config(app(home, Access.of(token, port)), port=port, log_level="warning")
+    config = uvicorn.Config(app(home, Access(TOKEN, READ_TOKEN), allowed or Allowed()), port=port, log_level="warning")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -62,6 +62,8 @@ KEEP_FILES_OF_THEIR_OWN = {
     "rest/server.py",
     "transaction/decoding.py",
     "transaction/write/user_code.py",
+    "rest/allowed.py",
+    "rest/tokens.py",
 }
 """The storage, and modules with files of this machine: settings, certificates, code, logs, batches for a decoder that reads files only."""
 ROOMS_OF_THIS_MACHINE = ("home/", "ledger/", "local/", "pipeline/", "spark/")

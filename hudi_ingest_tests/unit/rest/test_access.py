@@ -11,16 +11,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest import access
+from hudi_ingest.rest import access as access_module
 from hudi_ingest.rest.access import MOST_BYTES, Access, Gate, refusal
-from hudi_ingest.rest.server import Listening, read_token, serve
+from hudi_ingest.rest.application import API
+from hudi_ingest.rest.tokens import access
 
 pytestmark = pytest.mark.fast
 
 TOKEN = "0123456789abcdef"
-OPEN = Access.of(None, 8470)
-WITH_TOKEN = Access.of(TOKEN, 8470)
+READ_TOKEN = "fedcba9876543210"
+ACCESS = Access(TOKEN, READ_TOKEN)
 BEARER = {"authorization": f"Bearer {TOKEN}"}
+READER = {"authorization": f"Bearer {READ_TOKEN}"}
 
 
 def request(method: str = "GET", path: str = "/api/v1/pipelines", **headers: str) -> Scope:
@@ -30,38 +32,42 @@ def request(method: str = "GET", path: str = "/api/v1/pipelines", **headers: str
 
 
 @pytest.mark.parametrize(
-    ("allowed", "scope", "status"),
+    ("scope", "status"),
     [
-        (OPEN, request(), None),
-        (OPEN, request(host="LOCALHOST:8470", origin="http://localhost:8470"), None),
-        (Access.of(None, 8470, "127.0.0.2"), request(host="127.0.0.2:8470"), None),
-        (OPEN, request(host="127.0.0.2:8470"), 403),
-        (OPEN, request(host="evil.example:8470"), 403),
-        (OPEN, request(host="127.0.0.1:9999"), 403),
-        (OPEN, request("POST", origin="http://evil.example"), 403),
-        (OPEN, request("POST", origin="null"), 403),
-        (OPEN, request("POST", content_type="text/plain"), 415),
-        (OPEN, request("PUT", content_type="application/yaml; charset=utf-8"), None),
-        (OPEN, request("POST", content_length=str(MOST_BYTES + 1)), 413),
-        (WITH_TOKEN, request(), 401),
-        (WITH_TOKEN, request(authorization="Bearer wrong"), 401),
-        (WITH_TOKEN, request(authorization=TOKEN), 401),
-        (WITH_TOKEN, request(**BEARER), None),
-        (WITH_TOKEN, request(host="ingest.example.com", **BEARER), None),
-        (WITH_TOKEN, request("POST", origin="http://evil.example", **BEARER), 403),
-        (WITH_TOKEN, request(path="/healthz"), None),
-        (WITH_TOKEN, request(path="/metrics"), 401),
+        (request(), 401),
+        (request(sec_fetch_site="cross-site"), 401),
+        (request(authorization="Bearer wrong"), 401),
+        (request(authorization=TOKEN), 401),
+        (request(**BEARER), None),
+        (request(host="ingest.example.com", **BEARER), None),
+        (request("DELETE", **BEARER), None),
+        (request(origin="http://127.0.0.1:8470", **BEARER), None),
+        (request("POST", origin="http://evil.example", **BEARER), 403),
+        (request("POST", origin="null", **BEARER), 403),
+        (request("POST", content_type="text/plain", **BEARER), 415),
+        (request("PUT", content_type="application/yaml; charset=utf-8", **BEARER), None),
+        (request("POST", content_length=str(MOST_BYTES + 1), **BEARER), 413),
+        (request(**READER), None),
+        (request("HEAD", **READER), None),
+        (request(path="/metrics", **READER), None),
+        (request("POST", path=f"{API}/validate", **READER), None),
+        (request("POST", **READER), 403),
+        (request("PUT", path=f"{API}/validate", **READER), 403),
+        (request("DELETE", path=f"{API}/pipelines/orders", **READER), 403),
+        (request(path="/healthz"), None),
+        (request(path="/metrics"), 401),
+        (request(path="/openapi.json"), 401),
     ],
 )
-def test_who_is_served(allowed: Access, scope: Scope, status: int | None) -> None:
-    refused = refusal(scope, allowed)
+def test_who_is_served(scope: Scope, status: int | None) -> None:
+    refused = refusal(scope, ACCESS)
     assert (refused and refused.problem.status) == status
-    assert TOKEN not in str(refused)
+    assert TOKEN not in str(refused) + repr(ACCESS)
 
 
 def test_too_many_requests_and_too_large_bodies_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "MOST_AT_ONCE", 2)
-    monkeypatch.setattr(access, "MOST_WAITING", 1)
+    monkeypatch.setattr(access_module, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(access_module, "MOST_WAITING", 1)
 
     async def ask_all() -> tuple[list[int], list[int], int]:
         proceed = asyncio.Event()
@@ -75,7 +81,7 @@ def test_too_many_requests_and_too_large_bodies_are_refused(monkeypatch: pytest.
             running -= 1
             await send({"type": "http.response.start", "status": 200, "headers": []})
 
-        gate = Gate(application, OPEN)
+        gate = Gate(application, ACCESS)
 
         async def ask(scope: Scope, *chunks: bytes) -> int:
             unread = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
@@ -90,29 +96,41 @@ def test_too_many_requests_and_too_large_bodies_are_refused(monkeypatch: pytest.
             await gate(scope, receive, send)
             return int(answers[0]["status"])
 
-        asked = [asyncio.create_task(ask(request())) for _ in range(3)]
+        asked = [asyncio.create_task(ask(request(**BEARER))) for _ in range(3)]
         await asyncio.sleep(0)
-        refused = [await ask(request()), await ask(request("POST"), b"x" * MOST_BYTES, b"x")]
+        refused = [await ask(request(**BEARER)), await ask(request("POST", **BEARER), b"x" * MOST_BYTES, b"x")]
         proceed.set()
         return await asyncio.gather(*asked), refused, most
 
     assert asyncio.run(ask_all()) == ([200, 200, 200], [503, 413], 2)
 
 
-def test_the_token_is_in_a_file_or_the_environment_and_long_enough(tmp_path: Path) -> None:
+def test_the_tokens_are_in_files_or_the_environment_and_long_enough(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", tmp_path / "pipelines", "sqlite://")
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
-    assert read_token(file, {"HUDI_INGEST_TOKEN": "another-long-token"}) == TOKEN
-    assert read_token(None, {"HUDI_INGEST_TOKEN": TOKEN}) == TOKEN
-    assert read_token(None, {}) is None
+    variables = {"HUDI_INGEST_TOKEN": "another-long-token", "HUDI_INGEST_READ_TOKEN": READ_TOKEN}
+    assert access(home, file, None, variables) == ACCESS
+    assert access(home, None, None, variables) == Access("another-long-token", READ_TOKEN)
+    assert not home.root.exists(), "nothing is made where nothing is missing"
     with pytest.raises(ConfigError, match="at least 16") as raised:
-        read_token(None, {"HUDI_INGEST_TOKEN": "hunter2"})
+        access(home, None, None, {"HUDI_INGEST_TOKEN": "hunter2"})
     assert "hunter2" not in str(raised.value)
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_token(tmp_path / "none", {})
+        access(home, tmp_path / "none", None, {})
+    with pytest.raises(ConfigError, match="must not be that of"):
+        access(home, file, file, {})
 
 
-def test_other_hosts_need_a_token(tmp_path: Path) -> None:
-    for host in ("0.0.0.0", "::", "10.0.0.5", "ingest.example.com"):
-        with pytest.raises(ConfigError, match=r"without a login; set HUDI_INGEST_TOKEN or give --token-file"):
-            serve(Home.from_environment({}), Listening(host), None, started=lambda url: None)
+def test_tokens_are_made_once_in_files_that_only_their_user_reads(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", tmp_path / "pipelines", "sqlite://")
+    made = access(home, None, None, {})
+    assert made.write != made.read
+    assert (made.write, made.read) == tuple(
+        (home.root / name).read_text().strip() for name in ("rest-token", "rest-read-token")
+    )
+    assert {path.stat().st_mode & 0o777 for path in home.root.iterdir()} == {0o600}
+    assert access(home, None, None, {}) == made
+    (home.root / "rest-token").chmod(0o644)
+    with pytest.raises(ConfigError, match="delete the file"):
+        access(home, None, None, {})

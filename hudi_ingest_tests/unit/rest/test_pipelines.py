@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from hudi_ingest.home.folder import Home
+from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest_tests.support.pipeline_files import SECRET, document
-from hudi_ingest_tests.support.rest_api import RestApi, running_rest_api
+from hudi_ingest_tests.support.rest_api import READ_TOKEN, RestApi, running_rest_api
 
 pytestmark = pytest.mark.fast
 
@@ -23,7 +25,7 @@ TEXT = f"# why this pipeline exists\n{yaml.safe_dump(document(), sort_keys=False
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestApi]:
     root = tmp_path_factory.mktemp("rest")
     home = Home(root / "home", root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
-    with running_rest_api(home) as api:
+    with running_rest_api(home, Allowed(("KAFKA_PASSWORD",), ("allowed_package:*",))) as api:
         yield api
 
 
@@ -138,6 +140,80 @@ def test_no_answer_has_a_secret(api: RestApi, monkeypatch: pytest.MonkeyPatch) -
         answers += [api.ask("GET", path) for path in ("/pipelines", "/status", "/pipelines/orders")]
     assert {answer.status for answer in answers} <= {200, 404, 422}
     assert SECRET not in "".join(answer.text for answer in answers)
+
+
+def test_the_server_s_variables_and_files_are_named_and_shown_only_if_they_are_allowed(
+    api: RestApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    for name in ("HUDI_INGEST_TOKEN", "PGPASSWORD", "KAFKA_PASSWORD"):
+        monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "internal.example:9092")
+    login = {"protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", "username": "u", "password": "${PGPASSWORD}"}
+    forbidden = {
+        "source.topics[0]": document(source__topics=["t_${HUDI_INGEST_TOKEN}"]),
+        "table.base_path": document(table__base_path="/data/${PGPASSWORD:-x}"),
+        "source.format": document(source__format="${HUDI_INGEST_TOKEN}"),
+        "source.security.password": document(source__security=login),
+        "table.schema": document(table__schema=f"${{file:{secret}}} string"),
+    }
+    answers = []
+    for place, changed in forbidden.items():
+        text = yaml.safe_dump(changed, sort_keys=False)
+        for method, path in (("POST", "/pipelines"), ("POST", "/validate")):
+            answers.append(api.ask(method, path, text))
+            (problem,) = answers[-1].body["problems"]
+            assert (problem["place"], "--allow-reference" in problem["text"]) == (place, True)
+            assert problem["line"]
+    assert files(api) == {}
+    # Files that somebody put there may name everything.
+    file = api.home.pipelines / "orders.yaml"
+    servers = "${KAFKA_BOOTSTRAP_SERVERS}"
+    file.write_text(
+        yaml.safe_dump(document(source__bootstrap_servers=servers, table__base_path=f"/${{file:{secret}}}"))
+    )
+    (row,) = api.ask("GET", "/pipelines").body
+    assert (row["state"], row["base_path"]) == ("off", f"/${{file:{secret}}}")
+    file.write_text(yaml.safe_dump(document(source__topics=["t ${HUDI_INGEST_TOKEN}"])))
+    answers += [
+        api.ask("GET", path) for path in ("/pipelines", "/status", "/pipelines/orders", "/pipelines/orders/plan")
+    ]
+    # A variable that is allowed, in a place where it does not belong.
+    answers.append(api.ask("POST", "/validate", yaml.safe_dump(document(source__format="${KAFKA_PASSWORD}"))))
+    assert "found '****'" in answers[-1].body["problems"][0]["text"]
+    assert SECRET not in "".join(answer.text for answer in answers)
+
+
+def test_code_comes_over_rest_only_if_it_is_allowed(api: RestApi) -> None:
+    function = "subprocess:call"
+    login = {"protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "oauth": {"token_function": function}}
+    step = {"python": {"function": function, "schema": "id string"}}
+    for place, changed in {
+        "source.format": document(source__format=function),
+        "source.key.format": document(source__key={"format": function, "schema": "id string"}),
+        "source.security.oauth.token_function": document(source__security=login),
+        "transforms[0].python.function": document(transforms=[step]),
+    }.items():
+        text = yaml.safe_dump(changed, sort_keys=False)
+        for method, path in (("POST", "/pipelines"), ("POST", "/validate")):
+            (problem,) = api.ask(method, path, text).body["problems"]
+            assert (problem["place"], "--allow-code subprocess:call" in problem["text"]) == (place, True)
+    assert files(api) == {}
+    assert api.ask("POST", "/pipelines", TEXT).status == 201
+    replaced = api.ask("PUT", "/pipelines/orders", yaml.safe_dump(document(source__format=function)), If_Match="*")
+    assert (replaced.status, files(api)) == (422, {"orders.yaml": TEXT})
+    allowed = api.ask("POST", "/validate?name=orders", yaml.safe_dump(document(source__format="allowed_package:Some")))
+    assert "importing allowed_package failed" in allowed.body["problems"][0]["text"]
+
+
+def test_who_may_only_read_changes_nothing(api: RestApi) -> None:
+    reader = replace(api, token=READ_TOKEN)
+    assert reader.ask("POST", "/validate", TEXT).body["valid"] is True
+    assert [reader.ask("GET", path).status for path in ("/pipelines", "/status")] == [200, 200]
+    answer = reader.ask("POST", "/pipelines", TEXT)
+    assert (answer.status, answer.body["title"], files(api)) == (403, "Read-only token", {})
+    assert replace(api, token="none").ask("GET", "/pipelines").status == 401
 
 
 def test_a_file_for_many_topics_is_one_file_of_several_pipelines(api: RestApi) -> None:
