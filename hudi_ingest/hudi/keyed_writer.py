@@ -1,7 +1,8 @@
 """Write changes of keyed tables as Hudi log files with pyarrow: one file per bucket, with the last change of each key.
 
 A reader's cost is that of opening blocks: with Hudi 1.2 and Spark each Parquet block takes as long as some thousand rows, because
-Parquet's reader parses Hadoop's settings anew. So all Kafka partitions of a task share files, and few rows are an Avro block.
+Parquet's reader parses Hadoop's settings anew. So all Kafka partitions of a task share files, and few rows are an Avro block,
+unless they have times inside nested columns: hudi-rs does not read those from Avro blocks.
 """
 
 from __future__ import annotations
@@ -192,9 +193,16 @@ class KeyedFileWriter:
     def _data_block(self, rows: pa.Table) -> bytes:
         """Encode rows with Hudi's columns."""
         layout = self._layout
-        if rows.nbytes <= MOST_AVRO_BYTES and rows.num_rows <= _MOST_AVRO_ROWS:
+        few = rows.nbytes <= MOST_AVRO_BYTES and rows.num_rows <= _MOST_AVRO_ROWS
+        if few and not any(_nests_time(kind) for kind in rows.schema.types):
             return avro_block(layout.instant, layout.schema_json, rows)
         return parquet_block(layout.instant, layout.schema_json, _parquet(rows, layout.compression))
+
+
+def _nests_time(kind: pa.DataType) -> bool:
+    """Whether a struct, array or map has a time at any depth."""
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return any(pa.types.is_timestamp(nested) or _nests_time(nested) for nested in inner)
 
 
 def _named(sources: Sequence[TopicPartition], numbers: np.ndarray) -> tuple[pa.Array, pa.DictionaryArray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -392,15 +392,28 @@ ALL_TYPES = {
     "m": ("map<string, long>", {"k": 1, "n": None}, {"k": 1, "n": None}),
 }
 """By column: its type, a value as JSON, and the value that readers see."""
+NESTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "top": ("{}", lambda value: value),
+    "in_struct": ("struct<x: {}>", lambda value: {"x": value}),
+    "in_array": ("array<{}>", lambda value: [value, None]),
+    "in_map": ("map<string, {}>", lambda value: {"k": value, "n": None}),
+    "in_struct_in_array": ("array<struct<x: {}>>", lambda value: [{"x": value}, {"x": None}, None]),
+}
+"""By name: the type around a type, and the value around a value."""
 
 
-def test_p1_values_of_all_types_in_log_files_are_read_by_spark_and_hudi_rs(
-    bootstrap_servers: str, tmp_path: Path
+@pytest.mark.parametrize("nested", NESTED)
+def test_p1_values_of_all_types_at_all_depths_in_log_files_are_read_by_spark_and_hudi_rs(
+    nested: str, bootstrap_servers: str, tmp_path: Path
 ) -> None:
-    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in ALL_TYPES.items())
-    sent = {"id": "full"} | {name: value for name, (_, value, _) in ALL_TYPES.items()}
-    full = {"id": "full"} | {name: value for name, (_, _, value) in ALL_TYPES.items()}
-    bare = {"id": "bare", "text": ""}
+    around, put = NESTED[nested]
+    types = {
+        name: kind if nested == "top" else kind.removesuffix(" not null") for name, (kind, _, _) in ALL_TYPES.items()
+    }
+    columns = ", ".join(f"{name} {around.format(kind)}" for name, kind in types.items())
+    sent = {"id": "full"} | {name: put(value) for name, (_, value, _) in ALL_TYPES.items()}
+    full = {"id": "full"} | {name: put(value) for name, (_, _, value) in ALL_TYPES.items()}
+    bare = {"id": "bare", "text": put("")}
     with fresh_ground(bootstrap_servers, tmp_path) as ground:
         create_topic(bootstrap_servers, ground.name, 1)
         table = {"mode": "upsert", "key": ["id"], "partition_by": [], "buckets": 1, "schema": f"id string, {columns}"}
@@ -408,12 +421,19 @@ def test_p1_values_of_all_types_in_log_files_are_read_by_spark_and_hudi_rs(
         ground.run(make_pipeline(ground, table=table))
         expected = [dict.fromkeys(full) | bare, full]
         read = current_session(ground.home).read.format("hudi").load(ground.base_path).orderBy("id")
-        by_spark = [row.asDict(recursive=True) for row in read.select(*full).collect()]
-        # Spark gives times without a zone, as local ones.
-        by_spark[1]["at"] = by_spark[1]["at"].astimezone(timezone.utc)
+        by_spark = [_with_zones(row.asDict(recursive=True)) for row in read.select(*full).collect()]
         assert by_spark == expected
         by_rust = ground.rows().select([*full]).sort_by("id").to_pylist(maps_as_pydicts="strict")
         assert by_rust == expected
+
+
+def _with_zones(value: Any) -> Any:
+    """The value as hudi-rs gives it: Spark gives times without a zone, as local ones."""
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc)
+    if isinstance(value, dict):
+        return {key: _with_zones(inner) for key, inner in value.items()}
+    return [_with_zones(inner) for inner in value] if isinstance(value, list) else value
 
 
 def test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commit(

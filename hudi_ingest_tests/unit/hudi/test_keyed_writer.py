@@ -28,6 +28,7 @@ from hudi_ingest.records.changes import DELETED
 from hudi_ingest_tests.support.log_blocks import AVRO, PARQUET, read_log
 from hudi_ingest_tests.unit.hudi.test_log_file import HUDIS_PATTERN
 
+TIME = pa.timestamp("us", tz="UTC")
 INSTANT = "20261121120000000"
 EPOCH = Epoch(4, "t-1")
 ORDERS_3 = RowSource(TopicPartition("orders", 3), "3-0-17")
@@ -228,6 +229,20 @@ def test_few_bytes_are_an_avro_block_and_many_a_parquet_one(storage: TableStorag
         writer.close()
     (file,) = files_of(writer)
     assert [block.kind for block in read_log(storage.read(file.path))] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "nests"),
+    [
+        (TIME, False),
+        (pa.list_(TIME), True),
+        (pa.map_(pa.string(), TIME), True),
+        (pa.struct({"x": pa.list_(pa.struct({"at": TIME}))}), True),
+        (pa.struct({"timestamp": pa.int64()}), False),
+    ],
+)
+def test_times_in_nested_columns_are_found_at_any_depth(kind: pa.DataType, nests: bool) -> None:
+    assert keyed_writer._nests_time(kind) is nests
 
 
 def test_rows_that_wait_for_more_keep_their_kafka_partition(
