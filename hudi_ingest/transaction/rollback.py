@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 
-from hudi_ingest.exceptions import IngestError, TransactionInFlight
+from hudi_ingest.exceptions import IngestError, LedgerUnreachable, TransactionInFlight
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.paths import MARKERS, marked_path
 from hudi_ingest.hudi.storage import TableStorage
@@ -54,6 +54,12 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
             ports.ledger.mark_committed_as_found(transaction_id, instant)
             ports.tell_lineage(found_committed(transaction_id))
             return
+    except LedgerUnreachable as error:
+        # Only commits that were found are recorded above, and one that has landed is never recorded as aborted.
+        _logger.warning(
+            "the ledger could not record that %s is committed; the next begin does it: %s", transaction_id, error
+        )
+        return
     except IngestError as error:
         _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
     reach("abort_rolled_back")
