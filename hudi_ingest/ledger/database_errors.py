@@ -17,7 +17,7 @@ _INVALID_SCHEMA_NAME = "3F000"
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Translate database errors raised inside; `where` names the ledger.
+    """Translate errors of the database, and of the disk that its file or locks are on; `where` names the ledger.
 
     Raises LedgerUnreachable, and EnvironmentProblem when the file is not a database.
     """
@@ -28,6 +28,8 @@ def translated(where: str) -> Iterator[None]:
         if translation is error:
             raise
         raise translation from error
+    except OSError as error:
+        raise _unreachable(f"{where}: {error}") from error
 
 
 def _translation(error: DBAPIError, where: str) -> Exception:
@@ -36,11 +38,7 @@ def _translation(error: DBAPIError, where: str) -> Exception:
     # PostgreSQL's messages have several lines.
     message = f"{where}: {' '.join(str(error.orig).split())}"
     if isinstance(error, (OperationalError, InterfaceError)) or code == _UNDEFINED_TABLE:
-        return LedgerUnreachable(
-            f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "
-            "running, has free space, and is the one that HUDI_INGEST_LEDGER_URL should name. A wiped ledger is "
-            "recreated when it is opened again."
-        )
+        return _unreachable(message)
     if code in (_INSUFFICIENT_PRIVILEGE, _INVALID_SCHEMA_NAME):
         return EnvironmentProblem(
             f"{message}. The ledger's user needs a schema in its search_path, with USAGE and CREATE on it: run "
@@ -53,3 +51,11 @@ def _translation(error: DBAPIError, where: str) -> Exception:
             "a new ledger is created when it is opened again."
         )
     return error
+
+
+def _unreachable(message: str) -> LedgerUnreachable:
+    return LedgerUnreachable(
+        f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "
+        "running, has free space, and is the one that HUDI_INGEST_LEDGER_URL should name. A wiped ledger is "
+        "recreated when it is opened again."
+    )

@@ -92,14 +92,14 @@ def _session(rows: int) -> SessionContext:
 
 def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
     """Read the first `count` rows of an Object Container File. Raises Doubt when they cannot be read."""
-    with tempfile.TemporaryDirectory(prefix="hudi-ingest-avro-") as folder:
-        path = Path(folder, "batch.avro")
-        with path.open("wb") as file:
-            file.writelines(parts)
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="hudi-ingest-avro-") as folder:
+            path = Path(folder, "batch.avro")
+            with path.open("wb") as file:
+                file.writelines(parts)
             return next(_session(count).read_avro(str(path)).execute_stream()).to_pyarrow()
-        except Exception as error:  # noqa: BLE001  # DataFusion has no class of its own; the exact path then judges
-            raise Doubt(str(error)) from None
+    except Exception as error:  # noqa: BLE001  # a full disk, or DataFusion, which has no class of its own; the exact path then judges
+        raise Doubt(str(error)) from None
 
 
 def _file_header(schema: object) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, timezone
@@ -25,8 +26,9 @@ from hudi_ingest.records.convert.avro import (
     OneSchema,
     SingleObjectEncoding,
 )
-from hudi_ingest.records.convert.avro_fast import _GUARD, BatchReader
+from hudi_ingest.records.convert.avro_fast import _GUARD, BatchReader, _read_rows
 from hudi_ingest.records.convert.converter import Decoded, Rejected
+from hudi_ingest.records.convert.fast_path import Doubt
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.schema.avro import Resolution, parse_writer, record_schema, resolution_of
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -705,3 +707,11 @@ def test_the_converter_of_the_format() -> None:
     )
     with pytest.raises(ValueError, match="avro"):
         converter_for("avro", pa.schema([("id", pa.string())]))
+
+
+def test_a_disk_that_takes_no_temporary_file_leaves_the_batch_to_the_exact_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/null")
+    with pytest.raises(Doubt, match="/dev/null"):
+        _read_rows(1, b"")
