@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, replace
 from typing import Annotated, Any
 
@@ -73,7 +74,7 @@ def up(
     home = Home.from_environment()
     options = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
     changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    stack = bring_up(home, replace(remembered_settings(home), **changes), progress)
+    stack = bring_up(home, replace(remembered_settings(home), **changes), progress, exported=os.environ)
     broken = broken_files(home.pipelines, check=format_problems)
     if as_json:
         facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}

@@ -20,6 +20,13 @@ def recover(
     roll_back: Annotated[
         bool, typer.Option("--roll-back", help="Also roll back open instants that this ledger does not know.")
     ] = False,
+    new_table: Annotated[
+        bool,
+        typer.Option(
+            "--new-table",
+            help="Also confirm that table.base_path was changed on purpose, to a table without the last commit.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore a lost ledger and consumer group from the table. Ingestion does not depend on it."""
@@ -32,7 +39,8 @@ def recover(
     home, pipeline = Home.from_environment(), named_pipeline(name)
     with Ledger.open(home.ledger_url) as ledger:
         progress("connecting to Spark")
-        recovery = recover(protocol_for(pipeline, ledger, current_session(home)), roll_back=roll_back)
+        protocol = protocol_for(pipeline, ledger, current_session(home))
+        recovery = recover(protocol, roll_back=roll_back, new_table=new_table)
     if as_json:
         print_json(recovery.to_dict())
     else:

@@ -157,6 +157,17 @@ class Ledger:
         with self._reading() as connection:
             return transactions.history(connection, pipeline, limit)
 
+    def commit_elsewhere(self, pipeline: str, table: str) -> TransactionRow | None:
+        """Return the pipeline's newest commit if it is in another table than the one at base path `table`, else None."""
+        with self._reading() as connection:
+            row = transactions.newest_commit(connection, pipeline)
+        return row if row is not None and row.table != _base_path(table) else None
+
+    def forget_other_tables(self, pipeline: str, table: str) -> int:
+        """Delete the pipeline's transactions of all tables but the one at base path `table`; return how many there were."""
+        with self._writing() as connection:
+            return transactions.forget_other_tables(connection, pipeline, _base_path(table))
+
     def slices(self, transaction_id: str) -> tuple[SliceRow, ...]:
         """Return the planned slices by topic and partition; empty for an unknown transaction."""
         with self._reading() as connection:

@@ -46,6 +46,24 @@ def history(connection: sa.Connection, pipeline: str, limit: int) -> tuple[Trans
     return tuple(map(TransactionRow.from_mapping, connection.execute(statement).mappings()))
 
 
+def newest_commit(connection: sa.Connection, pipeline: str) -> TransactionRow | None:
+    """Read the committed transaction of the pipeline that began last, whichever table it is in."""
+    statement = (
+        sa.select(TRANSACTIONS)
+        .where(TRANSACTIONS.c.pipeline == pipeline, TRANSACTIONS.c.state == TransactionState.COMMITTED.value)
+        .order_by(TRANSACTIONS.c.began_at.desc(), TRANSACTIONS.c.epoch.desc())
+        .limit(1)
+    )
+    row = connection.execute(statement).mappings().one_or_none()
+    return None if row is None else TransactionRow.from_mapping(row)
+
+
+def forget_other_tables(connection: sa.Connection, pipeline: str, base_path: str) -> int:
+    """Delete the pipeline's transactions of all tables but this one; return how many there were."""
+    others = TRANSACTIONS.delete().where(TRANSACTIONS.c.pipeline == pipeline, TRANSACTIONS.c.base_path != base_path)
+    return connection.execute(others).rowcount
+
+
 def slices(connection: sa.Connection, transaction_id: str) -> tuple[SliceRow, ...]:
     statement = (
         sa.select(SLICES).where(SLICES.c.transaction_id == transaction_id).order_by(SLICES.c.topic, SLICES.c.partition)

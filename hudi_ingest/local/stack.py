@@ -14,11 +14,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -111,10 +112,17 @@ class Stack:
             ) from problem
 
 
-def bring_up(home: Home, settings: StackSettings, report: Report, dagster_yaml: str | None = None) -> Stack:
+def bring_up(
+    home: Home,
+    settings: StackSettings,
+    report: Report,
+    dagster_yaml: str | None = None,
+    exported: Mapping[str, str] = MappingProxyType({}),
+) -> Stack:
     """Start the parts that are not running and return when all of them answer; running parts are left alone.
 
-    `dagster_yaml`: the Dagster instance's settings, if not the embedded stack's own. `report` gets progress lines, none if nothing had to be started. Running parts keep their settings. Raises
+    `dagster_yaml`: the Dagster instance's settings, if not the embedded stack's own. `exported`: variables of the user, whose
+    values for pipeline files win over the stack's own. `report` gets progress lines, none if nothing had to be started. Running parts keep their settings. Raises
     EnvironmentProblem if a part does not come up; the others stay up. Parts that this call has started are stopped only if it
     is interrupted.
     """
@@ -127,12 +135,12 @@ def bring_up(home: Home, settings: StackSettings, report: Report, dagster_yaml: 
         try:
             for _ in range(_TRIES - 1):
                 try:
-                    return _bring_up(home, settings, report, started, instance)
+                    return _bring_up(home, settings, report, started, instance, exported)
                 except ProcessEnded as problem:
                     if not problem.killed:
                         raise
                     report(str(problem))
-            return _bring_up(home, settings, report, started, instance)
+            return _bring_up(home, settings, report, started, instance, exported)
         except EnvironmentProblem as problem:
             raise EnvironmentProblem(f"{problem} {_what_runs(home)}") from problem
         except KeyboardInterrupt:
@@ -141,13 +149,18 @@ def bring_up(home: Home, settings: StackSettings, report: Report, dagster_yaml: 
 
 
 def _bring_up(
-    home: Home, requested: StackSettings, report: Report, started: list[ProcessRecord], dagster_yaml: str
+    home: Home,
+    requested: StackSettings,
+    report: Report,
+    started: list[ProcessRecord],
+    dagster_yaml: str,
+    exported: Mapping[str, str],
 ) -> Stack:
     previous = Stack.read(home)
     alive = {record.name: record for record in previous.processes if is_alive(record)} if previous else {}
     settings = _settled(requested, previous.settings, alive) if previous else requested
     _require_ports_free(settings, alive)
-    environment = _environment(home, settings)
+    environment = _environment(home, settings, exported, previous, alive)
 
     def remember(record: ProcessRecord) -> None:
         alive[record.name] = record
@@ -243,12 +256,36 @@ def require_space(folder: Path) -> None:
         )
 
 
-def _environment(home: Home, settings: StackSettings) -> dict[str, str]:
+def _own_variables(home: Home, settings: StackSettings) -> dict[str, str]:
+    return {BOOTSTRAP_VARIABLE: f"127.0.0.1:{settings.kafka_port}", TABLES_VARIABLE: str(home.tables)}
+
+
+def _environment(
+    home: Home,
+    settings: StackSettings,
+    exported: Mapping[str, str],
+    previous: Stack | None,
+    alive: Collection[str],
+) -> dict[str, str]:
+    """The stack's variables. For pipeline files, exported values win over those that an earlier `up` was given, as they do for
+    the commands, and these over the stack's own. Raises EnvironmentProblem if processes run with other values: Dagster
+    and the commands would work on two tables."""
+    before = previous.environment if previous else {}
+    defaults_before = _own_variables(home, previous.settings) if previous else {}
+    given = {name: value for name, value in before.items() if value != defaults_before.get(name)}
+    own = _own_variables(home, settings)
+    chosen = {name: exported.get(name) or given.get(name) or value for name, value in own.items()}
+    for name, value in chosen.items():
+        if alive and before.get(name, value) != value:
+            raise EnvironmentProblem(
+                f"{name} is {value} here, but the running stack in {home.root} was started with {before[name]}. Nothing was "
+                f"started. Unset {name} or set it to that value, or stop the stack with `hudi-ingest down` and run `hudi-ingest "
+                "up` with the new one."
+            )
     return {
         HOME_VARIABLE: str(home.root),
         PIPELINES_VARIABLE: str(home.pipelines),
-        BOOTSTRAP_VARIABLE: f"127.0.0.1:{settings.kafka_port}",
-        TABLES_VARIABLE: str(home.tables),
+        **chosen,
         "DAGSTER_HOME": str(home.dagster),
     }
 

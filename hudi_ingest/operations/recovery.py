@@ -66,11 +66,12 @@ class Recovery:
         }
 
 
-def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
+def recover(protocol: TransactionProtocol, *, roll_back: bool, new_table: bool = False) -> Recovery:
     """Rebuild ledger rows and group offsets from the table's active timeline. Idempotent.
 
     `roll_back` ends instants that this ledger does not know, even if they belong to a running transaction of another
-    ledger: that one is fenced, so it does no harm, but its work is lost. Raises TableUnreachable, TableMismatch,
+    ledger: that one is fenced, so it does no harm, but its work is lost. `new_table` deletes the ledger's rows of other tables
+    that the pipeline wrote to, so that it may begin to write to this one. Raises TableUnreachable, TableMismatch,
     OffsetsLost, EngineLost, LedgerUnreachable, KafkaUnreachable, and TransactionInFlight while a begin or a commit is
     running.
     """
@@ -79,9 +80,12 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool) -> Recovery:
     timeout = timedelta(seconds=pipeline.transaction.timeout_seconds)
     with ledger.table_lock(table):
         state = protocol.table.committed()
+        if state.exists:
+            require_own_table(pipeline, protocol.timeline.properties())
+        if new_table:
+            ledger.forget_other_tables(pipeline.name, table)
         if not state.exists:
             return Recovery(pipeline.name, table, 0, (), pipeline.group_id, {}, None, ())
-        require_own_table(pipeline, protocol.timeline.properties())
         commits = protocol.table.commits()
         restored = []
         for commit in commits:

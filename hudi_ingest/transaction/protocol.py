@@ -53,7 +53,12 @@ from hudi_ingest.transaction.file_groups import extended_groups, file_ids_at_beg
 from hudi_ingest.transaction.offset_order import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
-from hudi_ingest.transaction.table_preparation import prepare_table, require_take_over, with_columns_of_others
+from hudi_ingest.transaction.table_preparation import (
+    prepare_table,
+    require_one_table,
+    require_take_over,
+    with_columns_of_others,
+)
 from hudi_ingest.transaction.timeline_repair import TimelineRepair
 
 _logger = logging.getLogger(__name__)
@@ -87,6 +92,7 @@ class TransactionProtocol(TransactionPorts):
             TimelineRepair(self.pipeline, self.table, self.ledger, self.epoch).run()
             clear_dead_transaction(self, owner, run_is_finished)
             reach("begin_cleared")
+            require_one_table(self)
             committed = self.table.committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
@@ -168,7 +174,7 @@ class TransactionProtocol(TransactionPorts):
     def abort(self, transaction: OpenTransaction, reason: str) -> None:
         """Roll the transaction back unless its commit has landed.
 
-        Raises no IngestError, because it runs while another error propagates: failures are logged, and the next begin
+        Raises no IngestError or OSError, because it runs while another error propagates: failures are logged, and the next begin
         does the rest.
         """
         transaction_id = transaction.plan.transaction_id
@@ -176,7 +182,7 @@ class TransactionProtocol(TransactionPorts):
             with self._table_lock():
                 if self.table.instant_of(transaction_id) is None:
                     roll_back(self, transaction_id, reason)
-        except IngestError as error:
+        except (IngestError, OSError) as error:
             _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
 
     def _table_lock(self) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions import CommitRefused, PlanOutdated, TransactionInFlight
+from hudi_ingest.exceptions import CommitRefused, PlanOutdated, TableMismatch, TransactionInFlight
 from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.options import (
     METADATA_PARTITIONS_PROPERTY,
@@ -47,6 +47,23 @@ def require_take_over(ports: TransactionPorts, plan: TransactionPlan, own: str =
             f"now there is '{take_over or 'nothing to be taken over'}'. Nothing was written. Plan again; the sensor does so "
             "automatically."
         )
+
+
+def require_one_table(ports: TransactionPorts) -> None:
+    """Raises TableMismatch if the pipeline's newest commit is in a table at another path, and the table at this path is no copy
+    that has it: the same offsets would be written to both."""
+    name, path = ports.pipeline.name, ports.pipeline.table.base_path
+    last = ports.ledger.commit_elsewhere(name, path)
+    if last is None or ports.table.instant_of(last.transaction_id) is not None:
+        return
+    raise TableMismatch(
+        f"pipeline {name} writes to the table at {last.table}: its last commit there is {last.transaction_id}, of "
+        f"{last.began_at:%Y-%m-%d %H:%M:%S} UTC. Now table.base_path is {path}, where that commit is missing, so records that {last.table} has "
+        "would be written again. Nothing was written. If the path is not meant to differ, set the variables in "
+        "table.base_path, such as HUDI_INGEST_TABLES, to the same values for Dagster and for this process. If the table was "
+        f"moved, copy all of it, with .hoodie. If {name} is meant to write to another table from now on, run `hudi-ingest recover {name} "
+        "--new-table`."
+    )
 
 
 def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_over: bool) -> TransactionSchema:

@@ -191,3 +191,24 @@ def test_p5_p6_a_metadata_table_that_was_deleted_is_built_by_hudi_as_the_refusal
     spark.sql("drop table t")
     assert ground.run(pipeline).rows == 5
     assert verify(ground.base_path, ground.produced).exact
+
+
+def test_p1_one_pipeline_does_not_fill_two_tables(ground: Ground, pipeline: Pipeline) -> None:
+    ground.send_rows(0, 10)
+    ground.run(pipeline)
+    moved_path = str(ground.home.root / "moved")
+    elsewhere = make_pipeline(ground, table={"base_path": moved_path})
+    with pytest.raises(TableMismatch) as refused:
+        ground.run(elsewhere)
+    assert ground.base_path in str(refused.value) and moved_path in str(refused.value)
+    assert not Path(moved_path, ".hoodie").exists()
+
+    shutil.copytree(ground.base_path, moved_path)
+    ground.send_rows(0, 5, 10)
+    assert ground.run(elsewhere).rows == 5
+    with pytest.raises(TableMismatch, match=moved_path):
+        ground.run(pipeline)
+
+    anew = make_pipeline(ground, table={"base_path": str(ground.home.root / "anew")})
+    assert answer(ground.home, "recover", anew.name, "--new-table").returncode == 0
+    assert ground.run(anew).rows == 15

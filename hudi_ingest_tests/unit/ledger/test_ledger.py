@@ -997,3 +997,27 @@ class TestOwner:
 
         assert is_dead(Owner.dagster_run("r-1"), run_is_finished) is dead
         assert asked == ["r-1"]
+
+
+def test_a_pipelines_newest_commit_in_another_table_is_known_until_it_is_forgotten(ledger: Ledger) -> None:
+    begin(ledger)
+    assert ledger.commit_elsewhere("orders", "/data/other") is None, "nothing is committed yet"
+    ledger.mark_committed(receipt())
+    begin(ledger, "t2", pipeline="payments", table="/data/payments")
+    ledger.mark_committed(receipt("t2", "i2"))
+    found = ledger.commit_elsewhere("orders", "/data/other")
+    assert found is not None and (found.transaction_id, found.table) == ("t1", TABLE)
+    assert ledger.commit_elsewhere("orders", f"{TABLE}/") is None
+    begin(ledger, "t3", table="/data/other")
+    ledger.mark_committed(receipt("t3", "i3"))
+    assert ledger.commit_elsewhere("orders", "/data/other") is None
+    assert ledger.commit_elsewhere("orders", TABLE) is not None
+    assert ledger.forget_other_tables("orders", TABLE) == 1
+    assert ledger.commit_elsewhere("orders", TABLE) is None
+    assert ledger.transaction("t2") is not None
+
+
+def test_a_lock_file_that_cannot_be_made_is_an_unreachable_ledger(tmp_path: Path) -> None:
+    Path(tmp_path, "ledger.db.locks").write_text("a file in the place of the folder")
+    with pytest.raises(LedgerUnreachable, match=r"ledger\.db.*File exists.*The Hudi table is not affected"):
+        Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")

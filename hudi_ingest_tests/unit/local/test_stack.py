@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.local import stack as module
 from hudi_ingest.local.processes import ProcessRecord
 from hudi_ingest.local.stack import BROKER, ENGINE, WEBSERVER, Stack, StackSettings, remembered_settings
@@ -104,6 +105,29 @@ def test_a_disk_that_is_full_leaves_the_file_as_it_was(home: Home, monkeypatch: 
 )
 def test_settings_of_what_runs_win(alive: tuple[str, ...], expected: StackSettings) -> None:
     assert module._settled(ASKED, KNOWN, {name: record(name) for name in alive}) == expected
+
+
+def variables(stack: dict[str, str]) -> list[str]:
+    return [stack[BOOTSTRAP_VARIABLE], stack[TABLES_VARIABLE]]
+
+
+def test_exported_variables_win_over_the_stacks_own_and_stay_for_a_later_up(home: Home) -> None:
+    own = ["127.0.0.1:1", str(home.tables)]
+    assert variables(module._environment(home, KNOWN, {}, None, ())) == own
+    exported = {TABLES_VARIABLE: "/lake", "OTHER": "x"}
+    given = module._environment(home, KNOWN, exported, None, ())
+    assert variables(given) == ["127.0.0.1:1", "/lake"]
+    assert "OTHER" not in given
+    previous = Stack(KNOWN, given, ())
+    assert variables(module._environment(home, KNOWN, {}, previous, {ENGINE})) == ["127.0.0.1:1", "/lake"]
+    assert variables(module._environment(home, ASKED, {}, previous, ())) == ["127.0.0.1:11", "/lake"]
+
+
+def test_variables_that_differ_from_those_of_what_runs_are_refused(home: Home) -> None:
+    previous = Stack(KNOWN, module._environment(home, KNOWN, {}, None, ()), ())
+    with pytest.raises(EnvironmentProblem, match=rf"HUDI_INGEST_TABLES is /lake here.*started with {home.tables}"):
+        module._environment(home, KNOWN, {TABLES_VARIABLE: "/lake"}, previous, {ENGINE})
+    assert module._environment(home, KNOWN, {TABLES_VARIABLE: "/lake"}, previous, ())[TABLES_VARIABLE] == "/lake"
 
 
 def test_the_code_servers_socket_is_in_the_home(home: Home) -> None:
