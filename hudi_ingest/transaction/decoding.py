@@ -193,7 +193,11 @@ def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
 
 def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
     try:
-        if part.envelope != "none" and part.declared.format == "json":
+        # Keys of Connect may have a schema although values have none, and one that is no object is the one column.
+        alone = (
+            part.place == "source.key" and len(part.schema) == 1 and part.schema.names[0] not in ("schema", "payload")
+        )
+        if (part.envelope != "none" or alone) and part.declared.format == "json":
             return ConnectJsonConverter(part.schema, framed=part.envelope == "connect")
         if part.declared.format == "avro" and (part.envelope != "none" or part.place == "source"):
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter

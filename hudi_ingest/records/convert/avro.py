@@ -179,6 +179,9 @@ class _Reader:
     """Reads the values of one writer's schema."""
 
     def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int) -> None:
+        if writer.inner[0].kind not in ("record", "union") and len(schema) == 1:
+            # The one column: a record of one field is encoded like the field.
+            writer = AvroType("record", names=(schema.names[0],), parts=(writer,), aliases=((),), defaults=(None,))
         if writer.kind != "record":
             raise Mismatch("a record", f"a value of schema {writer}"[:80])
         self._schema = schema

@@ -25,6 +25,7 @@ that the table lacks is ignored.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -34,6 +35,7 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
+from hudi_ingest.records.convert.avro_layout import end_of
 from hudi_ingest.records.convert.mismatch import ABSENT, Mismatch, shortened
 from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
@@ -52,6 +54,8 @@ TIMESTAMPS: Mapping[pa.DataType, Mapping[str, int]] = {
 }
 """By column type: the logical types it is read from, and their units in microseconds."""
 
+_LONG_NUMBER = re.compile(rb"[\x80-\xff]{9}")
+"""Any number of more than 64 bits has these bytes, which fastavro would read without an error."""
 _UNREADABLE = (EOFError, IndexError, ValueError, OverflowError, MemoryError)
 """Errors that fastavro raises for bytes that do not match the schema."""
 
@@ -60,6 +64,7 @@ class DatumReader:
     """Reads datums of one writer's schema to rows of `schema`."""
 
     def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution) -> None:
+        self._writer = writer
         self._wire = _strict(parse_schema(wire_schema(writer)))
         self._read = _value_reader(writer, pa.struct(list(schema)), "", resolution)
 
@@ -68,6 +73,8 @@ class DatumReader:
         source = io.BytesIO(datum)
         try:
             value = schemaless_reader(source, self._wire, None)
+            if _LONG_NUMBER.search(datum):
+                end_of(self._writer, datum, 0)
         except _UNREADABLE as error:
             reason = "it ends too early" if isinstance(error, EOFError) else str(error) or "not of this schema"
             raise Mismatch(

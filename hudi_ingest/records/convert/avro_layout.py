@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_ingest.records.convert.wire_format import read_zigzag
 from hudi_ingest.records.schema.avro import AvroType
 
 Numbers = npt.NDArray[np.int64]
@@ -32,6 +33,35 @@ def fits(type_: AvroType, column: pa.Array, body: bytes, starts: Numbers, length
         return False
     encoded = np.frombuffer(body, np.uint8)
     return all(np.array_equal(encoded[places], numbers) for places, numbers in _branch_bytes(type_, column, starts))
+
+
+def end_of(type_: AvroType, datum: bytes, at: int) -> int:
+    """Return where the value that begins there ends, in a datum that fastavro has read. Raises ValueError at a number of more
+    than 64 bits."""
+    kind = type_.kind
+    if kind in ("int", "long", "enum"):
+        return read_zigzag(datum, at)[1]
+    if kind in ("bytes", "string"):
+        size, at = read_zigzag(datum, at)
+        return at + size
+    if kind == "union":
+        branch, at = read_zigzag(datum, at)
+        return end_of(type_.parts[branch], datum, at)
+    if kind == "record":
+        for part in type_.parts:
+            at = end_of(part, datum, at)
+        return at
+    if kind not in ("array", "map"):
+        return at + (type_.size or _FIXED_SIZES.get(kind, 0))
+    item = _item_type(type_)
+    count, at = read_zigzag(datum, at)
+    while count:
+        if count < 0:  # followed by the block's size in bytes
+            _, at = read_zigzag(datum, at)
+        for _ in range(abs(count)):
+            at = end_of(item, datum, at)
+        count, at = read_zigzag(datum, at)
+    return at
 
 
 def _sizes(type_: AvroType, column: pa.Array) -> Numbers:

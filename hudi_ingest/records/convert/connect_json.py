@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from hudi_ingest.records.convert.connect_schema import ConnectType, parse_connect_schema
 from hudi_ingest.records.convert.connect_values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected
-from hudi_ingest.records.convert.json import JsonConverter
+from hudi_ingest.records.convert.json import JsonConverter, as_records
 from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values, value_bytes
 from hudi_ingest.records.schema.columns import TIMESTAMP
@@ -156,13 +156,15 @@ class _RowReader:
 
     def __init__(self, schema: pa.Schema, connect: ConnectType | None, plain: bool) -> None:
         members = connect.members if connect is not None else {}
+        if connect is not None and connect.kind != "struct" and len(schema) == 1:
+            members = {schema.names[0]: connect}
         self._schema = schema
         self._readings = [reading_of(field.type, members.get(field.name), plain) for field in schema]
         self.wire = wire_schema(schema, self._readings)
         self._json = JsonConverter(self.wire, _FLOAT_TEXTS)
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
-        return decoded_rows(self._json, payloads, self._schema, self._readings)
+        return decoded_rows(self._json, as_records(payloads, self._schema), self._schema, self._readings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,11 @@ to the exact path, so the outcome for a record depends on neither the path nor i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.fast_path import decode_in_pieces, record_by_record
@@ -16,6 +18,9 @@ from hudi_ingest.records.convert.json_exact import RecordReader
 from hudi_ingest.records.convert.json_fast import FastPath, can_read
 from hudi_ingest.records.convert.options import refuse_options
 from hudi_ingest.records.convert.values import require_values
+
+_SCALAR = r'^[ \t\r\n]*(?:-?[0-9][0-9.eE+-]*|true|false|null|"(?:[^"\\]|\\.)*")[ \t\r\n]*$'
+"""Nothing else matches that would be valid inside an object, so no text becomes more than one member."""
 
 
 def json_converter(schema: pa.Schema, options: Options) -> JsonConverter:
@@ -45,3 +50,12 @@ class JsonConverter:
         require_values(values)
         fast = self._fast.read if self._fast and self._fast.is_worth_it(values) else None
         return decode_in_pieces(self._schema, values, fast, self._exact)
+
+
+def as_records(values: pa.BinaryArray, schema: pa.Schema) -> pa.BinaryArray:
+    """Make values that are a number, a text, true, false or null the one column of `schema`, if it has one."""
+    if len(schema) != 1:
+        return values
+    alone = pc.match_substring_regex(values, _SCALAR)
+    member = pc.binary_join_element_wise(b"{" + json.dumps(schema.names[0]).encode() + b":", values, b"}", b"")
+    return pc.if_else(alone, member, values)

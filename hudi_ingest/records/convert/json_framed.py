@@ -13,7 +13,7 @@ import pyarrow as pa
 from hudi_ingest.records.convert.connect_json import PayloadReader
 from hudi_ingest.records.convert.connect_schema import parse_json_schema
 from hudi_ingest.records.convert.converter import Decoded, Options
-from hudi_ingest.records.convert.json import JsonConverter
+from hudi_ingest.records.convert.json import JsonConverter, as_records
 from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.options import one_option
 from hudi_ingest.records.convert.values import Indexes, regrouped
@@ -51,7 +51,7 @@ class JsonSchemaConverter:
         groups: list[tuple[Indexes | None, Decoded]] = []
         for schema_id, reader in readers.items():
             part = known.of_schema(schema_id)
-            groups.append((part.indexes, reader.decode(part.payloads)))
+            groups.append((part.indexes, reader.decode(as_records(part.payloads, self._schema))))
         return regrouped(self._schema, len(values), groups, [*framed.rejected, *known.rejected])
 
     def _reader(self, schema_id: int, faults: dict[int, Mismatch]) -> JsonConverter | PayloadReader | None:

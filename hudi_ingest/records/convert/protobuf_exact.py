@@ -344,7 +344,9 @@ def _range_reader(least: int, most: int, expected: str) -> Reader:
 
 
 def _enum_reader(field: FieldDescriptor) -> Reader:
-    names: dict[int, str] = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+    names: dict[int, str] = {}
+    for value in field.enum_type.values:
+        names.setdefault(value.number, value.name)  # of aliases the first, as in all of Protobuf
     expected = shortened(f"a value of enum {field.enum_type.full_name}")
 
     def read(number: Any) -> str:

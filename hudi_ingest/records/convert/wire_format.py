@@ -222,21 +222,22 @@ def _bad_indexes(index: int, error: ValueError) -> Rejected:
 
 def _read_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     """Return the path of a message type, and the number of bytes that encode it. Raises ValueError."""
-    count, at = _read_zigzag(value, 0)
+    count, at = read_zigzag(value, 0)
     if count == 0:
         return (0,), at
     if not 0 < count <= MAX_MESSAGE_INDEXES:
         raise ValueError(f"{count} of them")
     path = []
     for _ in range(count):
-        index, at = _read_zigzag(value, at)
+        index, at = read_zigzag(value, at)
         if index < 0:
             raise ValueError(f"the message index {index}")
         path.append(index)
     return tuple(path), at
 
 
-def _read_zigzag(value: bytes, at: int) -> tuple[int, int]:
+def read_zigzag(value: bytes, at: int) -> tuple[int, int]:
+    """Return a zigzag varint, and where it ends. Raises ValueError."""
     number = 0
     for place in range(_MAX_VARINT_BYTES):
         if at + place >= len(value):
@@ -244,5 +245,7 @@ def _read_zigzag(value: bytes, at: int) -> tuple[int, int]:
         byte = value[at + place]
         number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
+            if number >> 64:
+                raise ValueError("a number of more than 64 bits")
             return (number >> 1) ^ -(number & 1), at + place + 1
     raise ValueError(f"a number of more than {_MAX_VARINT_BYTES} bytes")

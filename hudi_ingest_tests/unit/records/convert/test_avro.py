@@ -590,7 +590,7 @@ def test_a_key_given_twice_is_rejected() -> None:
         '{"type": "record"}',
         "[]",
         "no JSON",
-        '"string"',
+        '["string", "int"]',
         '{"type": "record", "name": "r", "fields": [{"name": "a", "type": {"type": "fixed", "name": "f", "size": -1}}]}',
     ],
 )
@@ -715,3 +715,41 @@ def test_a_disk_that_takes_no_temporary_file_leaves_the_batch_to_the_exact_path(
     monkeypatch.setattr(tempfile, "tempdir", "/dev/null")
     with pytest.raises(Doubt, match="/dev/null"):
         _read_rows(1, b"")
+
+
+BEYOND = [b"\xff" * 13 + b"\x01", b"\x80" * 200 + b"\x02", b"\x80" * 10 + b"\x02", b"\xff" * 9 + b"\x02"]
+TWO = {"type": "array", "items": "long"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    [
+        ("long", b"", b""),
+        (TWO, b"\x02", b"\x00"),
+        (TWO, b"", b"\x02\x00"),
+        (TWO, b"\x01", b"\x02\x00"),
+        (TWO, b"\x02\x02", b""),
+        ({"type": "map", "values": "long"}, b"\x02", b"a\x02\x00"),
+        ({"type": "map", "values": "long"}, b"\x02\x02a", b"\x00"),
+        ("string", b"", b"a"),
+        ("bytes", b"", b"a"),
+        (["null", "long"], b"", b"\x02"),
+        (["null", "long"], b"\x02", b""),
+        (["int", "string", "long"], b"\x04", b""),
+        ({"type": "enum", "name": "colour", "symbols": ["A", "B"]}, b"", b""),
+    ],
+)
+def test_numbers_beyond_64_bits_are_corrupt(kind: Any, before: bytes, after: bytes) -> None:
+    text = record({"name": "a", "type": kind}, {"name": "n", "type": "int"})
+    for number in BEYOND:
+        for table in (pa.schema([("n", pa.int32())]), pa.schema([("a", pa.string()), ("n", pa.int32())])):
+            assert "bytes that are none: " in reason(decoded(text, [before + number + after + b"\x02"], table))[2]
+
+
+def test_many_high_bytes_are_no_long_number() -> None:
+    text = record({"name": "a", "type": {"type": "map", "values": ["null", "string"]}}, {"name": "n", "type": "long"})
+    rows = [{"a": {"\u00e4" * 20: "\u4e2d" * 20, "": None}, "n": -(1 << 63)}]
+    padded = encoded(text, rows[0])[:-10] + b"\x84" + b"\x80" * 8 + b"\x00"  # 2, in ten bytes
+    found = decoded(text, [encoded(text, rows[0]), padded])
+    assert [dict(row["a"]) for row in found.rows.to_pylist()] == [rows[0]["a"]] * 2
+    assert found.rows["n"].to_pylist() == [-(1 << 63), 2]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+from datetime import date
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hudi_ingest.records.convert.avro import AvroConverter, OneSchema
+from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.keys import beside, decode_keys
+from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcome, rows_of
 
 VALUE = pa.schema([pa.field("n", pa.int64(), False)])
@@ -69,3 +75,58 @@ one_key = st.sampled_from([None, b"", b"{}", b'{"id": "a"}', b'{"region": 214748
 def test_the_outcome_does_not_depend_on_neighbours(records: list[tuple[bytes, bytes | None]], required: bool) -> None:
     schema = pa.schema([pa.field("id", pa.string(), not required), KEY.field("region")])
     assert decoded(schema, records) == [decoded(schema, [record])[0] for record in records]
+
+
+LONG_KEY = pa.schema([pa.field("id", pa.int64(), False)])
+
+
+def test_json_keys_that_are_no_objects_are_the_one_column() -> None:
+    framed = b'{"schema":{"type":"int64","optional":false},"payload":8}'
+    keys = pa.array([b"7", framed, b'{"id": 9}', b'"7"', b"7,8", b'7,"x":1', b"null", b"[7]", b"7 7"], pa.binary())
+    found = ConnectJsonConverter(LONG_KEY, framed=False).decode(keys)
+    assert found.rows.to_pylist() == [{"id": 7}, {"id": 8}, {"id": 9}]
+    assert [fault.index for fault in found.rejected] == [3, 4, 5, 6, 7, 8]
+    texts = pa.array([b'"a\\"b"', b'"a","id":"b"', b'{"schema":{"type":"string"},"payload":"c"}'], pa.binary())
+    found = ConnectJsonConverter(pa.schema([("id", pa.string())]), framed=False).decode(texts)
+    assert found.rows.to_pylist() == [{"id": 'a"b'}, {"id": "c"}] and [bad.index for bad in found.rejected] == [1]
+    days = b'{"schema":{"type":"int32","name":"org.apache.kafka.connect.data.Date"},"payload":1}'
+    found = ConnectJsonConverter(pa.schema([("id", pa.date32())]), framed=True).decode(pa.array([days], pa.binary()))
+    assert found.rows.to_pylist() == [{"id": date(1970, 1, 2)}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "datum", "column", "expected"),
+    [
+        ("string", b"\x04k1", pa.string(), "k1"),
+        ("long", b"\x0e", pa.int64(), 7),
+        ('["null", "long"]', b"\x02\x0e", pa.int64(), 7),
+    ],
+)
+def test_avro_keys_that_are_no_records_are_the_one_column(
+    schema: str, datum: bytes, column: pa.DataType, expected: object
+) -> None:
+    converter = AvroConverter(pa.schema([pa.field("id", column, False)]), OneSchema(RegisteredSchema(schema)))
+    for count in (1, 300):
+        found = converter.decode(pa.array([datum] * count, pa.binary()))
+        assert found.rows.to_pylist() == [{"id": expected}] * count
+    several = AvroConverter(KEY, OneSchema(RegisteredSchema(schema))).decode(pa.array([datum], pa.binary()))
+    assert several.rejected[0].expected == "a record"
+
+
+@pytest.mark.parametrize(
+    ("column", "code", "numbers"),
+    [
+        (pa.int32(), ">i", [1, -3, -(1 << 31)]),
+        (pa.int64(), ">q", [1 << 40, -3, -(1 << 63)]),
+        (pa.float32(), ">f", [1.5, -0.25]),
+        (pa.float64(), ">d", [1e300, -0.1]),
+    ],
+)
+def test_numbers_of_kafkas_own_serializers(column: pa.DataType, code: str, numbers: list[float]) -> None:
+    schema = pa.schema([pa.field("id", column, False)])
+    keys = [struct.pack(code, number) for number in numbers]
+    batch = pa.array([b"skipped", b"", *keys, b"1", keys[0] + b"\0"], pa.binary())[1:]
+    found = converter_for("bytes", schema).decode(batch)
+    assert found.rows["id"].to_pylist() == numbers and found.rows.schema == schema
+    assert [fault.index for fault in found.rejected] == [0, len(numbers) + 1, len(numbers) + 2]
+    assert converter_for("bytes", schema).decode(pa.array([], pa.binary())).rows.num_rows == 0

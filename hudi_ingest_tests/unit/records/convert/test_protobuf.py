@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
@@ -451,3 +452,18 @@ def test_protoc_says_what_is_wrong() -> None:
         compile_protos("a.proto", {"a.proto": 'syntax = "proto3"; import "b.proto";'})
     with pytest.raises(ValueError, match="leads out of"):
         compile_protos("a.proto", {"../a.proto": ""})
+
+
+def test_of_an_enums_aliases_the_first_is_its_name_whatever_stands_beside_it() -> None:
+    text = """syntax = "proto3"; enum State { option allow_alias = true; UNKNOWN = 0; STARTED = 1; RUNNING = 1; OLD = 1; }
+    message M { State state = 1; repeated State states = 2; map<string, State> by_name = 3; }"""
+    message = ProtobufSchema(compile_protos("m.proto", {"m.proto": text})).message("M")
+    datum = b"\x08\x01\x12\x02\x01\x00\x1a\x05\x0a\x01a\x10\x01"
+    expected = json_format.MessageToDict(GetMessageClass(message).FromString(datum), preserving_proto_field_name=True)
+    options = {"descriptor_set": compile_protos("m.proto", {"m.proto": text}), "message": "M"}
+    for schema in (record_schema(message), pa.schema([("state", pa.string())])):
+        converter = converter_for("protobuf", schema, options)
+        for batch in ([datum], [datum] * 300, [datum, b"\xff", datum]):
+            for row in converter.decode(pa.array(batch, pa.binary())).rows.to_pylist():
+                row = {**row, **({"by_name": dict(row["by_name"])} if "by_name" in row else {})}
+                assert row == {name: expected[name] for name in schema.names}
