@@ -21,12 +21,15 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from hudi_ingest.exceptions import RegistryRefused, RegistryUnreachable, SchemaMissing
+from hudi_ingest.model.deadline import within
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.convert.schema_headers import guid_of
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind, UnusableSchema
 
 _RETRIES = 2
 _RETRY_MILLISECONDS = 200
+_RETRY_SECONDS = _RETRIES * 10 * _RETRY_MILLISECONDS / 1000
+"""The most that the waits before retries take together."""
 _MAX_REFERENCES = 1000
 _GREATEST_ID = 2**31 - 1
 """Registries use Java's int."""
@@ -186,7 +189,8 @@ class RegistryClient:
         where = f"Schema registry {self._config.url}: {asked.what}"
         facts: dict[str, Any] = {"url": self._config.url, "subject": asked.subject, "schema_id": asked.schema_id}
         try:
-            return ask()
+            # The client's own limit is for each packet, and starts over with each byte that comes.
+            return within((_RETRIES + 1) * self._config.timeout_seconds + _RETRY_SECONDS, ask)
         except SchemaRegistryError as error:
             status = error.http_status_code
             if status == 404:
@@ -211,7 +215,7 @@ class RegistryClient:
                 status=status,
                 **facts,
             ) from None
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
+        except (httpx2.TransportError, httpx2.InvalidURL, TimeoutError) as error:
             if _untrusted(error):
                 raise RegistryRefused(
                     f"{where}: no TLS connection was made ({error}); set ca_file of source.schema_registry to the authority "

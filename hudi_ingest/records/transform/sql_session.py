@@ -12,11 +12,14 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.records.schema.columns import MAX_DEPTH, TIMESTAMP
 from hudi_ingest.records.transform.sql_statement import RECORDS, calls_in
 
 MEMORY = "512 MB"
 """Memory for results in each Spark worker. DuckDB does not count the memory for computing a single value."""
+SECONDS = 120.0
+"""For a batch of records, which takes milliseconds. DuckDB notices it between values, not within one."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # Spark runs a task on each core already.
@@ -85,8 +88,16 @@ def run(records: pa.Table, query: str) -> pa.Table:
     """Run the query; rows are in the records' order. Raises RecordFault, OutOfMemory, StatementFault."""
     session = _session(current_process().ident, threading.get_ident())
     session.register(RECORDS, records)
+    # A record is not bad because this machine is busy: the transaction fails instead.
+    timer = threading.Timer(SECONDS, session.interrupt)
+    timer.daemon = True
+    timer.start()
     try:
         return session.sql(query).to_arrow_table()
+    except duckdb.InterruptException:
+        raise StatementFault(
+            f"it takes longer than {SECONDS:g} s for {counted(len(records), 'record')}; bound the counts that functions like repeat get"
+        ) from None
     except (duckdb.DataError, duckdb.ProgrammingError, duckdb.NotSupportedError):
         # The query is bound already, so a record's content makes it fail. The text may contain a record's value.
         raise RecordFault("it fails for a record, but not for that record alone") from None
@@ -94,6 +105,8 @@ def run(records: pa.Table, query: str) -> pa.Table:
         raise OutOfMemory(f"it takes more than {MEMORY} of memory") from None
     except duckdb.Error as error:
         raise StatementFault(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from None
+    finally:
+        timer.cancel()
 
 
 def refusal(function: str) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import socketserver
+import threading
+import time
 
 import pyarrow as pa
 import pytest
 
-from hudi_ingest.exceptions import SchemaMissing
+from hudi_ingest.exceptions import RegistryUnreachable, SchemaMissing
 from hudi_ingest.kafka.registry import MOST_REFUSED, KnownSchemas, RegistryClient
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.convert import protoc
@@ -20,6 +23,7 @@ from hudi_ingest.records.convert.json_framed import JsonSchemaConverter
 from hudi_ingest.records.convert.protobuf import RegisteredMessages, RegisteredProtobufConverter
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest_tests.support.registry import canned_registry
+from hudi_ingest_tests.support.silent_server import serving, silent_server
 
 pytestmark = pytest.mark.fast
 
@@ -132,3 +136,37 @@ def test_a_schema_that_keeps_protoc_busy_is_told(monkeypatch: pytest.MonkeyPatch
     fields = "".join(f"message M{number} {{ M{number // 2} m = 1; string s = 2; }}" for number in range(400_000))
     with pytest.raises(ValueError, match="protoc needs more than 1 s of processor time for x"):
         protoc.compile_protos("x", {"x": f'syntax = "proto3"; {fields}'})
+
+
+stopped = threading.Event()
+
+
+class _Dripping(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        self.rfile.readline()
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while not stopped.wait(0.05):
+                self.wfile.write(b"x")
+        except OSError:
+            return
+
+
+def test_a_registry_that_does_not_answer_is_given_up() -> None:
+    with silent_server() as address:
+        _gives_up(address, "no answer")
+
+
+def test_a_registry_that_answers_byte_by_byte_is_given_up() -> None:
+    stopped.clear()
+    with serving(_Dripping) as address:
+        _gives_up(address, "no answer within 5")
+        stopped.set()
+
+
+def _gives_up(address: str, expected: str) -> None:
+    client = RegistryClient(SchemaRegistry(url=f"http://{address}", timeout_seconds=0.5))
+    began = time.monotonic()
+    with pytest.raises(RegistryUnreachable, match=expected):
+        client.latest("orders-value")
+    assert time.monotonic() - began < 20

@@ -308,3 +308,11 @@ def test_a_field_that_an_earlier_step_took_away_is_told_so() -> None:
     steps = [Step("transforms[0].drop", Drop(("n",))), Step("transforms[1].sql", Sql("SELECT n + 1 AS x FROM records"))]
     with pytest.raises(ChainProblems, match="no field is called 'n' after transforms"):
         Chain.of(RECORD, steps)
+
+
+def test_a_statement_that_takes_too_long_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_session, "SECONDS", 0.5)
+    endless = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+    with pytest.raises(sql_session.StatementFault, match=r"longer than 0\.5 s for 1 record;"):
+        sql_session.run(pa.table({"a": [1]}), endless)
+    assert len(sql_session.run(pa.table({"a": [1]}), "SELECT 1")) == 1
