@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from dagster._core.remote_representation.external import RemoteSensor
 
 
+_LOADED_SECONDS = 30
+"""In which our own stack loads a new file also on a busy machine."""
+
+
+class SensorNotLoaded(EnvironmentProblem):
+    """No code location has the sensor, which may come with the next reload."""
+
+
 def switched(home: Home) -> dict[str, bool]:
     """By sensor, what Dagster's instance says of it; a sensor that is not there does what its pipeline file says, and all of them
     if there is no Dagster. Raises EnvironmentProblem."""
@@ -51,7 +59,8 @@ def is_on(pipeline: Pipeline, switches: Mapping[str, bool]) -> bool:
 def switch(home: Home, pipeline: Pipeline, on: bool) -> bool:
     """Turn the pipeline's sensor on or off. Returns False if it was so already. A transaction that is running still finishes.
 
-    Raises EnvironmentProblem if there is no Dagster, or if it does not know the sensor.
+    A sensor that is not loaded yet is waited for, half a minute at most: the pipeline's file may be new. Raises EnvironmentProblem
+    if there is no Dagster, and SensorNotLoaded.
     """
     with _instance(home) as instance:
         name = sensor_name(pipeline.name)
@@ -62,12 +71,19 @@ def switch(home: Home, pipeline: Pipeline, on: bool) -> bool:
             for state in states:
                 instance.update_instigator_state(_started(state) if on else _stopped(state))
             return True
-        with _loaded_sensor(home, instance, name) as sensor:
-            if on:
-                instance.start_sensor(sensor)
-            else:
-                instance.stop_sensor(sensor.get_remote_origin_id(), sensor.selector_id, sensor)
-        return True
+        deadline = time.monotonic() + _LOADED_SECONDS
+        while True:
+            try:
+                with _loaded_sensor(home, instance, name) as sensor:
+                    if on:
+                        instance.start_sensor(sensor)
+                    else:
+                        instance.stop_sensor(sensor.get_remote_origin_id(), sensor.selector_id, sensor)
+                return True
+            except SensorNotLoaded:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
 
 
 @contextmanager
@@ -127,7 +143,7 @@ def _loaded_sensor(home: Home, instance: DagsterInstance, name: str) -> Iterator
                     yield repository.get_sensor(name)
                     return
         errors = "; ".join(str(error.message).strip() for error in request.code_location_errors())
-    raise EnvironmentProblem(
+    raise SensorNotLoaded(
         f"no code location of {workspace} has sensor {name}{f': {errors}' if errors else ''}. A new pipeline is loaded "
         f"within seconds by our own stack, and by others when their code location is reloaded. {remedy}"
     )

@@ -19,6 +19,9 @@ MOST_BYTES = 1_000_000
 MOST_AT_ONCE = 16
 MOST_WAITING = 64
 """Requests that wait for one of these; further ones are refused at once."""
+MOST_SECONDS = 120
+"""For which a request has its turn. One that has Spark do something may take longer, and others go on meanwhile."""
+BODY_SECONDS = 30
 OPEN_PATHS = frozenset({"/healthz"})
 """Answered without the token, so that probes need none. They tell nothing."""
 _BODIES = ("application/json", "application/yaml", "application/x-yaml", "text/yaml")
@@ -95,6 +98,7 @@ class Gate:
         self._access = access
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._waiting = 0
+        self._overdue: set[asyncio.Future[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -104,9 +108,18 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
             return
         refused = refusal(scope, self._access)
-        body = b"" if refused or scope["method"] in _READS else await _body(receive)
-        if refused is None and body is None:
+        body: bytes | None = b""
+        if refused is None and scope["method"] not in _READS:
+            try:
+                body = await asyncio.wait_for(_body(receive), BODY_SECONDS)
+            except asyncio.TimeoutError:
+                detail = f"The body did not arrive within {BODY_SECONDS} s."
+                refused = Refused(408, "Body too slow", detail, headers={"Connection": "close"})
+        if body is None:
             refused = too_large()
+        elif refused is None and scope["path"] in OPEN_PATHS and len(self._overdue) >= MOST_AT_ONCE:
+            detail = f"{len(self._overdue)} requests have been running for more than {MOST_SECONDS} s; start the server again."
+            refused = Refused(503, "Stuck", detail)
         if refused is None and self._waiting >= MOST_WAITING:
             refused = Refused(
                 503, "Too many requests", f"{MOST_AT_ONCE} requests are running and {MOST_WAITING} are waiting."
@@ -119,15 +132,43 @@ class Gate:
             await self._in_turn(scope, receive if scope["method"] in _READS else _replayed(body or b"", receive), send)
 
     async def _in_turn(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A thread cannot be ended from outside: one that waits for a database that never answers keeps neither its turn nor, if
+        nothing was to be changed, its client waiting."""
         self._waiting += 1
         try:
             await self._turns.acquire()
         finally:
             self._waiting -= 1
+        answered = abandoned = False
+
+        async def forward(message: Message) -> None:
+            nonlocal answered
+            if not abandoned:
+                answered = True
+                await send(message)
+
+        work = asyncio.ensure_future(self._app(scope, receive, forward))
         try:
-            await self._app(scope, receive, send)
+            await asyncio.wait({work}, timeout=MOST_SECONDS)
         finally:
             self._turns.release()
+        if not work.done():
+            self._overdue.add(work)
+            work.add_done_callback(self._ended)
+            if scope["method"] in _READS:
+                abandoned = True
+                if answered:
+                    work.cancel()  # its client does not read on
+                else:
+                    detail = f"There was no answer within {MOST_SECONDS} s. The ledger, a broker or a table's storage may hang; try again later."
+                    await Refused(503, "Not in time", detail)(scope, receive, send)
+                return
+        await work
+
+    def _ended(self, work: asyncio.Future[None]) -> None:
+        self._overdue.discard(work)
+        if not work.cancelled():
+            work.exception()  # of a request that nobody waits for any more
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import multiprocessing
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +15,7 @@ from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home
@@ -20,6 +25,10 @@ from hudi_ingest.rest.application import app
 
 _STOP_SECONDS = 30
 """How long requests that are running may take after SIGTERM."""
+_HEAD_SECONDS = 10
+"""In which a client must have sent the head of its request."""
+_MOST_CONNECTIONS = 200
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +60,7 @@ def serve(
     port = listener.getsockname()[1]
     name = f"[{listening.host}]" if ":" in listening.host else listening.host
     url = f"http{'s' if listening.certificate else ''}://{name}:{port}"
-    config = uvicorn.Config(
-        app(home, access, allowed, mounts),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ssl_certfile=listening.certificate,
-        ssl_keyfile=listening.key,
-        timeout_graceful_shutdown=_STOP_SECONDS,
-    )
+    config = configuration(app(home, access, allowed, mounts), listening)
     try:
         config.load()
     except OSError as error:  # ssl.SSLError is one
@@ -70,8 +71,64 @@ def serve(
         _Server(config, lambda: started(url)).run(sockets=[listener])
 
 
+def configuration(application: ASGIApp, listening: Listening) -> uvicorn.Config:
+    """How uvicorn serves the application."""
+    return uvicorn.Config(
+        application,
+        host=listening.host,
+        port=listening.port,
+        http=_Connection,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+    )
+
+
+class _Connection(H11Protocol):
+    """Closes itself unless a request's head arrives in time. Of too many connections, the one that has waited longest is closed."""
+
+    _since = 0.0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        # Those that were closed a moment ago are still in the set.
+        open_ones = [each for each in self.connections if isinstance(each, _Connection) and not each._is_closing()]
+        waiting = [each for each in open_ones if each._is_waiting()]
+        if len(open_ones) > _MOST_CONNECTIONS and waiting:
+            min(waiting, key=lambda each: each._since).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def _wait(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._since = self.loop.time()
+        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._late)
+
+    def _is_closing(self) -> bool:
+        return self.transport.is_closing()
+
+    def _is_waiting(self) -> bool:
+        return (self.cycle is None or self.cycle.response_complete) and not self._is_closing()
+
+    def _late(self) -> None:
+        if self._is_waiting():
+            self.transport.abort()
+
+
 class _Server(uvicorn.Server):
-    """Tells when it accepts requests."""
+    """Tells when it accepts requests, and ends even if threads of requests never do."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
@@ -87,7 +144,17 @@ class _Server(uvicorn.Server):
             if (cycle is None or cycle.response_complete) and connection.transport is not None:
                 # An idle TLS connection is otherwise waited for until its client closes it, too: 30 s.
                 connection.transport.abort()
-        await super().shutdown(sockets)
+        await asyncio.wait({asyncio.ensure_future(super().shutdown(sockets))}, timeout=_STOP_SECONDS)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            _, left = await asyncio.wait(left, timeout=1)
+        if left:
+            # Python would wait for their threads. A transaction that is cut off here is rolled back as after any crash.
+            _logger.error("%d requests did not end within %d s and are cut off", len(left), _STOP_SECONDS)
+            for child in multiprocessing.active_children():
+                child.terminate()
+            logging.shutdown()
+            os._exit(1)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from hudi_ingest.local.processes import free_port
 from hudi_ingest.rest.access import Access
 from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest.rest.application import API, app
+from hudi_ingest.rest.server import Listening, configuration
 from hudi_ingest_tests.support.waiting import wait_for
 
 YAML = "application/yaml"
@@ -70,7 +71,7 @@ class RestApi:
 def running_rest_api(home: Home, allowed: Allowed | None = None) -> Iterator[RestApi]:
     """Serve the home's pipelines."""
     port = free_port()
-    config = uvicorn.Config(app(home, Access(TOKEN, READ_TOKEN), allowed or Allowed()), port=port, log_level="warning")
+    config = configuration(app(home, Access(TOKEN, READ_TOKEN), allowed or Allowed()), Listening(port=port))
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

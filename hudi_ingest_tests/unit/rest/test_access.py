@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 from starlette.types import Message, Receive, Scope, Send
 
 from hudi_ingest.exceptions import ConfigError
@@ -103,6 +106,63 @@ def test_too_many_requests_and_too_large_bodies_are_refused(monkeypatch: pytest.
         return await asyncio.gather(*asked), refused, most
 
     assert asyncio.run(ask_all()) == ([200, 200, 200], [503, 413], 2)
+
+
+def test_requests_that_hang_keep_no_turn_and_make_the_server_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(access_module, "MOST_SECONDS", 0.05)
+    answers = threading.Event()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/hangs":
+            await to_thread.run_sync(answers.wait)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    gate = Gate(application, ACCESS)
+
+    async def ask(method: str, path: str) -> list[int]:
+        sent: list[Message] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            sent.append(message)
+
+        await gate(request(method, path, **BEARER), receive, send)
+        return [message["status"] for message in sent if "status" in message]
+
+    async def ask_all() -> None:
+        assert await ask("GET", "/healthz") == [200]
+        changing = asyncio.create_task(ask("POST", "/hangs"))
+        assert await asyncio.gather(*(ask("GET", "/hangs") for _ in range(3))) == [[503]] * 3
+        assert await ask("GET", "/answers") == [200], "the turns are free"
+        assert await ask("GET", "/healthz") == [503]
+        answers.set()
+        assert await changing == [200], "who changes something gets to know whether it was done"
+        deadline = time.monotonic() + 60
+        while await ask("GET", "/healthz") != [200]:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+    asyncio.run(ask_all())
+
+
+def test_a_body_must_arrive_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_module, "BODY_SECONDS", 0.05)
+    sent: list[Message] = []
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("not to be asked")
+
+    asyncio.run(Gate(application, ACCESS)(request("POST", **BEARER), never, send))
+    assert sent[0]["status"] == 408
 
 
 def test_the_tokens_are_in_files_or_the_environment_and_long_enough(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""Slow clients and a ledger that never answers: others are served meanwhile, and the server ends when it is told to."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hudi_ingest.home.folder import Home
+from hudi_ingest.rest import server
+from hudi_ingest_tests.support.rest_api import running_rest_api
+from hudi_ingest_tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.fast
+
+TOKEN = "a-token-that-may-write"
+SERVE = """
+import sys
+from pathlib import Path
+from hudi_ingest.home.folder import Home
+from hudi_ingest.rest import server
+from hudi_ingest.rest.access import Access
+from hudi_ingest.rest.allowed import Allowed
+server._STOP_SECONDS = 1
+folder = Path(sys.argv[1])
+home = Home(folder / "home", folder, sys.argv[2])
+started = lambda url: print(url, flush=True)
+server.serve(home, server.Listening(port=0), Access(sys.argv[3]), Allowed(), started=started)
+"""
+
+
+def test_half_open_connections_are_closed_and_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_HEAD_SECONDS", 2)
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 5)
+    home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}")
+    with running_rest_api(home) as api:
+        clients = []
+        for _ in range(40):
+            client = socket.create_connection(("127.0.0.1", api.port), timeout=60)
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
+            clients.append(client)
+            if len(clients) % 10 == 0:
+                assert api.ask("GET", "//healthz").status == 200
+        for client in clients:
+            with client:
+                assert _closed(client)
+
+
+def _closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture
+def silent_postgresql() -> Iterator[tuple[str, threading.Event]]:
+    """Logs its clients in and answers nothing more: its URL, and whether one has asked."""
+    asked = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=_log_in_all, args=(listener, asked), daemon=True).start()
+        yield f"postgresql+psycopg2://u@127.0.0.1:{listener.getsockname()[1]}/d", asked
+
+
+def _log_in_all(listener: socket.socket, asked: threading.Event) -> None:
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_log_in, args=(client, asked), daemon=True).start()
+
+
+def _log_in(client: socket.socket, asked: threading.Event) -> None:
+    with client:
+        while True:
+            size, kind = struct.unpack("!ii", client.recv(8, socket.MSG_WAITALL))
+            if size > 8:
+                client.recv(size - 8, socket.MSG_WAITALL)
+            if kind not in (80877103, 80877104):  # TLS and Kerberos are asked for first
+                break
+            client.sendall(b"N")
+        facts = {"server_version": "16.0", "client_encoding": "UTF8", "standard_conforming_strings": "on"}
+        parts = [(b"R", struct.pack("!i", 0))]
+        parts += [(b"S", f"{name}\0{value}\0".encode()) for name, value in facts.items()]
+        parts += [(b"K", struct.pack("!ii", 1, 1)), (b"Z", b"I")]
+        client.sendall(b"".join(kind + struct.pack("!i", len(body) + 4) + body for kind, body in parts))
+        while client.recv(4096):
+            asked.set()
+
+
+def test_a_ledger_that_hangs_keeps_the_server_neither_from_answering_nor_from_ending(
+    tmp_path: Path, silent_postgresql: tuple[str, threading.Event]
+) -> None:
+    url, asked = silent_postgresql
+    command = [sys.executable, "-c", SERVE, str(tmp_path), url, TOKEN]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        request = urllib.request.Request(f"{address}/api/v1/requests", headers={"Authorization": f"Bearer {TOKEN}"})
+        threading.Thread(target=_ask, args=(request,), daemon=True).start()
+        wait_for(asked.is_set, "the ledger is asked", 60)
+        with urllib.request.urlopen(f"{address}/healthz", timeout=60) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert "cut off" in log
+
+
+def _ask(request: urllib.request.Request) -> None:
+    try:
+        urllib.request.urlopen(request, timeout=60).close()
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return
