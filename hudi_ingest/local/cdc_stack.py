@@ -19,7 +19,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.connect import LOGICAL_REPLICATION, ConnectSettings, start_connect
-from hudi_ingest.local.customers import KEY, PARTITION, SCHEMA, TABLE
+from hudi_ingest.local.customers import KEY, NEW_COLUMN, PARTITION, SCHEMA, TABLE
 from hudi_ingest.local.processes import ProcessRecord, free_port, stop
 from hudi_ingest.local.progress import Report, elapsed
 from hudi_ingest.local.stack import ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
@@ -143,6 +143,8 @@ def write_pipeline(folder: Path, schema: str) -> Path:
             "envelope": "debezium",
             # The table is REPLICA IDENTITY FULL.
             "before_image": "row",
+            # Declared before the database has it, so records lack it for a while.
+            "optional_fields": [NEW_COLUMN.split()[0]],
         },
         "table": {
             "base_path": f"${{HUDI_INGEST_TABLES}}/{NAME}",

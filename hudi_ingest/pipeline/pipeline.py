@@ -335,6 +335,8 @@ class Pipeline(_Model):
             parts += [source.envelope, source.before_image, source.event_columns]
         if source.unavailable_value is not None:
             parts += [source.unavailable_value]
+        if source.optional_fields:
+            parts += [source.optional_fields]
         if self.routing is not None:
             parts += [self.routing]
         if self.table.is_keyed:

@@ -108,6 +108,13 @@ class KafkaSource(_Model):
     """Columns from fields of Debezium's events themselves, like `{lsn: source.lsn}`. They follow those of `table.schema`, and a
     delete has them too, so one of them can be `table.ordering`. Only with `envelope: debezium`."""
 
+    optional_fields: tuple[str, ...] = Field(
+        default=(), json_schema_extra={"allowed": "a list of fields, like [old_name, address.zip]", "default": "none"}
+    )
+    """Fields that the schema in a record may lack: they are null then. With `envelope: debezium` or `connect` and
+    `table.mode: upsert`, a JSON record whose schema lacks another declared field is bad, because its row would erase the value that
+    the table has; the source may have dropped or renamed the column. See docs/formats.md."""
+
     unavailable_value: Annotated[str, StringConstraints(min_length=2)] | None = Field(
         default=None,
         json_schema_extra={"default": f"{UNAVAILABLE} with `table.mode: upsert`, else none"},

@@ -20,6 +20,7 @@ from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect_schema import RequiredFields
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
@@ -69,7 +70,7 @@ def route_converter_of(pipeline: Pipeline) -> Converter | None:
     """What decodes the field by which records are routed; None if they are not."""
     if pipeline.routing is None:
         return None
-    return _converter(pipeline, replace(_values(pipeline), schema=pipeline.routing.columns))
+    return _converter(pipeline, replace(_values(pipeline), schema=pipeline.routing.columns, required=None))
 
 
 def _record_type(pipeline: Pipeline) -> RecordType | None:
@@ -148,6 +149,8 @@ class _RecordPart:
     found: TransactionSchema | None = None
     """The schema that a transaction resolved, if `schema` is not declared."""
     envelope: str = "none"
+    required: RequiredFields | None = None
+    """Of a keyed table: the fields that a schema in the records has to have."""
 
 
 def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _RecordPart:
@@ -164,6 +167,11 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
         registry,
         resolved,
         source.envelope,
+        RequiredFields(
+            table.record, frozenset(source.optional_fields), "after" if source.envelope == "debezium" else ""
+        )
+        if table.is_keyed
+        else None,
     )
 
 
@@ -198,7 +206,7 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
             part.place == "source.key" and len(part.schema) == 1 and part.schema.names[0] not in ("schema", "payload")
         )
         if (part.envelope != "none" or alone) and part.declared.format == "json":
-            return ConnectJsonConverter(part.schema, framed=part.envelope == "connect")
+            return ConnectJsonConverter(part.schema, part.envelope == "connect", part.required)
         if part.declared.format == "avro" and (part.envelope != "none" or part.place == "source"):
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
 

@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import CommitRefused, Fenced, RangeRefused
+from hudi_ingest.exceptions import BadRecord, CommitRefused, Fenced, RangeRefused
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.pipeline_table import PipelineTable
@@ -374,6 +374,47 @@ def test_p1_events_without_arrays_that_an_update_left_unchanged_change_nothing(
         expected = [{"id": 1, "title": "old", "scores": [1, 2]}, {"id": 2, "title": "old", "scores": [3]}]
         by_rust = ground.rows().select(["id", "title", "scores"]).to_pylist()
         assert sorted(by_rust, key=lambda row: row["id"]) == expected
+
+
+def test_p1_a_column_that_the_source_renames_or_drops_erases_no_value(bootstrap_servers: str, tmp_path: Path) -> None:
+    with fresh_ground(bootstrap_servers, tmp_path) as ground:
+        create_topic(bootstrap_servers, ground.name, 1)
+
+        def pipeline(columns: str, **source: Any) -> Pipeline:
+            table = {"mode": "upsert", "key": ["id"], "partition_by": [], "buckets": 1, "schema": columns}
+            return make_pipeline(ground, source={"envelope": "debezium", **source}, table=table)
+
+        def send(types: dict[str, str], *rows: dict[str, Any]) -> None:
+            fields = [{"field": name, "type": kind, "optional": True} for name, kind in types.items()]
+            members = [{"field": "after", "type": "struct", "fields": fields}, {"field": "op", "type": "string"}]
+            schema = {"type": "struct", "fields": members}
+            records = [{"schema": schema, "payload": {"after": row, "op": "u"}} for row in rows]
+            ground.send(0, [json.dumps(record).encode() for record in records])
+
+        def rows(*names: str) -> list[tuple[Any, ...]]:
+            found = ground.rows().select(["id", *names]).to_pylist()
+            return sorted(tuple(row[name] for name in ("id", *names)) for row in found)
+
+        declared, types = "id long not null, city string, size int", {"id": "int64", "city": "string", "size": "int32"}
+        send(types, {"id": 1, "city": "Ulm", "size": 1}, {"id": 2, "city": "Bonn", "size": 2})
+        ground.run(pipeline(declared))
+        renamed = {"id": "int64", "town": "string", "size": "int32"}
+        send(types, {"id": 2, "city": "Bern", "size": 3})
+        send(renamed, {"id": 1, "town": "Ulm", "size": 4})
+        with pytest.raises(BadRecord, match=rf"{ground.name}:0:3.*city.*erase.*optional_fields.*town"):
+            ground.run(pipeline(declared))
+        assert rows("city", "size") == [(1, "Ulm", 1), (2, "Bonn", 2)]
+
+        both = declared + ", town string"
+        ground.run(pipeline(both, optional_fields=["city", "town"]))
+        assert rows("city", "size", "town") == [(1, None, 4, "Ulm"), (2, "Bern", 3, None)]
+
+        dropped = {"id": "int64", "town": "string"}
+        send(dropped, {"id": 2, "town": "Bern"})
+        with pytest.raises(BadRecord, match=rf"{ground.name}:0:4.*size.*erase"):
+            ground.run(pipeline(both, optional_fields=["city", "town"]))
+        ground.run(pipeline(both, optional_fields=["city", "town", "size"]))
+        assert rows("city", "size", "town") == [(1, None, 4, "Ulm"), (2, None, None, "Bern")]
 
 
 ALL_TYPES = {

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.connect_schema import ConnectType, parse_connect_schema
+from hudi_ingest.records.convert.connect_schema import ConnectType, RequiredFields, parse_connect_schema
 from hudi_ingest.records.convert.connect_values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.json import JsonConverter, as_records
@@ -48,20 +48,22 @@ _BASE64_IN_DECIMAL = (
 
 
 class ConnectJsonConverter:
-    """Decodes payloads to rows of `schema`. `framed`: whether a record without `schema` and `payload` is bad.
+    """Decodes payloads to rows of `schema`. `framed`: whether a record without `schema` and `payload` is bad. `required`: a
+    record whose schema lacks one of these fields is bad.
 
     Raises ValueError at construction when a type in the schema cannot be read from JSON.
     """
 
-    def __init__(self, schema: pa.Schema, framed: bool) -> None:
+    def __init__(self, schema: pa.Schema, framed: bool, required: RequiredFields | None = None) -> None:
         self._schema = schema
         self._framed = framed
-        self._readers: dict[bytes, PayloadReader | str] = {}
+        self._required = required
+        self._readers: dict[bytes, PayloadReader | Rejected] = {}
         """By schema text: the reader, or why there is none. What a text means never changes."""
         self._without_schema = PayloadReader(schema, None)
 
-    def __reduce__(self) -> tuple[type[ConnectJsonConverter], tuple[pa.Schema, bool]]:
-        return (ConnectJsonConverter, (self._schema, self._framed))
+    def __reduce__(self) -> tuple[type[ConnectJsonConverter], tuple[pa.Schema, bool, RequiredFields | None]]:
+        return (ConnectJsonConverter, (self._schema, self._framed, self._required))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that; bad content never raises."""
@@ -73,24 +75,27 @@ class ConnectJsonConverter:
                 rejected += [_unframed(index, values[index].as_py()) for index in payloads.places.tolist()]
                 continue
             reader = self._without_schema if payloads.schema is None else self._reader(payloads.schema)
-            if isinstance(reader, str):
-                expected = "a schema of Kafka Connect that fits the columns"
-                rejected += [
-                    Rejected(index, "schema", expected, shortened(reader)) for index in payloads.places.tolist()
-                ]
+            if isinstance(reader, Rejected):
+                rejected += [replace(reader, index=index) for index in payloads.places.tolist()]
             else:
                 groups.append((payloads.places, reader.decode(payloads.values)))
         rejected.sort(key=lambda value: value.index)
         return regrouped(self._schema, len(values), groups, rejected)
 
-    def _reader(self, text: bytes) -> PayloadReader | str:
+    def _reader(self, text: bytes) -> PayloadReader | Rejected:
         reader = self._readers.get(text)
         if reader is None:
             try:
                 connect = parse_connect_schema(text)
-                reader = self._without_schema if connect is None else PayloadReader(self._schema, connect)
+                if connect is None:
+                    reader = self._without_schema
+                else:
+                    refusal = self._required.refusal_of(connect) if self._required is not None else None
+                    reader = refusal or PayloadReader(self._schema, connect)
             except ValueError as problem:
-                reader = str(problem)
+                reader = Rejected(
+                    0, "schema", "a schema of Kafka Connect that fits the columns", shortened(str(problem))
+                )
             if len(self._readers) < _MOST_READERS:
                 self._readers[text] = reader
         return reader

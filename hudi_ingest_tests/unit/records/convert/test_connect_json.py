@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect_schema import RequiredFields
 from hudi_ingest.records.convert.connect_values import decimals_of_base64
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -62,6 +63,24 @@ def framed(payload: Any, schema: Any = SCHEMA, separators: tuple[str, str] = COM
 
 def decode(*values: bytes, schema: pa.Schema = ROW, must_be_framed: bool = True) -> Decoded:
     return ConnectJsonConverter(schema, must_be_framed).decode(pa.array(values, pa.binary()))
+
+
+def test_a_keyed_table_takes_no_record_whose_schema_lacks_a_column() -> None:
+    row = parse_ddl("id long, name string, inner struct<a: int, b: int>")
+    whole = struct(id=of("int64"), name=of("string"), inner=struct(a=of("int32"), b=of("int32")))
+    renamed = struct(id=of("int64"), title=of("string"), inner=struct(a=of("int32")))
+    values = pa.array([framed({"id": 1, "name": "x"}, whole), framed({"id": 1, "title": "x"}, renamed)], pa.binary())
+
+    def outcome(*optional: str) -> Decoded:
+        required = RequiredFields(row, frozenset(optional))
+        return pickle.loads(pickle.dumps(ConnectJsonConverter(row, True, required))).decode(values)
+
+    (refused,) = outcome().rejected
+    assert (refused.index, refused.field) == (1, "name")
+    assert "`source.optional_fields: [name, inner.b]`" in refused.expected
+    assert refused.found == "no such field; not among the columns: title"
+    assert [refused.field for refused in outcome("name").rejected] == ["inner.b"]
+    assert rows_of(outcome("name", "inner.b"))[1] == {"id": 1, "name": None, "inner": None}
 
 
 def rows_of(outcome: Decoded) -> list[dict[str, Any]]:
