@@ -5,11 +5,12 @@ Nothing here changes anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.stack_diagnoses import STACK, stack_diagnoses
 from hudi_ingest.model.storage_options import is_s3
@@ -19,7 +20,9 @@ from hudi_ingest.operations.doctor.ledger import LEDGER, ledger_diagnoses
 from hudi_ingest.operations.doctor.machine import machine_diagnoses
 from hudi_ingest.operations.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
 from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
+from hudi_ingest.orchestration.sensor_switch import is_on, switched
 from hudi_ingest.pipeline.folder import load_each
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
 
 
@@ -52,4 +55,13 @@ def _diagnoses(home: Home, report: Callable[[str], None]) -> Iterator[Diagnosis]
     yield from examined(ENGINE, lambda: engine_diagnoses(home))
     yield from dagster_diagnoses(home, pipelines)
     yield from folder_diagnoses(home, pipelines, broken)
-    yield from pipelines_diagnoses(home, pipelines, report)
+    yield from pipelines_diagnoses(home, pipelines, report, _off(home, pipelines))
+
+
+def _off(home: Home, pipelines: Sequence[Pipeline]) -> frozenset[str]:
+    """Pipelines whose sensors are off; none if Dagster cannot be asked, which has a diagnosis of its own."""
+    try:
+        switches = switched(home)
+    except EnvironmentProblem:
+        return frozenset()
+    return frozenset(pipeline.name for pipeline in pipelines if not is_on(pipeline, switches))

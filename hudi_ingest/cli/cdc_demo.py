@@ -267,7 +267,7 @@ class _Demo:
             return
         self._reported = now
         status = self._status()
-        if status is not None:
+        if status is not None and status.lag is not None:
             records = _records(status)
             self.report(
                 f"{now - self._began:.0f} s: {self.writer.counts.total():,} changes, {records:,} records in Kafka, "

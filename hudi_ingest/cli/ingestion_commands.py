@@ -32,6 +32,7 @@ from hudi_ingest.cli.printing import (
 )
 from hudi_ingest.exceptions import (
     ConfigError,
+    EnvironmentProblem,
     IngestError,
     NothingToDo,
 )
@@ -290,6 +291,7 @@ def status(
     from hudi_ingest.cli.views import by_error, status_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.status import statuses
+    from hudi_ingest.orchestration.sensor_switch import activities
     from hudi_ingest.pipeline.folder import load_each
     from hudi_ingest.transaction.decoding import format_problems
 
@@ -297,16 +299,23 @@ def status(
     pipelines, broken = ((named_pipeline(name),), ()) if name else load_each(home.pipelines, check=format_problems)
     with Ledger.open(home.ledger_url) as ledger:
         answers = statuses(pipelines, ledger)
+    try:
+        doing = activities(home, pipelines)
+    except EnvironmentProblem as problem:
+        doing = {pipeline.name: (None, f"? ({problem})") for pipeline in pipelines}
     states = [answer for answer in answers.values() if not isinstance(answer, IngestError)]
-    errors = {failed: str(answer) for failed, answer in answers.items() if isinstance(answer, IngestError)}
+    failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, IngestError)}
+    errors = {**failed, **{state.pipeline: str(state.error) for state in states if state.error}}
     if as_json:
-        facts = [state.to_dict() for state in states]
-        failures = [{"pipeline": failed, "error": error} for failed, error in errors.items()]
+        facts = [
+            {**state.to_dict(), **dict(zip(("on", "activity"), doing[state.pipeline], strict=True))} for state in states
+        ]
+        failures = [{"pipeline": name, "error": error} for name, error in failed.items()]
         files = [{"pipeline": file.name, "file": str(file.path), "error": "\n".join(file.problems)} for file in broken]
         print_json([*facts, *failures, *files])
     else:
         for state in states:
-            out.print(status_view(state))
+            out.print(status_view(state, doing[state.pipeline][1]))
             say_losses(state.pipeline, state.stopped)
         for names, error in by_error(errors):
             err.print(f"error: {names}: {error}", style="red", markup=False)

@@ -33,7 +33,8 @@ from hudi_ingest.transaction.dead_letters.reading import DeadLetter, LetterCount
 _SHOWN_PIPELINES = 20
 
 
-def status_view(status: PipelineStatus) -> RenderableType:
+def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
+    """Render a status. `activity`: whether the pipeline is on, if the caller knows."""
     # Not the table's title, which would break the path at the table's width.
     title = Text(f"{status.pipeline} → {status.base_path}", style="italic")
     offsets = Table()
@@ -43,11 +44,11 @@ def status_view(status: PipelineStatus) -> RenderableType:
     stopped = {loss.source for loss in status.stopped}
     for partition in status.partitions:
         committed = "-" if partition.committed is None else f"{partition.committed:,}"
-        end = "-" if partition.end is None else f"{partition.end:,}"
+        end = ("?" if status.error else "-") if partition.end is None else f"{partition.end:,}"
         style = "red" if TopicPartition(partition.topic, partition.partition) in stopped else None
         name = f"{partition.topic}:{partition.partition}"
-        offsets.add_row(name, committed, end, f"{partition.lag:,}", style=style)
-    offsets.add_row("all", "", "", f"{status.lag:,}", style="bold")
+        offsets.add_row(name, committed, end, _count_text(partition.lag), style=style)
+    offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
     catalog = [Text(status.catalog.text, style="" if status.catalog.passed else "red")] if status.catalog else []
     merging = status.compaction
@@ -56,9 +57,23 @@ def status_view(status: PipelineStatus) -> RenderableType:
     open_transactions = [Text(text, style="red") for text in undecided_texts(status)]
     change = status.schema_change
     approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
+    switch = [Text(f"Dagster: {activity}")] if activity else []
     return Group(
-        title, offsets, age, *open_transactions, *letters, *catalog, *compaction, *approval, transactions_view(status)
+        title,
+        *switch,
+        offsets,
+        age,
+        *open_transactions,
+        *letters,
+        *catalog,
+        *compaction,
+        *approval,
+        transactions_view(status),
     )
+
+
+def _count_text(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
 
 
 def by_error(errors: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -75,6 +90,8 @@ def age_text(status: PipelineStatus, now: datetime) -> str:
     commit = "nothing committed yet"
     if committed_at is not None:
         commit = f"last commit {duration_text((now - committed_at).total_seconds())} ago, at {committed_at:%Y-%m-%d %H:%M:%S} UTC"
+    if status.lag is None:
+        return f"{commit}; nobody knows how many records are waiting"
     if not status.lag:
         return f"{commit}; no records are waiting"
     if status.lag_seconds is None:

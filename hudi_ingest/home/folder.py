@@ -81,6 +81,11 @@ class Home:
         return self.root / "stack.json"
 
     @property
+    def stopped_stack_file(self) -> Path:
+        """What the stack file was when `down` stopped the stack."""
+        return self.root / "stopped-stack.json"
+
+    @property
     def topics_file(self) -> Path:
         """Written whenever a template's topics have changed, so that the code server loads its pipelines."""
         return self.root / "topics"

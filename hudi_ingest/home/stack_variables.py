@@ -16,7 +16,7 @@ TABLES_VARIABLE = "HUDI_INGEST_TABLES"
 
 def pipeline_environment(home: Home, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Complete `environment` with its home and, while the stack runs, the stack's variables; `environment` takes precedence."""
-    return {HOME_VARIABLE: str(home.root), **_running_stacks(home), **environment}
+    return {HOME_VARIABLE: str(home.root), **_variables(home, only_running=True), **environment}
 
 
 def missing_because(name: str, environment: Mapping[str, str]) -> str | None:
@@ -29,7 +29,17 @@ def missing_because(name: str, environment: Mapping[str, str]) -> str | None:
     return f"the stack in {home.root} is down; start it with `hudi-ingest up`"
 
 
-def _running_stacks(home: Home) -> dict[str, str]:
+def stack_runs(home: Home) -> bool:
+    """Whether a process of the home's embedded stack is alive."""
+    return bool(_variables(home, only_running=True))
+
+
+def embedded_broker(home: Home) -> str:
+    """The address of the broker that `hudi-ingest up` has started in this home, alive or not; "" if there is no stack."""
+    return _variables(home, only_running=False).get(BOOTSTRAP_VARIABLE, "")
+
+
+def _variables(home: Home, *, only_running: bool) -> dict[str, str]:
     """Also empty when the file is damaged or of another version: only `up` and `down` need to report that."""
     try:
         stack: Any = json.loads(home.stack_file.read_text())
@@ -37,4 +47,4 @@ def _running_stacks(home: Home) -> dict[str, str]:
         variables = {str(name): str(value) for name, value in stack["environment"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return {}
-    return variables if any(running_process(pid, started) for pid, started in starts) else {}
+    return variables if not only_running or any(running_process(pid, started) for pid, started in starts) else {}

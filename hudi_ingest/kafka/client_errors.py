@@ -7,6 +7,8 @@ import re
 from confluent_kafka import KafkaError
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
+from hudi_ingest.home.folder import Home
+from hudi_ingest.home.stack_variables import embedded_broker
 from hudi_ingest.pipeline.source import KafkaSource
 
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
@@ -24,6 +26,8 @@ _NO_TOKEN = re.compile("no token: |acquire SASL OAUTHBEARER token|OIDC", re.IGNO
 _WITHOUT_PASSWORD = ("OAUTHBEARER", "GSSAPI")
 _PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
 _CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
+_LEARNED = re.compile(r"([^\s/]+:\d+)/\d+: (?:Connect to|Failed to resolve)")
+"""A broker that cannot be reached at an address that another one has named; those of the settings are called bootstrap."""
 
 
 class Trouble:
@@ -75,9 +79,22 @@ class Trouble:
         if self.all_down and (not reason or "Disconnected" in reason):
             reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
         return KafkaUnreachable(
-            f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_CHECK}",
+            f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_advice(reason, source)}",
             servers=source.bootstrap_servers,
         )
+
+
+def _advice(reason: str, source: KafkaSource) -> str:
+    """What to do about a broker that cannot be reached."""
+    learned = _LEARNED.search(reason)
+    if embedded_broker(Home.from_environment()) == source.bootstrap_servers:
+        return "It is the embedded stack's broker: `hudi-ingest up` starts it if it has ended."
+    if learned and learned[1] not in source.bootstrap_servers:
+        return (
+            f"The cluster names {learned[1]} as the address of one of its brokers: correct advertised.listeners of that broker, start "
+            "it if it is down, or let this machine reach the address."
+        )
+    return _CHECK
 
 
 def answer_text(error: Exception) -> str:

@@ -301,6 +301,11 @@ class Ledger:
         with self._reading() as connection:
             return overview.read(connection)
 
+    def last_commits(self) -> dict[str, datetime]:
+        """Return when the newest committed transaction of each table ended, by base path."""
+        with self._reading() as connection:
+            return overview.last_commits(connection)
+
     def counters(self) -> dict[str, dict[str, float]]:
         """Return all tables' counters, by base path and name."""
         with self._reading() as connection:

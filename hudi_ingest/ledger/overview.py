@@ -60,3 +60,12 @@ def _size(connection: sa.Connection) -> int:
         return int(pages.scalar_one())
     sizes = [sa.func.pg_total_relation_size(sa.func.to_regclass(table.name)) for table in METADATA.sorted_tables]
     return int(connection.execute(sa.select(reduce(add, sizes))).scalar_one())
+
+
+def last_commits(connection: sa.Connection) -> dict[str, datetime]:
+    newest = (
+        sa.select(TRANSACTIONS.c.base_path, sa.func.max(TRANSACTIONS.c.ended_at, type_=TRANSACTIONS.c.ended_at.type))
+        .where(TRANSACTIONS.c.state == TransactionState.COMMITTED.value)
+        .group_by(TRANSACTIONS.c.base_path)
+    )
+    return {base_path: ended_at for base_path, ended_at in connection.execute(newest) if ended_at is not None}

@@ -90,13 +90,14 @@ class Stack:
         write_private(home.stack_file, json.dumps(asdict(self), indent=2))
 
     @classmethod
-    def read(cls, home: Home) -> Stack | None:
-        """Return the stack that was started in this home, its processes alive or not; None if there is none.
+    def read(cls, home: Home, file: Path | None = None) -> Stack | None:
+        """Return the stack that was started in this home, its processes alive or not; None if there is none. `file`: of a stack that
+        was stopped.
 
         Raises EnvironmentProblem if the file is damaged or of another version.
         """
         try:
-            content = json.loads(home.stack_file.read_text())
+            content = json.loads((file or home.stack_file).read_text())
             return cls(
                 settings=StackSettings(**content["settings"]),
                 environment=content["environment"],
@@ -106,7 +107,7 @@ class Stack:
             return None
         except (ValueError, LookupError, TypeError) as problem:
             raise EnvironmentProblem(
-                f"{home.stack_file}, which records the stack's processes, is damaged or of another version of hudi-ingest "
+                f"{file or home.stack_file}, which records the stack's processes, is damaged or of another version of hudi-ingest "
                 f"({problem}). If the stack is running, stop it with the version that started it; then delete the file and run "
                 "`hudi-ingest up`. The file holds no data."
             ) from problem
@@ -199,9 +200,8 @@ def _require_ports_free(settings: StackSettings, alive: Mapping[str, ProcessReco
 
 
 def remembered_settings(home: Home) -> StackSettings:
-    """Return the settings of the last stack started in this home and not stopped by `down`, else the defaults. Raises like
-    Stack.read."""
-    stack = Stack.read(home)
+    """Return the settings of the last stack started in this home, running or stopped, else the defaults. Raises like Stack.read."""
+    stack = Stack.read(home) or Stack.read(home, home.stopped_stack_file)
     return stack.settings if stack else StackSettings()
 
 
@@ -214,7 +214,7 @@ def _what_runs(home: Home) -> str:
 
 
 def bring_down(home: Home, report: Report) -> bool:
-    """Stop every process of the stack and delete its file; False if there was no stack."""
+    """Stop every process of the stack and put its file aside; False if there was no stack."""
     if not home.root.exists():
         return False
     with _exclusive(home):
@@ -227,7 +227,8 @@ def bring_down(home: Home, report: Report) -> bool:
             if records:
                 report(f"stopping {part}")
                 stop(records)
-        home.stack_file.unlink(missing_ok=True)
+        # `up` starts with the same ports: producers and pipeline files have them.
+        home.stack_file.replace(home.stopped_stack_file)
         home.engine_file.unlink(missing_ok=True)
         return True
 

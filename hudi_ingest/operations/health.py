@@ -40,7 +40,7 @@ QUESTIONS = {
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
     ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, or their ranges do not tile.",
     FILES_LARGE_ENOUGH: "Fails if commits like the last one create more small files a day than table.small_files_a_day.",
-    DEAD_LETTERS: "Fails while the last transaction had bad records and committed without them.",
+    DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them.",
 }
 """The description of each check of every table."""
 CATALOG_QUESTION = (
@@ -216,8 +216,8 @@ def files_large_enough(
 
 
 def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int) -> Finding:
-    """Check for bad records. `last_rejected`: those of the last transaction. Older pending dead letters do not fail the check:
-    they were reported before."""
+    """Check for bad records. `last_rejected`: those of the last transaction. Pending dead letters fail the check until they are
+    rows, or are given up."""
     waiting = checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
     figures: dict[str, int | float | str] = {
         "bad records of the last transaction": last_rejected,
@@ -225,7 +225,7 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
     bad = counted(last_rejected, "bad record")
-    sentences = ["The last transaction had no bad records."]
+    sentences = [] if waiting else ["The last transaction had no bad records."]
     if last_rejected and pipeline.on_bad_record == "dead_letter":
         sentences = [f"The last transaction had {bad}, kept as dead letters."]
     elif last_rejected:
@@ -241,7 +241,7 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
                 else f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
             )
         )
-    return Finding(DEAD_LETTERS, not last_rejected, " ".join(sentences), figures, warning=True)
+    return Finding(DEAD_LETTERS, not (last_rejected or waiting), " ".join(sentences), figures, warning=True)
 
 
 def catalog_synced(

@@ -28,13 +28,14 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class OverviewRow:
-    """A pipeline at a glance. `behind`: seconds that the oldest waiting record has waited, None if unknown."""
+    """A pipeline at a glance. `behind`: seconds that the oldest waiting record has waited, None if unknown, as `waiting`.
+    `last_commit`: as text, "?" if unknown."""
 
     pipeline: str
     state: str
     behind: float | None
     waiting: int | None
-    last_commit: datetime | None
+    last_commit: str
     wrong: str = ""
 
     def to_dict(self) -> dict[str, str | int]:
@@ -42,27 +43,31 @@ class OverviewRow:
         return {
             "pipeline": self.pipeline,
             "state": self.state,
-            "seconds behind": "?" if self.behind is None else f"{self.behind:,.0f}",
-            "records waiting": "?" if self.waiting is None else f"{self.waiting:,}",
-            "last commit (UTC)": f"{self.last_commit:%Y-%m-%d %H:%M}" if self.last_commit else "none",
             "what is wrong": self.wrong,
+            "last commit (UTC)": self.last_commit,
+            "records waiting": "?" if self.waiting is None else f"{self.waiting:,}",
+            "seconds behind": "?" if self.behind is None else f"{self.behind:,.0f}",
         }
 
 
-def overview_row(pipeline: str, checks: Mapping[str, CheckResult], running: bool) -> OverviewRow:
-    """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on."""
+def overview_row(
+    pipeline: str, checks: Mapping[str, CheckResult], running: bool, committed_at: datetime | None = None
+) -> OverviewRow:
+    """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on; `committed_at`: of the newest commit
+    that the ledger has, None if it has none, as after it was replaced."""
     failing = sorted(
         ((name, check) for name, check in checks.items() if not check.passed), key=lambda entry: entry[1].warning
     )
-    # A paused pipeline's numbers are from before it was paused.
-    waiting = _number(checks, LAG_BELOW_LIMIT, LAG_RECORDS) if running else None
-    behind = 0.0 if waiting == 0 else _number(checks, UP_TO_DATE, LAG_SECONDS) if running else None
+    # A paused pipeline's numbers are from before it was paused, and nobody measures while broker or table is away.
+    measured = running and not _is_blind(checks)
+    waiting = _number(checks, LAG_BELOW_LIMIT, LAG_RECORDS) if measured else None
+    behind = 0.0 if waiting == 0 else _number(checks, UP_TO_DATE, LAG_SECONDS) if measured else None
     return OverviewRow(
         pipeline,
         _state(failing, bool(checks), running),
         behind,
         None if waiting is None else int(waiting),
-        _last_commit(checks),
+        _last_commit(checks, committed_at),
         "; ".join(f"{name}: {_beginning(check.text)}" for name, check in failing),
     )
 
@@ -85,11 +90,19 @@ def _state(failing: Sequence[tuple[str, CheckResult]], is_reported: bool, runnin
     return WELL if is_reported else UNKNOWN
 
 
-def _last_commit(checks: Mapping[str, CheckResult]) -> datetime | None:
+def _is_blind(checks: Mapping[str, CheckResult]) -> bool:
+    """Whether the newest look at broker and table failed: only then does the check fail without an age of the last commit."""
+    return UP_TO_DATE in checks and not checks[UP_TO_DATE].passed and _number(checks, UP_TO_DATE, COMMIT_AGE) is None
+
+
+def _last_commit(checks: Mapping[str, CheckResult], committed_at: datetime | None) -> str:
+    """The newer of what the ledger and the check know; "none" only if the table was seen without a commit."""
     age = _number(checks, UP_TO_DATE, COMMIT_AGE)
-    if age is None:
-        return None
-    return (checks[UP_TO_DATE].reported_at - timedelta(seconds=age)).astimezone(timezone.utc)
+    seen = [] if age is None else [checks[UP_TO_DATE].reported_at - timedelta(seconds=age)]
+    known = [*seen, *([committed_at] if committed_at else [])]
+    if known:
+        return f"{max(known).astimezone(timezone.utc):%Y-%m-%d %H:%M}"
+    return "none" if UP_TO_DATE in checks and checks[UP_TO_DATE].passed else "?"
 
 
 def _number(checks: Mapping[str, CheckResult], check: str, figure: str) -> float | None:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from hudi_ingest.exceptions import IngestError
+from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.hudi.catalog_state import read_state
+from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import kept_cluster
@@ -35,13 +36,14 @@ _AT_ONCE = 8
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """One Kafka partition: next offset to read (None before the first commit), the broker's end (None if the broker no
-    longer has the partition), and the lag in offsets."""
+    longer has the partition, or is away), and the lag in offsets."""
 
     topic: str
     partition: int
     committed: int | None
     end: int | None
-    lag: int
+    lag: int | None
+    """None while the broker is away."""
     covered: Ranges | None = None
     """Offset ranges already ingested; None if a checkpoint of an older version does not say."""
     undecided: Slice | None = None
@@ -72,14 +74,20 @@ class PipelineStatus:
     """Whether log files are compacted in time, None if the table is not keyed."""
     schema_change: PendingChange | None = None
     """The change of columns that waits for approval, None if none does."""
+    error: IngestError | None = None
+    """Why the broker could not be asked. Then ends and lag are unknown, and so are stopped partitions."""
 
     @property
-    def lag(self) -> int:
-        return sum(partition.lag for partition in self.partitions)
+    def lag(self) -> int | None:
+        """None while the broker is away."""
+        if self.error is not None:
+            return None
+        return sum(partition.lag or 0 for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "pipeline": self.pipeline,
+            "error": str(self.error) if self.error else None,
             "base_path": self.base_path,
             "sequence": self.sequence,
             "lag": self.lag,
@@ -135,16 +143,13 @@ def pipeline_status(
     """Combine the situation with the ledger's history. Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable,
     TableUnreachable."""
     now = now or datetime.now(timezone.utc)
-    rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
     stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
     lag = situation.lag.by_partition
     with kept_cluster(pipeline.source) as cluster:
         undecided = cluster.undecided(situation.watermarks)
-    return PipelineStatus(
-        pipeline=pipeline.name,
-        base_path=pipeline.table.base_path,
-        sequence=checkpoint.sequence if checkpoint else 0,
+    return replace(
+        status_without_broker(pipeline, situation.committed, ledger, now),
         partitions=tuple(
             PartitionStatus(
                 topic=source.topic,
@@ -157,34 +162,63 @@ def pipeline_status(
             )
             for source in sorted(situation.watermarks.keys() | {loss.source for loss in stopped})
         ),
-        transactions=rows,
         stopped=stopped,
-        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
-        last_committed_at=situation.committed.last_committed_at,
         lag_seconds=age_of_oldest(pipeline, situation, now),
-        catalog=_catalog(pipeline, situation, now),
-        compaction=compacted_in_time(pipeline, situation.committed.commits, now) if pipeline.table.is_keyed else None,
+    )
+
+
+def status_without_broker(
+    pipeline: Pipeline,
+    committed: CommittedState,
+    ledger: Ledger,
+    now: datetime,
+    error: IngestError | None = None,
+) -> PipelineStatus:
+    """What table and ledger say. `error`: why the broker could not be asked. Raises LedgerUnreachable, TableUnreachable."""
+    rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
+    checkpoint = committed.checkpoint
+    return PipelineStatus(
+        pipeline=pipeline.name,
+        base_path=pipeline.table.base_path,
+        sequence=checkpoint.sequence if checkpoint else 0,
+        partitions=tuple(
+            PartitionStatus(source.topic, source.partition, offset, None, None, checkpoint.covered.get(source))
+            for source, offset in sorted(checkpoint.offsets.items())
+        )
+        if checkpoint
+        else (),
+        transactions=rows,
+        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
+        last_committed_at=committed.last_committed_at,
+        catalog=_catalog(pipeline, committed, now),
+        compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,
         schema_change=noted_change(pipeline, ledger, PipelineTable(pipeline).timeline),
         dead=frozenset(
             row.transaction_id
             for row in rows
             if row.state is TransactionState.OPEN and is_over(row, lambda run_id: None)
         ),
+        error=error,
     )
 
 
 def statuses(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, PipelineStatus | IngestError]:
-    """The status of each pipeline by name, or its error: one pipeline's must not hide the state of the others.
+    """The status of each pipeline by name, or its error: one pipeline's must not hide the state of the others. While the broker is
+    away, a status has what table and ledger say, and the error.
 
     A cluster that does not answer is waited for once, and its pipelines share the error.
     """
 
     def of_pipeline(pipeline: Pipeline) -> PipelineStatus | IngestError:
         trouble = troubles[settings_of(pipeline.source)].result()
-        if trouble is not None:
-            return trouble
         try:
-            return pipeline_status(pipeline, observe(pipeline), ledger)
+            try:
+                if trouble is not None:
+                    raise trouble
+                return pipeline_status(pipeline, observe(pipeline), ledger)
+            except (KafkaUnreachable, KafkaRefused, TopicMissing) as error:
+                committed, now = PipelineTable(pipeline).committed(), datetime.now(timezone.utc)
+                return status_without_broker(pipeline, committed, ledger, now, error)
         except IngestError as error:
             return error
 
@@ -206,10 +240,10 @@ def _trouble(source: KafkaSource) -> IngestError | None:
     return None
 
 
-def _catalog(pipeline: Pipeline, situation: Situation, now: datetime) -> Finding | None:
+def _catalog(pipeline: Pipeline, committed: CommittedState, now: datetime) -> Finding | None:
     if pipeline.catalog is None:
         return None
-    return catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), situation.committed.commits, now)
+    return catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), committed.commits, now)
 
 
 def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:

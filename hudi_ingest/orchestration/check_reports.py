@@ -62,6 +62,9 @@ def report_checks(
     if any(reported.is_outdated(name, checkpoint.transaction_id if checkpoint else "") for name in ABOUT_COMMITS):
         findings += findings_on_commits(pipeline, situation)
     news = [finding for finding in findings if reported.is_news(finding, now)]
+    if any(reported.is_turn(finding) for finding in news):
+        # So that a pipeline that has just failed, or recovered, is shown with the lag of that moment.
+        news = [finding for finding in findings if finding in news or finding.check in (LAG_BELOW_LIMIT, UP_TO_DATE)]
     for finding in news:
         instance.report_runless_asset_event(evaluation(pipeline, finding))
     if any(finding.check == LAG_BELOW_LIMIT for finding in news):
@@ -171,6 +174,11 @@ class _ReportedChecks:
         if any(isinstance(before.get(name, finding.figures.get(name)), str) for name in changed):
             return True
         return bool(changed) and now.timestamp() - self._reported_at(finding.check) >= REPEAT_SECONDS
+
+    def is_turn(self, finding: Finding) -> bool:
+        """Whether the check passed until now and fails, or the other way around."""
+        known = self._known(finding.check)
+        return known is not None and known.passed != finding.passed
 
     def _is_grey(self, check: str) -> bool:
         """Whether Dagster shows it as not evaluated: reported before the newest materialization, and not by its run."""

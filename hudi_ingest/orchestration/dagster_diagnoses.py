@@ -16,12 +16,10 @@ from hudi_ingest.operations.health import RUNS_SUCCEED
 from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
 from hudi_ingest.orchestration.sensor import sensor_name
-from hudi_ingest.orchestration.sensor_switch import is_on, switches_of
+from hudi_ingest.orchestration.sensor_switch import is_on, silent_daemons, switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAGSTER = "dagster"
-SILENT_SECONDS = 120.0
-"""Daemons send a heartbeat every 30 s."""
 LONG_QUEUED_SECONDS = 600.0
 _SHOWN = 5
 
@@ -43,19 +41,18 @@ def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Dia
         yield problem(DAGSTER, text, "Correct dagster.yaml there, and see whether its database is up.")
         return
     with instance:
-        yield from _daemons(instance, folder)
+        yield from _daemons(home, instance, folder)
         yield from _sensors(instance, pipelines)
         yield from _failed_runs(instance, pipelines)
         yield from _queue(instance)
 
 
-def _daemons(instance: DagsterInstance, folder: Path) -> Iterator[Diagnosis]:
+def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Diagnosis]:
     heartbeats = instance.get_daemon_heartbeats()
-    required = sorted(instance.get_required_daemon_types())
-    oldest = time.time() - SILENT_SECONDS
-    silent = [_words(name) for name in required if name not in heartbeats or heartbeats[name].timestamp < oldest]
+    required = instance.get_required_daemon_types()
+    silent = [_words(name) for name in silent_daemons(home, folder, instance)]
     if silent:
-        text = f"Daemons of the instance in {folder} send no heartbeat: {', '.join(silent)}. Without them no run is launched."
+        text = f"Daemons of the instance in {folder} do not run: {', '.join(silent)}. Without them no run is launched."
         yield problem(DAGSTER, text, "Start `dagster-daemon run` (`hudi-ingest up` on one machine), and see its log.")
     else:
         yield ok(DAGSTER, f"the {len(required)} daemons of the instance in {folder} are alive")

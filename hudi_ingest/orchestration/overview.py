@@ -1,6 +1,6 @@
 """The asset `hudi_ingest_overview`: all pipelines of the code location in one table, worst first, kept by a sensor.
 
-It reads what the coordinators have reported, so it asks neither brokers nor tables.
+It reads what the coordinators have reported, and the ledger, so it asks neither brokers nor tables.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from dagster import (
     sensor,
 )
 
+from hudi_ingest.exceptions import LedgerUnreachable
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.overview import STATES, OverviewRow, overview_row, summary, worst_first
 from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.orchestration.materialization import metadata_table
@@ -39,12 +42,12 @@ REPEAT_SECONDS = 300
 _COLUMNS = [
     TableColumn("pipeline", "string", description="name, as in its pipeline file"),
     TableColumn("state", "string", description="by the newest result of each check"),
-    TableColumn("seconds behind", "string", description="age of the oldest waiting record; ? while unknown"),
-    TableColumn("records waiting", "string"),
-    TableColumn("last commit (UTC)", "string"),
     TableColumn(
         "what is wrong", "string", description="how each failing check begins; the check itself says what to do"
     ),
+    TableColumn("last commit (UTC)", "string", description="? while unknown, as the next two"),
+    TableColumn("records waiting", "string"),
+    TableColumn("seconds behind", "string", description="age of the oldest waiting record"),
 ]
 
 
@@ -91,10 +94,21 @@ def observation(name: str, rows: Sequence[OverviewRow]) -> AssetObservation:
 
 
 def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> list[OverviewRow]:
-    """Return a row for each pipeline, by the newest results of its checks."""
+    """Return a row for each pipeline, by the newest results of its checks and the ledger."""
     switches = switches_of(instance)
     results = newest_results(instance, pipelines)
-    return [overview_row(pipeline.name, results[pipeline.name], is_on(pipeline, switches)) for pipeline in pipelines]
+    try:
+        with Ledger.open(Home.from_environment().ledger_url) as ledger:
+            committed = ledger.last_commits()
+    except LedgerUnreachable:
+        # The pipelines' own checks say so, and belong into the table.
+        committed = {}
+    return [
+        overview_row(
+            pipeline.name, results[pipeline.name], is_on(pipeline, switches), committed.get(pipeline.table.base_path)
+        )
+        for pipeline in pipelines
+    ]
 
 
 @dataclass(frozen=True, slots=True)

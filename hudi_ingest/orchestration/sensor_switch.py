@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
+from hudi_ingest.home.stack_variables import stack_runs
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.orchestration.sensor import sensor_name
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from dagster._core.remote_representation.external import RemoteSensor
+
+SILENT_SECONDS = 120.0
+"""Daemons send a heartbeat every 30 s."""
 
 
 _LOADED_SECONDS = 30
@@ -84,6 +88,36 @@ def switch(home: Home, pipeline: Pipeline, on: bool) -> bool:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(1)
+
+
+def activities(home: Home, pipelines: Sequence[Pipeline]) -> dict[str, tuple[bool | None, str]]:
+    """By pipeline, whether its sensor is on, None if there is no Dagster that would know, and in words with the next step.
+
+    Raises EnvironmentProblem."""
+    folder = dagster_folder(home)
+    if folder is None:
+        by_hand = "? (no Dagster here; `hudi-ingest run {0}` makes a transaction, `hudi-ingest up` starts Dagster)"
+        return {pipeline.name: (None, by_hand.format(pipeline.name)) for pipeline in pipelines}
+    with _instance(home) as instance:
+        switches, silent = switches_of(instance), bool(silent_daemons(home, folder, instance))
+    return {pipeline.name: _activity(pipeline, switches, silent) for pipeline in pipelines}
+
+
+def _activity(pipeline: Pipeline, switches: Mapping[str, bool], silent: bool) -> tuple[bool, str]:
+    if is_on(pipeline, switches):
+        start = "start `dagster-daemon run`, or `hudi-ingest up` on one machine"
+        return True, f"on, but Dagster's daemon is down, so nothing begins: {start}" if silent else "on"
+    state = "paused" if sensor_name(pipeline.name) in switches else "never turned on"
+    return False, f"{state}: `hudi-ingest resume {pipeline.name}` turns it on"
+
+
+def silent_daemons(home: Home, folder: Path, instance: DagsterInstance) -> list[str]:
+    """The daemons of the instance in `folder` that do not work; a stack that is down is known at once, others by their heartbeats."""
+    required = sorted(instance.get_required_daemon_types())
+    if folder == home.dagster and home.kafka.exists() and not stack_runs(home):
+        return required
+    heartbeats, oldest = instance.get_daemon_heartbeats(), time.time() - SILENT_SECONDS
+    return [name for name in required if name not in heartbeats or heartbeats[name].timestamp < oldest]
 
 
 @contextmanager

@@ -102,7 +102,7 @@ class PartitionState(BaseModel):
     partition: int
     committed: int | None = Field(description="The next offset to read; None before the first commit.")
     end: int | None = Field(description="Where the broker's records end; None if it no longer has the partition.")
-    lag: int = Field(description="Offsets that wait.")
+    lag: int | None = Field(description="Offsets that wait; None while the broker is away.")
     undecided: int = Field(
         default=0, description="Offsets after the end that wait until a producer ends its transaction."
     )
@@ -143,7 +143,7 @@ class PipelineState(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     pipeline: str
-    error: str | None = Field(default=None, description="Why there is nothing else.")
+    error: str | None = Field(default=None, description="Why the rest, or the broker's part of it, is missing.")
     base_path: str | None = None
     sequence: int | None = Field(default=None, description="Number of the last transaction.")
     lag: int | None = Field(default=None, description="Offsets that wait, of all partitions.")

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from hudi_ingest.exceptions.problems import counted, listed
-from hudi_ingest.home.folder import Home
+from hudi_ingest.home.folder import HOME_VARIABLE, Home
 from hudi_ingest.home.listening import first_listening
+from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, missing_because
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over
@@ -39,7 +40,14 @@ _REQUEST_DAYS = 1
 
 def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile]) -> Iterator[Diagnosis]:
     """Report the pipeline files that cannot be loaded, and how many can; pure."""
+    down = missing_because(BOOTSTRAP_VARIABLE, {**os.environ, HOME_VARIABLE: str(home.root)})
+    waiting = [file for file in broken if down and any(down in text for text in file.problems)]
+    if waiting:
+        names = listed([file.path.name for file in waiting], _SHOWN)
+        yield warning("pipelines", f"Not loaded, because {down}: {names}.")
     for file in broken:
+        if file in waiting:
+            continue
         problems = "; ".join(" ".join(text.split()) for text in file.problems)
         remedy = f"Correct it; `hudi-ingest validate {file.path}` checks it."
         yield problem(f"file {file.path.name}", f"{file.path} is not loaded: {problems}", remedy)
@@ -51,9 +59,10 @@ def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence
 
 
 def pipelines_diagnoses(
-    home: Home, pipelines: Sequence[Pipeline], report: Callable[[str], None]
+    home: Home, pipelines: Sequence[Pipeline], report: Callable[[str], None], off: Container[str] = ()
 ) -> Iterator[Diagnosis]:
-    """Examine all pipelines, AT_ONCE at a time. `report` gets a line for each."""
+    """Examine all pipelines, AT_ONCE at a time. `report` gets a line for each. `off`: names of those whose sensors are off, and do
+    not tick."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="examine") as executor:
         clusters = sorted({pipeline.source.bootstrap_servers for pipeline in pipelines})
         silent = {
@@ -61,7 +70,7 @@ def pipelines_diagnoses(
         }
         for servers, why in silent.items():
             yield _silent_cluster(servers, why, pipelines)
-        examinations = [executor.submit(_examine, home, pipeline, silent) for pipeline in pipelines]
+        examinations = [executor.submit(_examine, home, pipeline, silent, off) for pipeline in pipelines]
         for number, (pipeline, examination) in enumerate(zip(pipelines, examinations, strict=True), 1):
             yield from examination.result()
             report(f"{pipeline.name}: examined, {number} of {len(pipelines)}")
@@ -101,7 +110,7 @@ def _table(table: PipelineTable) -> tuple[Diagnosis, ...]:
     return ()
 
 
-def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = ()) -> list[Diagnosis]:
+def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: Container[str] = ()) -> list[Diagnosis]:
     subject, now = f"pipeline {pipeline.name}", datetime.now(timezone.utc)
     examinations: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
         partial(_behind_silent_cluster, subject, pipeline)
@@ -109,7 +118,7 @@ def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = ()) -> lis
         else partial(_situation, subject, pipeline, now),
         partial(_folder, subject, pipeline),
         partial(_lock, subject, pipeline),
-        partial(_ledger, subject, pipeline, home, now),
+        partial(_ledger, subject, pipeline, home, now, pipeline.name in off),
     )
     diagnoses = [diagnosis for examine in examinations for diagnosis in examined(subject, examine)]
     # A pipeline that is well is one line, whatever was looked at.
@@ -163,7 +172,7 @@ def _lock(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
     yield problem(subject, text, "Start the ensemble, or correct table.lock.zookeeper.")
 
 
-def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime) -> Iterator[Diagnosis]:
+def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime, is_off: bool) -> Iterator[Diagnosis]:
     ledger = existing_ledger(home)
     if ledger is None:
         return
@@ -171,7 +180,8 @@ def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime) -> Iter
     if row is not None and is_over(row, lambda run_id: None):
         text = f"Transaction {row.transaction_id} is open, but {row.owner} is gone or past its deadline."
         yield warning(subject, text, "The next begin rolls it back; nothing to do unless no run begins.")
-    yield from tick_diagnoses(subject, pipeline, ledger.coordinator_ticked_at(pipeline.name), now)
+    if not is_off:
+        yield from tick_diagnoses(subject, pipeline, ledger.coordinator_ticked_at(pipeline.name), now)
     for request in ledger.newest_requests(pipeline.name):
         if request.state is RequestState.FAILED and now - request.filed_at < timedelta(days=_REQUEST_DAYS):
             text = f"{request.kind.value} {request.request_id} failed: {request.reason or 'no reason is known'}"
@@ -191,5 +201,5 @@ def tick_diagnoses(subject: str, pipeline: Pipeline, ticked_at: datetime | None,
     silent = (now - ticked_at).total_seconds()
     if silent > max(_LEAST_LATE_SECONDS, _LATE_TICKS * pipeline.transaction.tick_seconds):
         text = f"{sensor} last ticked {silent:,.0f} s ago, so no run is launched."
-        remedy = f"If the pipeline is not paused, see whether Dagster's daemon runs and what {sensor}'s ticks say."
+        remedy = f"See whether Dagster's daemon runs and what {sensor}'s ticks say."
         yield warning(subject, text, remedy)

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.ingestion_commands import status
-from hudi_ingest.home.folder import LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest_tests.support.pipeline_files import document
 
 
@@ -25,6 +26,8 @@ def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypat
         )
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(file))
     (folder / "clicks.yaml").write_text("name: clicks\nsource: {topics: [clicks]}\n")
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.delenv(DAGSTER_VARIABLE, raising=False)
     monkeypatch.setenv(PIPELINES_VARIABLE, str(folder))
     monkeypatch.setenv(LEDGER_VARIABLE, f"sqlite:///{tmp_path / 'ledger.db'}")
     runner = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"})
@@ -36,9 +39,13 @@ def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypat
     assert facts["orders"]["error"] == facts["refunds"]["error"], "once for all that read it"
     assert facts["clicks"]["file"] == str(folder / "clicks.yaml")
     assert "source.bootstrap_servers" in facts["clicks"]["error"]
+    assert (facts["orders"]["lag"], facts["orders"]["transactions"]) == (None, []), "what table and ledger say"
+    assert facts["orders"]["on"] is None, "no Dagster is there"
     text = runner.invoke(app, [status.__name__])
     assert text.exit_code == 1
     assert text.output.count("127.0.0.1:1 within") == 1
+    assert "Dagster: ? (no Dagster here; `hudi-ingest run orders` makes a transaction" in text.output
+    assert "nothing committed yet; nobody knows how many records are waiting" in text.output
     assert "error: orders, refunds: could not describe the cluster at Kafka 127.0.0.1:1 within 1 s" in text.output
     assert "error: views: could not describe the cluster at Kafka 127.0.0.1:2 within 1 s" in text.output
     assert f"error: not loaded: {folder / 'clicks.yaml'}: " in text.output

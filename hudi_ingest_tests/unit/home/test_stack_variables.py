@@ -7,12 +7,17 @@ import os
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 from hudi_ingest import load_pipeline
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.home.process_identity import started_since_boot
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.kafka.client_errors import Trouble
+from hudi_ingest.operations.doctor.pipelines import folder_diagnoses
+from hudi_ingest.pipeline.folder import load_each
+from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest_tests.support.command_line import answer
 
 PIPELINE = """
@@ -84,3 +89,30 @@ def test_a_damaged_or_newer_record_of_the_stack_breaks_no_other_command(home: Ho
     home.stack_file.write_text(content)
     found = answer(home, "validate", str(home.pipelines / "payments.yaml"))
     assert found.returncode == 0, found.stderr
+
+
+def test_the_remedy_for_a_stacks_broker_that_ended_is_up(home: Home) -> None:
+    trouble = Trouble()
+    trouble.note(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    def text(servers: str) -> str:
+        source = KafkaSource.model_validate({"bootstrap_servers": servers, "topics": ["a"], "format": "json"})
+        return str(trouble.explained("connect", "refused", source))
+
+    write_stack(home, -1)
+    assert "`hudi-ingest up` starts it" in text("127.0.0.1:19092")
+    assert "Check source.bootstrap_servers" in text("kafka:9092")
+    trouble.last = "10.0.0.7:9093/2: Connect to ipv4#10.0.0.7:9093 failed: Connection refused"
+    assert "correct advertised.listeners" in text("kafka:9092")
+    assert "advertised.listeners" not in text("10.0.0.7:9093")
+
+
+def test_files_that_wait_for_the_stack_are_no_fault_of_theirs(home: Home) -> None:
+    home.kafka.mkdir(parents=True)
+    pipelines, broken = load_each(home.pipelines)
+    (waiting, loaded) = folder_diagnoses(home, pipelines, broken)
+    assert (waiting.state.value, waiting.text) == (
+        "warning",
+        f"Not loaded, because the stack in {home.root} is down; start it with `hudi-ingest up`: payments.yaml.",
+    )
+    assert loaded.state.value == "ok"

@@ -176,6 +176,14 @@ class TestCounters:
         assert (found.rows["ingest_transactions"], found.rows["ingest_slices"]) == (2, 4)
         assert found.size_bytes > 10_000
 
+    def test_the_newest_commit_of_each_table_is_known(self, ledger: Ledger) -> None:
+        begin(ledger)
+        assert ledger.last_commits() == {}
+        ledger.mark_committed_as_found("t1", "i1")
+        row = ledger.transaction("t1")
+        assert row is not None
+        assert ledger.last_commits() == {TABLE: row.ended_at}
+
     def test_a_wait_for_the_tables_lock_is_counted_also_if_it_was_in_vain(self, ledger: Ledger) -> None:
         with ledger.table_lock(TABLE), pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.06):
             raise AssertionError("two holders")

@@ -18,7 +18,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.local import stack as module
 from hudi_ingest.local.processes import ProcessRecord
-from hudi_ingest.local.stack import BROKER, ENGINE, WEBSERVER, Stack, StackSettings, remembered_settings
+from hudi_ingest.local.stack import BROKER, ENGINE, WEBSERVER, Stack, StackSettings, bring_down, remembered_settings
 from hudi_ingest_tests.support.pipeline_files import document
 
 KNOWN = StackSettings(1, 2, "local[1]", "1g")
@@ -73,6 +73,14 @@ def test_up_names_each_pipeline_file_that_is_broken_in_one_line(home: Home, monk
     assert list(as_json["broken_files"]) == [str(broken)]
     missing = CliRunner().invoke(app, ["up"], env={**variables, PIPELINES_VARIABLE: str(home.root / "gone")})
     assert f"not loaded: {home.root / 'gone'}: the pipelines folder cannot be read" in missing.stdout
+
+
+def test_a_stack_that_was_stopped_starts_with_its_settings(home: Home) -> None:
+    Stack(KNOWN, {}, ()).write(home)
+    assert bring_down(home, lambda line: None)
+    assert Stack.read(home) is None
+    assert not bring_down(home, lambda line: None)
+    assert remembered_settings(home) == KNOWN
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {"color": 1}, "environment": {}, "processes": []}'])

@@ -194,6 +194,6 @@ def test_dagster_is_asked_for_daemons_switches_and_failed_runs(
         instance.report_runless_asset_event(evaluation(pipeline, failed))
     by_text = {diagnosis.text: diagnosis for diagnosis in dagster_diagnoses(home, [pipeline])}
     texts = "\n".join(by_text)
-    assert "send no heartbeat" in texts and "sensor" in texts
+    assert "do not run" in texts and "sensor" in texts
     assert "has not seen their sensors: orders" in texts
     assert by_text["runs_succeed: The newest run failed: no such table."].state is State.PROBLEM

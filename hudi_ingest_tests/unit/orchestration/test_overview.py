@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -55,12 +55,28 @@ def test_a_pipeline_without_lag_is_not_behind_and_its_last_commit_is_a_time() ->
     checks = {"lag_below_limit": _check(lag_records=0), "up_to_date": _check(seconds_since_the_last_commit=3600)}
     row = overview_row("orders", checks, True)
     assert (row.behind, row.waiting) == (0.0, 0)
+    assert [*row.to_dict()][:4] == ["pipeline", "state", "what is wrong", "last commit (UTC)"]
     assert row.to_dict()["last commit (UTC)"] == "2026-01-31 11:00"
     paused = overview_row("orders", checks, False).to_dict()
     assert (paused["seconds behind"], paused["records waiting"]) == ("?", "?"), "nobody looks at them"
     rows = [row, overview_row("b", {"x": _check(False)}, True), overview_row("a", {"x": _check(False)}, True)]
     assert [row.pipeline for row in worst_first(rows)] == ["a", "b", "orders"]
     assert summary(rows) == "2 failing, 1 well"
+
+
+def test_nothing_unknown_is_shown_as_zero_or_none() -> None:
+    blind = {"lag_below_limit": _check(lag_records=0), "up_to_date": _check(False, text="Cannot tell: no broker.")}
+    away = overview_row("orders", blind, True).to_dict()
+    assert [away[name] for name in ("seconds behind", "records waiting", "last commit (UTC)")] == ["?", "?", "?"]
+    in_ledger = overview_row("orders", blind, True, NOW - timedelta(hours=2)).to_dict()
+    assert in_ledger["last commit (UTC)"] == "2026-01-31 10:00"
+    by_command_line = overview_row("orders", {}, False, NOW).to_dict()
+    assert by_command_line["last commit (UTC)"] == "2026-01-31 12:00"
+    assert overview_row("orders", {}, False).to_dict()["last commit (UTC)"] == "?"
+    assert overview_row("orders", {"up_to_date": _check()}, True).to_dict()["last commit (UTC)"] == "none"
+    waiting = {"lag_below_limit": _check(lag_records=502), "up_to_date": _check(seconds_since_the_last_commit=9)}
+    row = overview_row("orders", waiting, True)
+    assert (row.waiting, row.behind) == (502, None)
 
 
 def test_a_long_text_is_cut_to_fit_its_cell() -> None:

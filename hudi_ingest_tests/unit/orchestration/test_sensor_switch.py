@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -17,11 +18,12 @@ from dagster._core.remote_origin import (
     RemoteRepositoryOrigin,
 )
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
+from dagster._daemon.types import DaemonHeartbeat
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
-from hudi_ingest.orchestration.sensor_switch import is_on, switch, switched
+from hudi_ingest.orchestration.sensor_switch import activities, is_on, switch, switched
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
@@ -96,3 +98,22 @@ def test_dagster_home_goes_before_the_embedded_one(home: Home, tmp_path: Path) -
     assert switched(home) == {}
     with pytest.raises(EnvironmentProblem, match="there is no Dagster to tell"):
         switch(home, pipeline_of(home, True), False)
+
+
+def test_status_says_whether_a_pipeline_is_on_and_the_next_step(home: Home) -> None:
+    never = activities(home, [pipeline_of(home, enabled=False)])
+    assert never == {"orders": (False, "never turned on: `hudi-ingest resume orders` turns it on")}
+    enabled = pipeline_of(home, enabled=True)
+    on, text = activities(home, [enabled])["orders"]
+    assert (on, text.split(":")[0]) == (True, "on, but Dagster's daemon is down, so nothing begins")
+    with open_instance(home.dagster) as instance:
+        for daemon in instance.get_required_daemon_types():
+            instance.add_daemon_heartbeat(DaemonHeartbeat(time.time(), daemon, "d", []))
+    assert activities(home, [enabled]) == {"orders": (True, "on")}
+    home.kafka.mkdir()
+    assert "daemon is down" in activities(home, [enabled])["orders"][1], "a stack that was stopped is known at once"
+    with open_instance(home.dagster) as instance:
+        instance.add_instigator_state(seen(InstigatorStatus.STOPPED))
+    assert activities(home, [enabled]) == {"orders": (False, "paused: `hudi-ingest resume orders` turns it on")}
+    (home.dagster / "dagster.yaml").unlink()
+    assert activities(home, [enabled])["orders"][0] is None
