@@ -302,8 +302,9 @@ class KafkaCluster:
                 if time.monotonic() > deadline:
                     raise KafkaUnreachable(
                         f"could not read offsets at Kafka {self._source.bootstrap_servers} within {self._seconds:g} s: {error}. "
-                        "The partition's leader is being elected, as after a topic was created or a broker restarted; this "
-                        "is temporary, and the next tick tries again.",
+                        "The partition has no leader. If one is being elected, as after a topic was created or a broker "
+                        "restarted, the next tick succeeds. Otherwise the brokers that have the partition are down: start them; "
+                        "`kafka-topics.sh --describe --unavailable-partitions` names them. Nothing is read meanwhile.",
                         servers=self._source.bootstrap_servers,
                     ) from error
             time.sleep(_AGAIN_SECONDS)

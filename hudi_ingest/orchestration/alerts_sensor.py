@@ -20,10 +20,12 @@ from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.channels import Send, channels
+from hudi_ingest.operations.health import RUNS_SUCCEED
 from hudi_ingest.operations.incidents import Incident, Told, news_for
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import FILE_LOADS, problem_text
 from hudi_ingest.orchestration.check_results import newest_results
+from hudi_ingest.orchestration.housekeeping_job import JOB, why_it_failed
 from hudi_ingest.pipeline.alerts import AlertSettings, load_alert_settings
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -50,11 +52,15 @@ def _alerts_sensor(
         name=name,
         minimum_interval_seconds=SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Tells the channels of alerts.yaml which checks began to fail, and which are well again.",
+        description="Tells the channels of alerts.yaml which checks began to fail, also of housekeeping, and which are well again.",
     )
     def alerts(context: SensorEvaluationContext) -> SkipReason:
         settings = load_alert_settings(home)
-        incidents = [*failing_checks(context.instance, pipelines, settings), *_unloaded(broken)]
+        incidents = [
+            *failing_checks(context.instance, pipelines, settings),
+            *_unloaded(broken),
+            *_housekeeping(context.instance),
+        ]
         told, failures = tell(Told.read(context.cursor), incidents, channels(settings))
         context.update_cursor(told.to_text())
         for failure in failures:
@@ -101,6 +107,11 @@ def failing_checks(instance: DagsterInstance, pipelines: Sequence[Pipeline], set
 
 def _unloaded(broken: Sequence[BrokenFile]) -> list[Incident]:
     return [Incident(file.name or file.path.name, FILE_LOADS, problem_text(file)) for file in broken]
+
+
+def _housekeeping(instance: DagsterInstance) -> list[Incident]:
+    failure = why_it_failed(instance)
+    return [Incident(JOB, RUNS_SUCCEED, failure)] if failure else []
 
 
 def _page(settings: AlertSettings, asset: AssetKey) -> str:

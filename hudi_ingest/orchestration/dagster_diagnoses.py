@@ -15,6 +15,7 @@ from hudi_ingest.operations.doctor.diagnosis import Diagnosis, failing, ok, prob
 from hudi_ingest.operations.health import RUNS_SUCCEED
 from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
+from hudi_ingest.orchestration.housekeeping_job import why_it_failed
 from hudi_ingest.orchestration.sensor import sensor_name
 from hudi_ingest.orchestration.sensor_switch import is_on, silent_daemons, switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -45,6 +46,9 @@ def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Dia
         yield from _sensors(instance, pipelines)
         yield from _failed_runs(instance, pipelines)
         yield from _queue(instance)
+        failure = why_it_failed(instance)
+        if failure:
+            yield problem("housekeeping", failure)
 
 
 def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Diagnosis]:

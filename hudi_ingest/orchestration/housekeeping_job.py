@@ -6,6 +6,7 @@ from functools import cache
 from dagster import (
     DagsterInstance,
     DagsterRun,
+    DagsterRunStatus,
     DefaultScheduleStatus,
     Definitions,
     MetadataValue,
@@ -26,6 +27,7 @@ from dagster import (
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.check_reports import why_failed
 from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.housekeeping import Housekeeping
 from hudi_ingest.orchestration.op_settings import ACTIVE, NO_RUN_RETRIES
@@ -118,6 +120,19 @@ def next_run(instance: DagsterInstance, now: datetime) -> RunRequest | SkipReaso
     if recent:
         return SkipReason(f"run {recent[0].run_id[:8]} has done the housekeeping in the last half hour")
     return RunRequest()
+
+
+def why_it_failed(instance: DagsterInstance) -> str:
+    """Why the newest run of housekeeping that has ended failed; "" if it succeeded, or none has ended."""
+    statuses = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
+    runs = instance.get_runs(RunsFilter(tags={tags.HOUSEKEEPING: "true"}, statuses=statuses), limit=1)
+    if not runs or runs[0].status is DagsterRunStatus.SUCCESS:
+        return ""
+    reason = why_failed(instance, runs[0].run_id) or "its page says why"
+    return (
+        f"The last run of {JOB}, {runs[0].run_id[:8]}, failed: {reason} While it fails, old runs, events and rows of the ledger pile "
+        "up. The next one comes within an hour; `hudi-ingest housekeeping` does its work now."
+    )
 
 
 def _location(run: DagsterRun) -> str | None:

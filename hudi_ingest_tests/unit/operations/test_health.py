@@ -256,6 +256,22 @@ def test_h3_small_files_of_the_newest_commit_fail_the_check(write: Write) -> Non
     assert found.figures["small files"] == 3
 
 
+def test_h3_the_first_commits_of_a_table_are_counted_and_not_multiplied(write: Write) -> None:
+    pipeline = load(write, table__small_files_a_day=6, transaction__interval_seconds=60)
+    young = [
+        CommittedInstant(str(1 - n), {}, NOW - timedelta(hours=30 * n), {f"dt={n}/f{m}": 1 << 20 for m in range(5)})
+        for n in (1, 0)
+    ]
+    found = files_large_enough(pipeline, Checkpoint(2, "orders-2", {}), young)
+    assert found.passed
+    assert "5 in the last day, and table.small_files_a_day allows 6" in found.text
+    busy = [*young, replace(young[1], instant="2")]
+    assert not files_large_enough(pipeline, Checkpoint(3, "orders-3", {}), busy).passed, "ten in a day"
+    archived = files_large_enough(pipeline, Checkpoint(40, "orders-40", {}), young)
+    assert not archived.passed
+    assert "can be 7,200 small files a day" in archived.text
+
+
 def test_d3_bad_records_of_the_last_transaction_fail_the_check_and_the_commands_are_named(write: Write) -> None:
     keeping, skipping = load(write, on_bad_record="dead_letter"), load(write, on_bad_record="skip")
     checkpoint = Checkpoint(2, "orders-2", {}, letters=LettersHead("m", 1234))

@@ -65,10 +65,10 @@ from hudi_ingest.operations.health import LAG_BELOW_LIMIT, LAG_RECORDS, UP_TO_DA
 from hudi_ingest.operations.overview import FAILING
 from hudi_ingest.orchestration import housekeeping as kept
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.alerts_sensor import failing_checks
+from hudi_ingest.orchestration.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.housekeeping import Housekeeping
-from hudi_ingest.orchestration.housekeeping_job import HOUSEKEEPING_JOB, next_run
+from hudi_ingest.orchestration.housekeeping_job import HOUSEKEEPING_JOB, next_run, why_it_failed
 from hudi_ingest.orchestration.housekeeping_report import HousekeepingReport
 from hudi_ingest.orchestration.overview import NAME as OVERVIEW
 from hudi_ingest.orchestration.overview import current_rows, observation
@@ -578,6 +578,19 @@ def test_the_jobs_run_has_a_report(instance: DagsterInstance, tmp_path: Path, mo
     result = execute_job(job, instance)
     (report,) = [event.step_output_data.metadata for event in result.all_events if event.is_successful_output]
     assert (report["runs"].value, report["deleted pipelines"].value, report["unreadable"].value) == (0, [], [])
+
+
+def test_a_failed_run_is_a_diagnosis_and_an_incident_until_one_succeeds(instance: DagsterInstance) -> None:
+    ours = {tags.HOUSEKEEPING: "true"}
+    assert why_it_failed(instance) == ""
+    failed = run_of(instance, 1, HOUSEKEEPING_JOB.name, DagsterRunStatus.FAILURE, more=ours)
+    why = why_it_failed(instance)
+    assert why.startswith(f"The last run of hudi_ingest_housekeeping, {failed[:8]}, failed: ")
+    assert [incident.text for incident in _housekeeping(instance)] == [why]
+    run_of(instance, 0, HOUSEKEEPING_JOB.name, DagsterRunStatus.STARTED, more=ours)
+    assert why_it_failed(instance) == why, "a run that has not ended proves nothing"
+    run_of(instance, 0, HOUSEKEEPING_JOB.name, more=ours)
+    assert (why_it_failed(instance), _housekeeping(instance)) == ("", [])
 
 
 def test_the_sentence_of_freed_bytes_alone(instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger) -> None:
