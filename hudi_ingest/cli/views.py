@@ -227,7 +227,7 @@ def receipt_text(receipt: CommitReceipt) -> str:
 def recovery_text(recovery: Recovery) -> str:
     """Say what the recovery found and changed, a line each."""
     lines = [
-        f"{recovery.pipeline}: the table's active timeline has {recovery.committed} transactions of this pipeline",
+        f"{recovery.pipeline}: the table's active timeline has {counted(recovery.committed, 'transaction')} of this pipeline",
         f"ledger: {f'restored {len(recovery.restored)}: ' if recovery.restored else 'up to date, nothing changed'}"
         + ", ".join(recovery.restored),
     ]
@@ -437,7 +437,7 @@ def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> Render
             f"{request.filed_at:%Y-%m-%d %H:%M:%S}",
             request.state.value,
             shown_slices(request.ranges) or "all dead letters",
-            f"{sum(slice_.count for slice_ in progress.done):,} in {len(progress.commits)} transactions",
+            f"{sum(slice_.count for slice_ in progress.done):,} in {counted(len(progress.commits), 'transaction')}",
             f"{progress.rows:,}",
         )
         reason = request.reason or (progress.reason if progress.failures else "")

@@ -143,7 +143,7 @@ def bring_up(
                     report(str(problem))
             return _bring_up(home, settings, report, started, instance, exported)
         except EnvironmentProblem as problem:
-            raise EnvironmentProblem(f"{problem} {_what_runs(home)}") from problem
+            raise EnvironmentProblem(f"{str(problem).removesuffix('.')}. {_what_runs(home)}") from problem
         except KeyboardInterrupt:
             stop(started)
             raise

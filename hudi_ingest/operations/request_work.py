@@ -96,9 +96,9 @@ def follow(
 def commit_text(commit: RequestedCommit, commits: Sequence[RequestedCommit]) -> str:
     """Say what a commit added, and how far its request is after these `commits`."""
     offsets = sum(slice_.count for done in commits for slice_ in done.slices)
-    rows = "rows" if commit.rows is None else f"{commit.rows:,} rows"
+    rows = "rows" if commit.rows is None else counted(commit.rows, "row")
     return (
-        f"{commit.transaction_id}: {rows} of {shown_slices(commit.slices)} are in the table; {offsets:,} offsets done in "
+        f"{commit.transaction_id}: {rows} of {shown_slices(commit.slices)} {'is' if commit.rows == 1 else 'are'} in the table; {counted(offsets, 'offset')} done in "
         f"{counted(len(commits), 'transaction')}"
     )
 

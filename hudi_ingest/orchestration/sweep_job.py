@@ -23,6 +23,7 @@ from dagster import (
 )
 from pydantic import Field
 
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.operations.sweep import SweepResult, safe_age, sweep_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.daily_schedule import daily_schedule
@@ -66,7 +67,7 @@ def sweep_job(pipeline: Pipeline) -> JobDefinition:
                 age, delete=config.delete, report=context.log.info
             )
         outcome = "deleted" if result.deleted else "found, not deleted"
-        context.log.info(f"{len(result.orphans)} orphans, {result.size_bytes} bytes: {outcome}")
+        context.log.info(f"{counted(len(result.orphans), 'orphan')}, {counted(result.size_bytes, 'byte')}: {outcome}")
         for kept in result.kept[:_LOGGED_KEPT]:
             context.log.info(f"left alone: {kept.file.path}: {kept.reason}")
         return Output(None, metadata=sweep_metadata(result))

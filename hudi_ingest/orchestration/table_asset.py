@@ -28,6 +28,7 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.small_files import small_files_warning
 from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.ledger.owner import Owner
@@ -270,7 +271,7 @@ def _commit_op(pipeline: Pipeline) -> OpDefinition:
             metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
             if situation is not None:
                 metadata |= _report_checks_with_commit(context, pipeline, situation)
-        context.log.info(f"{opened.plan.transaction_id}: {receipt.rows} rows published by {receipt.instant}")
+        context.log.info(f"{opened.plan.transaction_id}: {counted(receipt.rows, 'row')} published by {receipt.instant}")
         columns = parse_spark_json(opened.schema.columns)
         yield Output(
             None,

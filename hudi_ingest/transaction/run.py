@@ -124,7 +124,7 @@ def run_transaction(
         try:
             reports = protocol.write(transaction, transaction.plan.busy)
             report(
-                f"{plan.transaction_id}: {sum(slice_report.rows for slice_report in reports)} rows written; committing"
+                f"{plan.transaction_id}: {counted(sum(slice_report.rows for slice_report in reports), 'row')} written; committing"
             )
             return _commit(protocol, transaction, reports, report)
         except CommitOutcomeUnknown:
