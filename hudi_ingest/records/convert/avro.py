@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Protocol
 
 import pyarrow as pa
@@ -133,7 +134,7 @@ class AvroConverter:
         self._schema = schema
         self._writers = writers
         self._resolution = resolution
-        self._readers: dict[bytes, _Reader | Mismatch] = {}
+        self._readers: dict[bytes, _Reader | _UnionReader | Mismatch] = {}
         """Readers by header. Only headers that name a schema are kept: there may be as many others as records. A header's
         meaning never changes, so this is not state that a record's outcome could depend on."""
 
@@ -155,7 +156,7 @@ class AvroConverter:
                 groups.append((places, reader.decode(of_header)))
         return regrouped(self._schema, len(values), groups, rejected)
 
-    def _reader(self, header: bytes) -> _Reader | Mismatch:
+    def _reader(self, header: bytes) -> _Reader | _UnionReader | Mismatch:
         if header not in self._readers:
             try:
                 written = self._writers.schema(header)
@@ -166,9 +167,12 @@ class AvroConverter:
             self._readers[header] = self._reader_of(written)
         return self._readers[header]
 
-    def _reader_of(self, written: RegisteredSchema) -> _Reader | Mismatch:
+    def _reader_of(self, written: RegisteredSchema) -> _Reader | _UnionReader | Mismatch:
         try:
-            return _Reader(parse_writer(written), self._schema, self._resolution, self._writers.header_bytes)
+            writer = parse_writer(written)
+            if writer.kind == "union" and all(part.kind in ("record", "null") for part in writer.parts):
+                return _UnionReader(writer, self._schema, self._resolution, self._writers.header_bytes)
+            return _Reader(writer, self._schema, self._resolution, self._writers.header_bytes)
         except Mismatch as mismatch:
             return mismatch
         except WriterSchemaProblem as problem:
@@ -194,3 +198,31 @@ class _Reader:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         return decode_in_pieces(self._schema, values, self._fast, self._exact, LIMITS)
+
+
+class _UnionReader:
+    """Reads the values of a union of records: each begins with the number of its branch, which is one more byte of header."""
+
+    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int) -> None:
+        self._schema = schema
+        self._header_bytes = header_bytes + 1
+        self._branches = {
+            bytes([2 * number]): _Reader(part, schema, resolution, self._header_bytes)
+            for number, part in enumerate(writer.parts[:64])
+            if part.kind == "record"
+        }
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        groups: list[tuple[Indexes, Decoded]] = []
+        rejected: list[Rejected] = []
+        for header, places in by_header(values, self._header_bytes):
+            branch = header[self._header_bytes - 1 :]
+            reader = self._branches.get(branch)
+            if reader is None:
+                fault = Mismatch(
+                    "the number of a record in its schema's union", f"byte {branch.hex()}" if branch else "no byte"
+                )
+                rejected += map(fault.rejected, places.tolist())
+            else:
+                groups.append((places, reader.decode(values.take(pa.array(places)))))
+        return regrouped(self._schema, len(values), groups, sorted(rejected, key=attrgetter("index")))

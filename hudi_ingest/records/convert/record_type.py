@@ -27,9 +27,27 @@ class RecordType:
         wrong, and not tombstones. Raises what `SchemaLookup` raises when it is unavailable."""
         present = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         others = np.zeros(len(values), np.bool_)
-        for header, places in by_header(values.drop_null(), HEADER_BYTES):
-            others[present[places]] = self._is_other(header)
+        values = values.drop_null()
+        for header, places in by_header(values, HEADER_BYTES):
+            names = self._union(header)
+            if names is None:
+                others[present[places]] = self._is_other(header)
+                continue
+            # A datum of a union begins with its branch's number.
+            for branch, among in by_header(values.take(pa.array(places)), HEADER_BYTES + 1):
+                number = branch[HEADER_BYTES:]
+                is_known = len(number) == 1 and not number[0] & 1 and number[0] >> 1 < len(names)
+                others[present[places[among]]] = is_known and names[number[0] >> 1] not in (None, self.name)
         return others
+
+    def _union(self, header: bytes) -> list[str | None] | None:
+        """The names of the records of a subject that is a union in Avro; None for any other."""
+        try:
+            schema = self.schemas.schema(read_schema_id(header))
+            union = json.loads(schema.text) if schema is not None and self.kind == "AVRO" else None
+        except (Mismatch, ValueError):
+            return None
+        return [*map(_full_name, union)] if isinstance(union, list) else None
 
     def _is_other(self, header: bytes) -> bool:
         try:
@@ -65,6 +83,15 @@ def _declared_name(text: str, kind: SchemaKind) -> str | None:
     if kind == "JSON":
         title = schema.get("title")
         return title if isinstance(title, str) else None
+    return _full_name(schema)
+
+
+def _full_name(schema: object) -> str | None:
+    """The full name of an Avro type that is declared, or named in full; None if it has none."""
+    if isinstance(schema, str):
+        return schema if schema != "null" else None
+    if not isinstance(schema, dict):
+        return None
     name, namespace = schema.get("name"), schema.get("namespace")
     if not isinstance(name, str):
         return None

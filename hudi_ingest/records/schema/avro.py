@@ -18,7 +18,7 @@ import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
 from hudi_ingest.records.schema.avsc import parse_avsc
-from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, SchemaProblem
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
@@ -109,6 +109,8 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
     A logical type that tables do not have is read as its plain type, as Avro requires.
     """
     parsed, named = _parsed(schema)
+    if not isinstance(parsed, dict) or parsed["type"] != "record":
+        raise SchemaProblem([f"the schema is {_Tree(named).type(parsed, (), 0)}, not a record"])
     return parse_avsc(json.dumps(_self_contained(parsed, named, set())))
 
 

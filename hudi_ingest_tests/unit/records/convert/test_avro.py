@@ -30,8 +30,11 @@ from hudi_ingest.records.convert.avro_fast import _GUARD, BatchReader, _read_row
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt
 from hudi_ingest.records.convert.formats import converter_for
+from hudi_ingest.records.convert.record_type import RecordType
 from hudi_ingest.records.schema.avro import Resolution, parse_writer, record_schema, resolution_of
+from hudi_ingest.records.schema.columns import SchemaProblem
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 
 UTC = timezone.utc
 
@@ -753,3 +756,30 @@ def test_many_high_bytes_are_no_long_number() -> None:
     found = decoded(text, [encoded(text, rows[0]), padded])
     assert [dict(row["a"]) for row in found.rows.to_pylist()] == [rows[0]["a"]] * 2
     assert found.rows["n"].to_pylist() == [-(1 << 63), 2]
+
+
+UNION = RegisteredSchema(
+    '["shop.Opened", "shop.Closed"]',
+    (
+        '{"type": "record", "name": "shop.Opened", "fields": [{"name": "id", "type": "string"}, {"name": "max", "type": "int"}]}',
+        '{"type": "record", "name": "shop.Closed", "fields": [{"name": "id", "type": "string"}, {"name": "city", "type": "string"}]}',
+    ),
+)
+
+
+def test_a_union_of_records_fills_the_columns_that_each_has() -> None:
+    columns = pa.schema([pa.field("id", pa.string(), False), ("max", pa.int32()), ("city", pa.string())])
+    converter = AvroConverter(columns, ConfluentWireFormat(Registered({7: UNION})))
+    start = b"\0\0\0\0\x07"
+    opened, closed = start + b"\0\x02a\x0e", start + b"\x02\x02b\x08Bonn"
+    bad = [start, start + b"\x04", start + b"\x01", start + b"\x02\x02b", start + b"\x80\0\x02a\x0e"]
+    for good in (1, 200):
+        found = outcomes(converter, columns, [bad[0], *[opened, closed] * good, *bad])
+        rows = [{"id": "a", "max": 7, "city": None}, {"id": "b", "max": None, "city": "Bonn"}]
+        assert [kind for kind, _ in found] == ["rejected", *["row"] * 2 * good, *["rejected"] * len(bad)]
+        assert rows_of(found)[1:3] == rows
+    filtered = RecordType("shop.Closed", Registered({7: UNION}), "AVRO")
+    others = filtered.others(pa.array([opened, None, closed, *bad], pa.binary()))
+    assert others.tolist() == [True, *[False] * (2 + len(bad))]
+    with pytest.raises(SchemaProblem, match=r"the schema is a union of \[record, record\], not a record"):
+        record_schema(UNION)
