@@ -40,7 +40,8 @@ def sample_view(sample: Sample) -> RenderableType:
             cells = [", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True))]
         table.add_row(record.place, _outcome_text(record), *map(Text, cells), style=_STYLES[record.outcome])
     bad = [record for record in sample.records if record.refusal is not None]
-    return Group(title, table, *([_bad_records_view(bad)] if bad else []))
+    fields = [Text(sample.fields.text)] if sample.fields is not None and sample.fields.text else []
+    return Group(title, table, *([_bad_records_view(bad)] if bad else []), *fields)
 
 
 _STYLES = {

@@ -221,6 +221,7 @@ def receipt_text(receipt: CommitReceipt) -> str:
             if receipt.bad_records
             else ""
         )
+        + (f"; {receipt.fields.text}" if receipt.fields is not None and receipt.fields.text else "")
     )
 
 

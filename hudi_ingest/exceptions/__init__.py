@@ -162,7 +162,7 @@ class SchemaMissing(_AtRegistry, Terminal):
 
 
 class SchemaRefused(Terminal):
-    """The records' columns cannot be determined, or the table cannot adopt them."""
+    """The records' columns cannot be determined, the table cannot adopt them, or no record has a field for any of them."""
 
 
 class SchemaNotApproved(SchemaRefused):

@@ -52,8 +52,15 @@ def kind_of(value: object) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """End a message with the known name that was probably meant, or with nothing."""
-    close = difflib.get_close_matches(name.lower(), [*known], n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = namesake(name, known, 0.6)
+    return f"; did you mean {close}?" if close is not None else ""
+
+
+def namesake(name: str, known: Iterable[str], likeness: float) -> str | None:
+    """The known name that is most like `name` whatever their case, if it is at least as like as `likeness`, from 0 to 1."""
+    by_lower = {other.lower(): other for other in known}
+    close = difflib.get_close_matches(name.lower(), [*by_lower], n=1, cutoff=likeness)
+    return by_lower[close[0]] if close else None
 
 
 def unexpected(error: Exception) -> str:

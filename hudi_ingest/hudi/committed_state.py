@@ -11,6 +11,7 @@ from hudi_ingest.hudi.other_writers import HUDI_STREAMER, last_ingest, other_wri
 from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, CommittedInstant, Timeline, instant_time
 from hudi_ingest.model.accounting import transaction_id_of
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import TopicPartition
 
 NEWEST_COMMITS = 20
@@ -37,6 +38,8 @@ class CommittedState:
     """Every writer's completed instants on the active timeline, among which the checkpoint is the greatest."""
     commits: tuple[CommittedInstant, ...] = ()
     """Every writer's completed instants on the active timeline, by completion, newest first."""
+    last_fields: FieldsSeen | None = None
+    """Those of the pipeline's last transaction; None if unknown."""
 
 
 def committed_state(timeline: Timeline, checkpoint_key: str, transaction_key: str) -> CommittedState:
@@ -72,10 +75,11 @@ def committed_state(timeline: Timeline, checkpoint_key: str, transaction_key: st
     newest_commits = [own_commits[sequence] for sequence in sorted(own_commits)[-NEWEST_COMMITS:]]
     transactions = tuple(transaction_id_of(commit.metadata[transaction_key]) for commit in newest_commits)
     last = own_commits.get(best.sequence)
-    rejected = last.accounting(transaction_key).rejected if last is not None else 0
+    accounting = last.accounting(transaction_key) if last is not None else None
+    rejected, fields = (accounting.rejected, accounting.fields) if accounting else (0, None)
     best_text = best_commit.metadata[checkpoint_key]
     instants = frozenset(commit.instant for commit in commits)
-    return CommittedState(True, best, best_text, began, completed, rejected, transactions, instants, commits)
+    return CommittedState(True, best, best_text, began, completed, rejected, transactions, instants, commits, fields)
 
 
 def _require_none_missing(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
@@ -92,6 +93,8 @@ class Accounting:
     respect_deletes: bool = False
     schema_changes: tuple[str, ...] = ()
     take_over: TakeOver | None = None
+    fields: FieldsSeen | None = None
+    """The records' fields, compared with the columns; None if unknown, or of an older version."""
 
     @property
     def rows(self) -> int:
@@ -132,6 +135,7 @@ class Accounting:
             respect_deletes=isinstance(plan, ReplayPlan) and plan.respect_deletes,
             schema_changes=tuple(plan.schema_changes),
             take_over=plan.take_over,
+            fields=FieldsSeen.combined(report.fields for report in reports),
         )
 
     def to_json(self) -> str:
@@ -146,6 +150,7 @@ class Accounting:
                 **({"respect_deletes": True} if self.respect_deletes else {}),
                 "schema_changes": list(self.schema_changes),
                 **({"take_over": self.take_over.to_dict()} if self.take_over else {}),
+                **({"fields": self.fields.to_dict()} if self.fields else {}),
             },
             separators=(",", ":"),
         )
@@ -164,4 +169,5 @@ class Accounting:
             respect_deletes=accounting.get("respect_deletes", False),
             schema_changes=tuple(accounting.get("schema_changes", ())),
             take_over=TakeOver.from_dict(take_over) if take_over else None,
+            fields=FieldsSeen.from_dict(accounting.get("fields")),
         )

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionPlan
 
@@ -129,6 +130,8 @@ class SliceReport:
     """Rows and moves left out because the same task wrote a newer row of the key, perhaps of another slice."""
     moves: int = 0
     """Records that also deleted a row elsewhere, because they changed its key or table partition."""
+    fields: FieldsSeen | None = None
+    """The records' fields, compared with the columns; None if unknown."""
 
     @property
     def accounted(self) -> bool:
@@ -164,6 +167,7 @@ class SliceReport:
                 "bad_records": tuple(BadRecordNote(**note) for note in report.get("bad_records", ())),
                 "copies": tuple(BaseFile(**file) for file in report.get("copies", ())),
                 "log_files": tuple(LogFile(**file) for file in report.get("log_files", ())),
+                "fields": FieldsSeen.from_dict(report.get("fields")),
             }
         )
 
@@ -179,7 +183,7 @@ class CommitReceipt:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall seconds per phase: begin, write (the slowest slice), commit, between them, and in total."""
     warnings: tuple[str, ...] = ()
-    """What went wrong after the commit was durable, one line each, with what to do."""
+    """What went wrong after the commit was durable, and what of its rows is doubtful, one line each."""
 
     @property
     def rows(self) -> int:
@@ -188,6 +192,11 @@ class CommitReceipt:
     @property
     def rejected(self) -> int:
         return sum(report.rejected for report in self.reports)
+
+    @property
+    def fields(self) -> FieldsSeen | None:
+        """The fields of the transaction's records, compared with the columns; None if unknown."""
+        return FieldsSeen.combined(report.fields for report in self.reports)
 
     @property
     def bad_records(self) -> tuple[BadRecordNote, ...]:
@@ -218,6 +227,7 @@ class CommitReceipt:
             "bad_records": self.rejected,
             "files": self.files,
             "bytes": self.size_bytes,
+            "fields": self.fields.to_dict() if self.fields else None,
             "seconds": dict(self.seconds),
             "slices": [report.to_dict() for report in self.reports],
             "resets": [loss.to_dict() for loss in self.plan.resets],

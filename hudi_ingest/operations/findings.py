@@ -81,5 +81,5 @@ def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Findin
     return [
         accounting_holds(pipeline, checkpoint, commits),
         files_large_enough(pipeline, checkpoint, commits),
-        dead_letters(pipeline, checkpoint, situation.committed.last_rejected),
+        dead_letters(pipeline, checkpoint, situation.committed.last_rejected, situation.committed.last_fields),
     ]

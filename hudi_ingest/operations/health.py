@@ -17,6 +17,7 @@ from hudi_ingest.hudi.small_files import small_files, small_files_warning
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import length
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
@@ -40,7 +41,8 @@ QUESTIONS = {
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
     ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, or their ranges do not tile.",
     FILES_LARGE_ENOUGH: "Fails if the commits of a day, counted or like the last one, create more small files than table.small_files_a_day.",
-    DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them.",
+    DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them, or "
+    "no value for a column though its records have a field of nearly that name.",
 }
 """The description of each check of every table."""
 CATALOG_QUESTION = (
@@ -222,9 +224,11 @@ def files_large_enough(
     return Finding(FILES_LARGE_ENOUGH, not warning, text, figures, warning=True)
 
 
-def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int) -> Finding:
-    """Check for bad records. `last_rejected`: those of the last transaction. Pending dead letters fail the check until they are
-    rows, or are given up."""
+def dead_letters(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int, last_fields: FieldsSeen | None = None
+) -> Finding:
+    """Check for records of the last transaction that are no rows, `last_rejected`, and for columns that miss their field. Pending
+    dead letters fail the check until they are rows, or are given up."""
     waiting = checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
     figures: dict[str, int | float | str] = {
         "bad records of the last transaction": last_rejected,
@@ -248,7 +252,12 @@ def dead_letters(pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejecte
                 else f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
             )
         )
-    return Finding(DEAD_LETTERS, not (last_rejected or waiting), " ".join(sentences), figures, warning=True)
+    suspect = last_fields is not None and last_fields.is_suspect
+    if last_fields is not None and suspect:
+        sentences.append(
+            f"Fields of its records: {last_fields.text}. Correct the names in the schema, or rename the fields."
+        )
+    return Finding(DEAD_LETTERS, not (last_rejected or waiting or suspect), " ".join(sentences), figures, warning=True)
 
 
 def catalog_synced(

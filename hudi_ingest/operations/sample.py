@@ -20,12 +20,13 @@ from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.kafka_times import as_datetime
-from hudi_ingest.records.row_maker import BatchOutcome, Refusal, RowMaker
+from hudi_ingest.records.row_maker import BatchOutcome, Refusal, Tombstones
 from hudi_ingest.records.schema.columns import columns_to_dicts
 from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.decoding import row_maker_of
@@ -102,6 +103,8 @@ class Sample:
     searched: tuple[Slice, ...]
     """The offsets that the records were taken from: from each partition's start to the broker's end."""
     records: tuple[SampledRecord, ...]
+    fields: FieldsSeen | None = None
+    """The records' fields, compared with the columns; None if unknown."""
 
     def count(self, outcome: Outcome) -> int:
         return sum(record.outcome is outcome for record in self.records)
@@ -115,6 +118,7 @@ class Sample:
                 for slice_ in self.searched
             ],
             "counts": {outcome.value: self.count(outcome) for outcome in Outcome},
+            "fields": self.fields.to_dict() if self.fields else None,
             "records": [record.to_dict() for record in self.records],
         }
 
@@ -139,11 +143,17 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
         Slice(source.topic, source.partition, start, watermarks[source].end) for source, start in sorted(starts.items())
     ]
     batches = read_fairly(pipeline, slices, most)
+    outcomes = {source: maker.make(source, batch, batch.num_rows) for source, batch in sorted(batches.items())}
     return Sample(
         pipeline.name,
         pa.schema([column for column in maker.columns if not is_kafka(column.name)]),
         tuple(slices),
-        tuple(record for source in sorted(batches) for record in sampled(maker, source, batches[source])),
+        tuple(
+            record
+            for source, outcome in outcomes.items()
+            for record in sampled(maker.on_tombstone, source, batches[source], outcome)
+        ),
+        FieldsSeen.combined(outcome.fields for outcome in outcomes.values()),
     )
 
 
@@ -155,9 +165,10 @@ def read_fairly(pipeline: Pipeline, slices: Sequence[Slice], most: int) -> dict[
     return read_records(pipeline.source, pipeline.group_id, requests)
 
 
-def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> Iterator[SampledRecord]:
-    """Yield what becomes of each record of `batch`, which has the columns of `kafka.records`."""
-    batch_outcome = maker.make(source, batch)
+def sampled(
+    on_tombstone: Tombstones, source: TopicPartition, batch: pa.RecordBatch, batch_outcome: BatchOutcome
+) -> Iterator[SampledRecord]:
+    """Yield what became of each record of `batch`, which has the columns of `kafka.records`."""
     rows, deletes = _rows_by_index(batch_outcome)
     bad = {refusal.index: refusal for refusal in batch_outcome.bad}
     values = batch["value"]
@@ -165,7 +176,7 @@ def sampled(maker: RowMaker, source: TopicPartition, batch: pa.RecordBatch) -> I
         zip(batch["offset"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True)
     ):
         is_tombstone = not values[index].is_valid
-        outcome = Outcome.SKIPPED if is_tombstone and maker.on_tombstone == "skip" else Outcome.FILTERED
+        outcome = Outcome.SKIPPED if is_tombstone and on_tombstone == "skip" else Outcome.FILTERED
         written, deleted = rows.get(index), deletes.get(index)
         if written is not None:
             outcome = Outcome.ROW

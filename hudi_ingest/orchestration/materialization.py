@@ -32,6 +32,7 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
         "filtered": sum(report.filtered for report in receipt.reports),
         **changes_of(receipt.reports),
         **_bad_records(receipt),
+        **({"fields": text} if receipt.fields is not None and (text := receipt.fields.text) else {}),
         "files": receipt.files,
         "bytes": receipt.size_bytes,
         "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,

@@ -120,6 +120,10 @@ class Pipeline(_Model):
     """A transaction fails as with `fail` when more than this share of its records, like 0.01, is bad; without it, only
     `max_bad_records` limits. Tombstones do not count as records here."""
 
+    allow_null_rows: bool = False
+    """Whether a transaction is committed although none of its records has a field for any of the columns, so that its rows
+    are null in all of them. Such a transaction is refused otherwise: its records are in an envelope, or have other fields."""
+
     dead_letters: DeadLetters = DeadLetters()
     """What dead letters hold, and where else they go."""
 

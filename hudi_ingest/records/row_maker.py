@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import WriteIncomplete
+from hudi_ingest.model.fields_seen import MOST_NAMED, FieldsSeen
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.changes import (
     DELETED,
@@ -25,8 +26,9 @@ from hudi_ingest.records.changes import (
     unapplicable,
     without_idle_moves,
 )
-from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.converter import Converter, Decoded, NamesFields, Rejected
 from hudi_ingest.records.convert.keys import beside, decode_keys
+from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.convert.record_type import RecordType
 from hudi_ingest.records.convert.schema_headers import with_schema_ids
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -49,6 +51,9 @@ _EXPECTED_FOR_TOMBSTONES = {
     "fail": "a value, because on_tombstone is fail",
     "delete": "a value, because without source.key a record does not say which key it deletes",
 }
+
+_MOST_NAMES_BYTES = 1024 * 1024
+"""Of the records whose fields are named; larger ones take longer to parse than to decode."""
 
 DECODING = "decoding"
 TRANSFORMING = "transforming"
@@ -88,6 +93,8 @@ class BatchOutcome:
     """Records that a transform left out on purpose, and those of another type than the pipeline's."""
     moves: int = 0
     """Rows beyond one per record."""
+    fields: FieldsSeen | None = None
+    """What the decoded records had; None where nothing was decoded, or the format's fields have no names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +127,19 @@ class RowMaker:
     """The records to take; others are filtered. None takes all."""
     schema_headers: bool = False
     """Whether records may name their schemas in headers; then the batches need those."""
+    own_columns: tuple[str, ...] = ()
+    """The columns that fields of the records' own become, not those of keys and events."""
 
-    def make(self, source: TopicPartition, batch: pa.RecordBatch) -> BatchOutcome:
+    def make(self, source: TopicPartition, batch: pa.RecordBatch, look_at: int = 0) -> BatchOutcome:
         """`batch`: records of `source`, with columns offset, timestamp and value, and key and headers where the chain or the
-        key's converter reads them.
+        key's converter reads them. `look_at`: how many records to look at for the names of their fields, which is slow.
 
         Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply raises.
         """
         if self.schema_headers:
-            return replace(self, schema_headers=False).make(source, with_schema_ids(batch))
+            return replace(self, schema_headers=False).make(source, with_schema_ids(batch), look_at)
         if self.routing is not None and self.route_converter is not None:
-            return self._routed(self.routing, self.route_converter, source, batch)
+            return self._routed(self.routing, self.route_converter, source, batch, look_at)
         count = batch.num_rows
         batch, places, bad, skipped = self._without_tombstones(batch)
         batch, places, others = self._without_other_types(batch, places)
@@ -143,6 +152,7 @@ class RowMaker:
         decoded = self._decoded(batch)
         bad += _refusals(DECODING, decoded.rejected, places)
         _require_all(source, batch.num_rows, decoded.rows.num_rows + len(decoded.rejected), "decoded")
+        fields = self._fields_seen(batch["value"], decoded.rows, look_at)
         if decoded.kept is not None:
             batch = batch.take(decoded.kept)
             places = _of(places, decoded.kept)
@@ -157,15 +167,27 @@ class RowMaker:
         filtered = outcome.filtered + others
         accounted = outcome.rows.num_rows - outcome.moves + skipped + filtered + len(bad)
         _require_all(source, count, accounted, "accounted for")
-        return replace(outcome, bad=tuple(bad), skipped=skipped, filtered=filtered)
+        return replace(outcome, bad=tuple(bad), skipped=skipped, filtered=filtered, fields=fields)
+
+    def _fields_seen(self, values: pa.BinaryArray, rows: pa.RecordBatch, look_at: int) -> FieldsSeen | None:
+        """Compare the records' fields with the columns. A tombstone has no fields, and a deleted row has only its key."""
+        deletes = rows[DELETED].true_count if DELETED in rows.schema.names else 0
+        if not isinstance(self.converter, NamesFields) or values.null_count + deletes >= len(values):
+            return None
+        looked_at = values.slice(0, look_at).drop_null()
+        sizes = np.cumsum(pc.binary_length(looked_at).to_numpy(zero_copy_only=False))
+        names = self.converter.fields(looked_at.slice(0, int(np.searchsorted(sizes, _MOST_NAMES_BYTES)) + 1))
+        absent = [name for name in self.own_columns if name not in names and rows[name].null_count == rows.num_rows]
+        others = sorted(shortened(name) for name in names.difference(self.own_columns))
+        return FieldsSeen(tuple(absent), tuple(others[:MOST_NAMED]), len(absent) < len(self.own_columns))
 
     def _routed(
-        self, routing: Routing, converter: Converter, source: TopicPartition, batch: pa.RecordBatch
+        self, routing: Routing, converter: Converter, source: TopicPartition, batch: pa.RecordBatch, look_at: int
     ) -> BatchOutcome:
         """The outcome of the table's own records. Those of other tables are filtered before they are decoded: they may have other
         fields."""
         own, rejected = routing.judge(converter, batch["value"])
-        outcome = replace(self, routing=None, route_converter=None).make(source, batch.take(own))
+        outcome = replace(self, routing=None, route_converter=None).make(source, batch.take(own), look_at)
         bad = _refusals(DECODING, [self.chain.redact(refused) for refused in rejected], None)
         bad += [replace(refusal, index=own[refusal.index].as_py()) for refusal in outcome.bad]
         bad.sort(key=lambda refusal: refusal.index)

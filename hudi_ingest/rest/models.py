@@ -497,6 +497,9 @@ class Sample(BaseModel):
     columns: list[dict[str, Any]] = Field(description="The table's, without the Kafka columns.")
     partitions: list[OffsetSlice] = Field(description="Where the records were taken from.")
     counts: dict[str, int] = Field(description="Number of records by outcome.")
+    fields: dict[str, Any] | None = Field(
+        default=None, description="`absent`: columns without a value in any record; `others`: fields without a column."
+    )
     records: list[SampledRecord]
 
 

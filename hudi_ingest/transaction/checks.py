@@ -11,9 +11,12 @@ from hudi_ingest.exceptions import (
     DeadlineExceeded,
     Fenced,
     PlanOutdated,
+    SchemaRefused,
     WriteIncomplete,
 )
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import intersection, ranges
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion
 from hudi_ingest.model.plan import BackfillPlan, IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
@@ -32,6 +35,35 @@ def shape_of(pipeline: Pipeline) -> str:
     if table.is_keyed:
         parts += (table.buckets, table.cdc)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def require_fields(pipeline: Pipeline, reports: Sequence[SliceReport]) -> None:
+    """Raises SchemaRefused if the rows of a transaction would be null in every column because no record has a field for any
+    of them, as when an envelope is not taken off. Unless the pipeline allows that."""
+    fields = FieldsSeen.combined(report.fields for report in reports)
+    if pipeline.allow_null_rows or fields is None or fields.matched or not fields.others:
+        return
+    rows = sum(report.rows for report in reports)
+    if rows:
+        topics = ", ".join(sorted({report.slice.topic for report in reports if report.rows}))
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: no record of this transaction from {topics} has a field for any column, so its {rows} "
+            f"rows would be null in each of {listed(fields.absent, 10)}. The records have {listed(fields.others, 10)}"
+            f"{_envelope_text(set(fields.others))}. Nothing is visible. Correct `source.envelope` or the names in the schema, and "
+            f"look at the rows with `hudi-ingest sample {pipeline.name}`; if such records are meant to be rows, set "
+            "`allow_null_rows: true`."
+        )
+
+
+def _envelope_text(fields: set[str]) -> str:
+    """Say which known envelope has these fields."""
+    if {"schema", "payload"} <= fields:
+        return ", like Kafka Connect's JSON with schemas: set `source.envelope` to connect, or to debezium for change events"
+    if {"op", "source"} <= fields and not {"before", "after"}.isdisjoint(fields):
+        return ", like Debezium's change events: set `source.envelope: debezium`"
+    if {"specversion", "source", "type"} <= fields:
+        return ", like CloudEvents: declare `data` as a struct of the columns, and lift its fields with the transform `flatten`"
+    return ""
 
 
 def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None:

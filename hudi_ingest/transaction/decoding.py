@@ -63,6 +63,7 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         route_converter=route_converter_of(pipeline),
         record_type=_record_type(pipeline),
         schema_headers=registry is not None and registry.schema_ids == "headers",
+        own_columns=tuple(pipeline.table.record.names),
     )
 
 

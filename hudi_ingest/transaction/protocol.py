@@ -42,6 +42,7 @@ from hudi_ingest.transaction.checks import (
     renumbered,
     require_complete,
     require_current,
+    require_fields,
     require_lost,
     require_same_shape,
     require_sums,
@@ -135,7 +136,7 @@ class TransactionProtocol(TransactionPorts):
     def commit(self, transaction: OpenTransaction, reports: Sequence[SliceReport]) -> CommitReceipt:
         """Publish the transaction; it happens once, however often this is called.
 
-        Raises WriteIncomplete, BadRecord, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or
+        Raises WriteIncomplete, BadRecord, SchemaRefused, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or
         CommitOutcomeUnknown (call again); for a retry, NothingToDo if none of its dead letters can become a row.
         """
         started = time.monotonic()
@@ -143,6 +144,7 @@ class TransactionProtocol(TransactionPorts):
         reports = with_idle_slices(plan, reports)
         require_complete(plan, reports)
         require_bad_accounted(self.pipeline, plan.kind, reports)
+        require_fields(self.pipeline, reports)
         self._require_rows_of_a_retry(plan, reports)
         require_same_shape(transaction, self.pipeline)
         # An earlier call may have committed, and how much it flushed is unknown.
@@ -164,10 +166,12 @@ class TransactionProtocol(TransactionPorts):
                     "published, but the timeline does not show its checkpoint yet. Nothing is deleted; commit is called "
                     "again, and the timeline decides."
                 )
-            unsynced = self._sync_commit(before)
+            warnings = self._sync_commit(before)
         seconds = _phases(transaction, reports, time.monotonic() - started)
         receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
-        receipt = self._tell_the_others(receipt, committed.commits, unsynced)
+        if receipt.fields is not None and receipt.fields.is_suspect:
+            warnings.append(f"{plan.transaction_id}: {receipt.fields.text}")
+        receipt = self._tell_the_others(receipt, committed.commits, warnings)
         self.tell_lineage(lineage_committed(transaction, receipt))
         return receipt
 

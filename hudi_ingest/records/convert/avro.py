@@ -156,6 +156,10 @@ class AvroConverter:
                 groups.append((places, reader.decode(of_header)))
         return regrouped(self._schema, len(values), groups, rejected)
 
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        readers = [self._reader(header) for header, _ in by_header(values, self._writers.header_bytes)]
+        return frozenset().union(*(reader.fields(within) for reader in readers if isinstance(reader, _Reader)))
+
     def _reader(self, header: bytes) -> _Reader | _UnionReader | Mismatch:
         if header not in self._readers:
             try:
@@ -189,6 +193,7 @@ class _Reader:
         if writer.kind != "record":
             raise Mismatch("a record", f"a value of schema {writer}"[:80])
         self._schema = schema
+        self._writer = writer
         datum_reader = DatumReader(writer, schema, resolution)
         self._exact = record_by_record(schema, lambda value: datum_reader.read(value[header_bytes:]))
         try:
@@ -199,6 +204,12 @@ class _Reader:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         return decode_in_pieces(self._schema, values, self._fast, self._exact, LIMITS)
 
+    def fields(self, within: str) -> tuple[str, ...]:
+        """The names of the writer's fields, or of those of the record that is its field `within`."""
+        if not within:
+            return self._writer.names
+        inner = dict(zip(self._writer.names, self._writer.parts, strict=True)).get(within)
+        return inner.inner[0].names if inner is not None and inner.inner[0].kind == "record" else ()
 
 class _UnionReader:
     """Reads the values of a union of records: each begins with the number of its branch, which is one more byte of header."""

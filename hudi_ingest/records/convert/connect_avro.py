@@ -48,6 +48,9 @@ class ConnectAvroConverter:
             groups.append((places, decoded_rows(converter, part, self._schema, readings)))
         return regrouped(self._schema, len(values), groups, ())
 
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        return self._plain.fields(values, within)
+
     def _reader(self, header: bytes) -> tuple[AvroConverter, list[Reading]]:
         known = self._readers.get(header)
         if known is not None:

@@ -82,6 +82,10 @@ class ConnectJsonConverter:
         rejected.sort(key=lambda value: value.index)
         return regrouped(self._schema, len(values), groups, rejected)
 
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        json = JsonConverter(self._schema)
+        return frozenset().union(*(json.fields(payloads.values, within) for payloads in payloads_of(values)))
+
     def _reader(self, text: bytes) -> PayloadReader | Rejected:
         reader = self._readers.get(text)
         if reader is None:

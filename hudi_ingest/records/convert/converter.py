@@ -46,6 +46,15 @@ class Converter(Protocol):
         """Decode `values`, which has no nulls: the caller removes tombstones first. Bad content never raises."""
 
 
+@runtime_checkable
+class NamesFields(Protocol):
+    """A converter of records whose fields have names."""
+
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        """The names of the fields at the top of these records, or in the object that is their field `within`. Raises what
+        `decode` raises; bad records have no fields."""
+
+
 Options = Mapping[str, Any]
 """A pipeline's options for its format, with files read and schemas fetched: option -> value."""
 Factory = Callable[[pa.Schema, Options], Converter]

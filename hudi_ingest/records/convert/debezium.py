@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.changes import BEFORE, DELETED
-from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.converter import Converter, Decoded, NamesFields, Rejected
 from hudi_ingest.records.convert.mismatch import ABSENT
 from hudi_ingest.records.convert.unavailable import WHOLE_ROWS
 from hudi_ingest.records.convert.values import without_faults
@@ -98,6 +98,9 @@ class DebeziumConverter:
         read = self._events.decode(values)
         read = replace(read, rejected=tuple(map(_of_row, read.rejected)))
         return without_faults(read, self._changes(read.rows), len(values), self._faults(read.rows))
+
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        return self._events.fields(values, within or "after") if isinstance(self._events, NamesFields) else frozenset()
 
     def _changes(self, events: pa.RecordBatch) -> pa.RecordBatch:
         deleted = pc.equal(events["op"], "d")

@@ -51,6 +51,18 @@ class JsonConverter:
         fast = self._fast.read if self._fast and self._fast.is_worth_it(values) else None
         return decode_in_pieces(self._schema, values, fast, self._exact)
 
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        names: set[str] = set()
+        for value in values.to_pylist():
+            try:
+                record = json.loads(value)
+            except (ValueError, RecursionError):
+                continue
+            if within:
+                record = record.get(within) if isinstance(record, dict) else None
+            if isinstance(record, dict):
+                names.update(record)
+        return frozenset(names)
 
 def as_records(values: pa.BinaryArray, schema: pa.Schema) -> pa.BinaryArray:
     """Make values that are a number, a text, true, false or null the one column of `schema`, if it has one."""

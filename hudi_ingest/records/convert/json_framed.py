@@ -54,6 +54,9 @@ class JsonSchemaConverter:
             groups.append((part.indexes, reader.decode(as_records(part.payloads, self._schema))))
         return regrouped(self._schema, len(values), groups, [*framed.rejected, *known.rejected])
 
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        return self._json.fields(split_schema_ids(values).payloads, within)
+
     def _reader(self, schema_id: int, faults: dict[int, Mismatch]) -> JsonConverter | PayloadReader | None:
         if schema_id in self._readers:
             return self._readers[schema_id]

@@ -120,6 +120,9 @@ class ProtobufConverter:
         require_values(values)
         return self._reader.decode(values)
 
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        return _field_names(self._reader.message, within)
+
 
 class RegisteredProtobufConverter:
     """Decodes messages in Confluent's wire format. A column that a record's schema lacks is null.
@@ -156,6 +159,10 @@ class RegisteredProtobufConverter:
                 else:
                     groups.append((places, reader.decode(group.payloads)))
         return regrouped(self._schema, len(values), groups, faults)
+
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        types = map(self._schema_types, np.unique(split_schema_ids(values).schema_ids).tolist())
+        return frozenset().union(*(each.fields(within) for each in types if isinstance(each, _SchemaTypes)))
 
     def _schema_types(self, schema_id: int) -> _SchemaTypes | Mismatch | None:
         if schema_id not in self._types:
@@ -195,12 +202,24 @@ class _SchemaTypes:
                 self._reader = unusable_schema(error)
         return self._reader
 
+    def fields(self, within: str) -> frozenset[str]:
+        name = self._registered.message
+        return _field_names(self._types.message(name), within) if self._types.has(name) else frozenset()
+
+
+def _field_names(message: Descriptor, within: str) -> frozenset[str]:
+    """The names of a message's fields, or of those of the message that is its field `within`."""
+    if within:
+        field = message.fields_by_name.get(within)
+        message = field and field.message_type
+    return frozenset(field.name for field in message.fields) if message else frozenset()
+
 
 class _Reader:
     """Reads bare messages of one type."""
 
     def __init__(self, message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool) -> None:
-        self._schema = schema
+        self._schema, self.message = schema, message
         self._exact = MessageReader(message, schema, truncate_nanoseconds)
         self._fast = fast_path(message, schema, truncate_nanoseconds)
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.changes import BEFORE, DELETED
-from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.converter import Converter, Decoded, NamesFields, Rejected
 from hudi_ingest.records.convert.values import without_faults
 
 UNAVAILABLE = "__debezium_unavailable_value"
@@ -61,6 +61,9 @@ class AvailableValues:
                 for index in np.flatnonzero(self._flags(column)).tolist():
                     faults.setdefault(index, Rejected(index, name, _EXPECTED, self.placeholder))
         return without_faults(read, read.rows, len(values), faults)
+
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        return self.converter.fields(values, within) if isinstance(self.converter, NamesFields) else frozenset()
 
     def _flags(self, column: pa.Array) -> _Flags:
         """Which values are the placeholder, or have it within."""

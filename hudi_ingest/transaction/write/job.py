@@ -39,6 +39,7 @@ from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.storage_at import storage_at
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import kept_cluster
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
@@ -259,6 +260,7 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
         deletes=sum(task.deletes for task in tasks),
         superseded=sum(task.superseded for task in tasks),
         moves=sum(task.moves for task in tasks),
+        fields=FieldsSeen.combined(task.fields for task in tasks),
     )
 
 

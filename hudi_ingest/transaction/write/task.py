@@ -21,6 +21,7 @@ from hudi_ingest.hudi.offsets_in_files import within
 from hudi_ingest.hudi.row_source import RowSource
 from hudi_ingest.hudi.storage import TableStorage
 from hudi_ingest.hudi.store_errors import StoreError
+from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 LONGEST_GAPS = 3
 """How many gaps per Kafka partition and task are looked up in Kafka again; see gaps.py."""
+LOOKED_AT = 100
+"""The fields of how many records are named, per Kafka partition and task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,7 @@ class TaskReport:
     superseded: int = 0
     moves: int = 0
     """Of a keyed table; see SliceReport."""
+    fields: FieldsSeen | None = None
 
 
 def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -> Iterator[TaskReport | bytes]:
@@ -166,6 +170,7 @@ class _Progress:
     moves: int = 0
     bad_records: list[BadRecordNote] = field(default_factory=list)
     gaps: Ranges = ()
+    fields: FieldsSeen | None = None
 
 
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
@@ -196,7 +201,8 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                         progress.filtered += batch.num_rows - had_rows.true_count
                         batch = batch.filter(had_rows)
                 progress.value_bytes += batch["value"].nbytes
-                outcome = task.maker.make(source, batch)
+                outcome = task.maker.make(source, batch, LOOKED_AT if progress.fields is None else 0)
+                progress.fields = FieldsSeen.combined((progress.fields, outcome.fields))
                 progress.skipped += outcome.skipped
                 progress.filtered += outcome.filtered
                 progress.rejected += len(outcome.bad)
@@ -249,6 +255,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 progress.deletes,
                 writer.superseded.get(source, 0),
                 progress.moves,
+                progress.fields,
             )
             for source, progress in progress_of.items()
         ]

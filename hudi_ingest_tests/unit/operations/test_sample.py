@@ -60,7 +60,14 @@ def take(on_tombstone: Tombstones = "skip") -> Sample:
         },
         schema=RECORDS,
     )
-    return Sample("orders", chain.output, (Slice("orders", 0, 5, 20),), tuple(sampled(maker, SOURCE, batch)))
+    made = maker.make(SOURCE, batch, count)
+    return Sample(
+        "orders",
+        chain.output,
+        (Slice("orders", 0, 5, 20),),
+        tuple(sampled(on_tombstone, SOURCE, batch, made)),
+        made.fields,
+    )
 
 
 def shown(view: RenderableType) -> str:
@@ -104,7 +111,8 @@ def test_deletes_and_moves_of_a_keyed_table() -> None:
         Images(), chain, table_schema(chain.output, ()).columns, partition_by=("country",), keyed=KeyedRows(("id",))
     )
     records = [change(US, {"id": 1, "country": "eu"}), change(US, deleted=True)]
-    moved, deleted = sampled(maker, SOURCE, keyed_batch(records))
+    batch = keyed_batch(records)
+    moved, deleted = sampled(maker.on_tombstone, SOURCE, batch, maker.make(SOURCE, batch))
     assert (moved.outcome, deleted.outcome) == (Outcome.ROW, Outcome.DELETE)
     assert (moved.row, deleted.row) == (US, US)
     assert moved.to_dict()["moved_from"] == {"id": 1, "country": "eu", "at": 6}

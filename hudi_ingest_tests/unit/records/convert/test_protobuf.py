@@ -19,7 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.converter import Converter
+from hudi_ingest.records.convert.converter import Converter, NamesFields
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.protobuf import RegisteredMessages, first_message, require_columns
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema, record_schema
@@ -398,6 +398,21 @@ def test_the_wire_format_says_schema_and_message() -> None:
     with pytest.raises(ValueError, match="cannot become string"):
         require_columns(schema, "shop.Order", [broken, newer])
     assert first_message(newer) == "shop.Order"
+
+
+def test_the_fields_of_messages_are_those_of_their_schemas() -> None:
+    newer = compile_protos("order.proto", {"order.proto": ORDER.replace("}", " Order inner = 2; }", 1)})
+    schema = pa.schema([("id", pa.string())])
+    bare = converter_for("protobuf", schema, {"descriptor_set": newer, "message": "shop.Order"})
+    older = compile_protos("order.proto", {"order.proto": ORDER})
+    registered = RegisteredMessages(Descriptors({7: older, 8: newer}), "shop.Order")
+    framed = converter_for("protobuf", schema, {"registered": registered})
+    assert isinstance(bare, NamesFields) and isinstance(framed, NamesFields)
+    values = pa.array([b"\x0a\x01a"], pa.binary())
+    assert bare.fields(values) == bare.fields(values, "inner") == {"id", "inner"}
+    assert bare.fields(values, "id") == bare.fields(values, "none") == set()
+    assert framed.fields(pa.array([head(7) + b"\0", b"x"], pa.binary())) == {"id"}
+    assert framed.fields(pa.array([head(7) + b"\0", head(8) + b"\0"], pa.binary())) == {"id", "inner"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,135 @@
+"""Fields that no column takes, columns that no record has a value for, and rows of nothing but nulls."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.fields_seen import FieldsSeen
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.transaction import TransactionSchema
+from hudi_ingest.operations.health import dead_letters
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.convert.avro import AvroConverter, OneSchema
+from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.transaction.checks import require_fields
+from hudi_ingest.transaction.decoding import row_maker_of
+from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.unit.transaction.test_change_formats import batch_of
+
+pytestmark = pytest.mark.fast
+
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+SLICE = Slice("orders", 0, 0, 3)
+EVENT = {"before": None, "after": {"id": 1, "total": 1.5}, "source": {"lsn": 1}, "op": "c", "ts_ms": 1}
+CLOUD_EVENT = {"specversion": "1.0", "type": "order", "source": "shop", "data": {"id": 3}}
+
+
+def append(write: Write, **settings: Any) -> Pipeline:
+    return load(write, **{"table__schema": "id long, total double", "table__partition_by": [], **settings})
+
+
+def seen(pipeline: Pipeline, *records: Any, look_at: int = 100) -> FieldsSeen | None:
+    columns = spark_json(pipeline.table_schema.columns)
+    schema = TransactionSchema("declared", spark_json(pipeline.table.record), columns, True)
+    values = [None if record is None else json.dumps(record).encode() for record in records]
+    maker = row_maker_of(pipeline, schema, NOW)
+    return maker.make(TopicPartition("orders", 0), batch_of(pipeline, values), look_at).fields
+
+
+@pytest.mark.parametrize(
+    ("record", "remedy"),
+    [
+        ({"schema": {"type": "struct"}, "payload": EVENT}, "set `source.envelope` to connect, or to debezium"),
+        (EVENT, "set `source.envelope: debezium`"),
+        (CLOUD_EVENT, "declare `data` as a struct"),
+        ({"ID_NR": 1, "sum": 2}, "The records have ID_NR, sum. Nothing is visible"),
+    ],
+)
+def test_rows_of_nothing_but_nulls_are_refused_with_what_the_records_look_like(
+    write: Write, record: Any, remedy: str
+) -> None:
+    pipeline = append(write)
+    report = SliceReport(SLICE, 0, rows=3, fields=seen(pipeline, record, record, None))
+    with pytest.raises(SchemaRefused, match=r"null in each of id, total.*allow_null_rows: true") as refused:
+        require_fields(pipeline, [report, SliceReport(Slice("orders", 1, 0, 0), 0)])
+    assert remedy in str(refused.value)
+    require_fields(append(write, allow_null_rows=True), [report])
+    has_one = SliceReport(Slice("orders", 1, 0, 1), 0, rows=1, fields=seen(pipeline, {"id": 1}))
+    require_fields(pipeline, [report, has_one])
+    require_fields(pipeline, [SliceReport(SLICE, 0, filtered=3, fields=report.fields)])
+
+
+def test_nulls_that_a_record_has_and_records_without_fields_are_rows(write: Write) -> None:
+    pipeline = append(write)
+    for record in ({"id": None, "kind": 1}, {}):
+        require_fields(pipeline, [SliceReport(SLICE, 0, rows=1, fields=seen(pipeline, record))])
+    assert seen(pipeline, None) is None
+    assert seen(append(write, on_tombstone="row"), None) is None
+
+
+def test_a_column_that_is_misspelt_is_named_with_the_field_that_was_meant(write: Write) -> None:
+    pipeline = append(write, table__schema="id long, amout double, note string, deleted_at string")
+    fields = seen(pipeline, {"id": 1, "Amount": 2.5, "created_at": "x"}, {"id": 2, "note": None})
+    assert fields == FieldsSeen(("amout", "deleted_at"), ("Amount", "created_at"))
+    assert fields.is_suspect
+    assert fields.text == (
+        "no record has a value for amout (did you mean Amount?), deleted_at; fields without a column: Amount, created_at"
+    )
+    assert not FieldsSeen(("deleted_at",), ("created_at",)).is_suspect
+    found = dead_letters(pipeline, Checkpoint(2, "orders-2", {}), 0, fields)
+    assert not found.passed and found.warning
+    assert "amout (did you mean Amount?)" in found.text
+    assert dead_letters(pipeline, Checkpoint(2, "orders-2", {}), 0, FieldsSeen(("deleted_at",))).passed
+
+
+def test_only_the_first_records_are_looked_at_and_all_of_them_are_searched_for_values(write: Write) -> None:
+    pipeline = append(write)
+    first, rest = {"id": 1}, {"id": 1, "total": 2, "later": 3}
+    assert seen(pipeline, first, rest, look_at=1) == FieldsSeen()
+    assert seen(pipeline, rest, look_at=0) == FieldsSeen()
+    assert FieldsSeen.combined([None, FieldsSeen(("a", "b"), ("x",), False), FieldsSeen(("b",), ("y",))]) == FieldsSeen(
+        ("b",), ("x", "y")
+    )
+    many = {f"key{number}": number for number in range(1000)}
+    fields = seen(pipeline, {"id": 1, "half \ud800 pair": 1, **many})
+    assert fields is not None
+    assert len(fields.others) == 50 and "half \\ud800 pair" in fields.others
+
+
+def test_the_row_in_an_event_is_compared_and_not_the_event(write: Write) -> None:
+    keyed = {"source__envelope": "debezium", "table__mode": "upsert", "table__key": ["id"]}
+    pipeline = append(write, table__schema="id long not null, totl double", **keyed)
+    assert seen(pipeline, EVENT) == FieldsSeen(("totl",), ("total",))
+    assert seen(pipeline, {**EVENT, "before": {"id": 1}, "after": None, "op": "d"}) is None
+    assert seen(
+        append(write, source__envelope="connect"), {"schema": None, "payload": {"id": 1, "x": 2}}
+    ) == FieldsSeen(("total",), ("x",))
+
+
+def test_the_fields_of_avro_are_those_of_the_writers_schema() -> None:
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "total", "type": "double"}]}
+    fields = [{"name": "id", "type": "long"}, {"name": "after", "type": ["null", inner]}]
+    written = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    converter = AvroConverter(pa.schema([("id", pa.int64())]), OneSchema(RegisteredSchema(written)))
+    values = pa.array([b"\x02\x00"], pa.binary())
+    assert converter.fields(values) == {"id", "after"}
+    assert converter.fields(values, "after") == {"total"}
+    assert converter.fields(values, "id") == converter.fields(values, "none") == set()
+
+
+def test_reports_and_the_accounting_keep_the_fields() -> None:
+    report = SliceReport(SLICE, 0, rows=3, fields=FieldsSeen(("total",), ("sum",)))
+    assert SliceReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    accounting = Accounting.of(IngestPlan("orders", "t1", 1, (SLICE,)), [report])
+    assert Accounting.from_json(accounting.to_json()).fields == report.fields
