@@ -11,6 +11,7 @@ from hudi_ingest.exceptions.problems import listed, namesake
 MOST_NAMED = 50
 """How many fields without a column are kept: the keys of a map at the top of the records may be as many as records."""
 _SHOWN = 10
+_DELETE_MARKER = "_hoodie_is_deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,18 @@ class FieldsSeen:
         absent = [f"{name} (did you mean {other}?)" if (other := self._meant(name)) else name for name in self.absent]
         parts = [f"no record has a value for {listed(absent, _SHOWN)}"] if absent else []
         parts += [f"fields without a column: {listed(self.others, _SHOWN)}"] if self.others else []
+        if _DELETE_MARKER in self.others:
+            parts.append(
+                f"{_DELETE_MARKER} deletes nothing: in a table of mode upsert declare it, and name it in `table.delete_field`"
+            )
         return "; ".join(parts)
 
     @property
     def is_suspect(self) -> bool:
         """Whether a column without a value is named almost like a field without a column. Anything else may be on purpose:
-        fields are often left out, and optional ones are null in every record of a small transaction."""
-        return any(map(self._meant, self.absent))
+        fields are often left out, and optional ones are null in every record of a small transaction. Deletes that are not
+        applied are no purpose, either."""
+        return _DELETE_MARKER in self.others or any(map(self._meant, self.absent))
 
     def _meant(self, column: str) -> str | None:
         # 0.8 is met by one or two wrong letters, but not by pairs like created_at and deleted_at.

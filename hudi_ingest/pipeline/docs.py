@@ -89,8 +89,9 @@ A field that is not a union with null is required. With format avro, a record
 whose own schema lacks the field is read by the field's aliases, or gets its default. Docs describe the columns in Dagster.
 
 Refused, because the table could not hold them as declared: `tinyint`, `smallint` (Hudi only has `int`), `char(n)`, maps
-with keys other than text, unions of more than null and one type, names with anything but letters, digits and `_`, names
-that differ in case only, and names that begin with `_hoodie_` or `_kafka_`.
+with keys other than text, unions of more than null and one type, names that
+differ in case only, and, unless a transform renames them, names with anything but letters, digits and `_`, and names that
+begin with `_hoodie_`. Names that begin with `_kafka_` are always refused.
 """
 
 

@@ -416,7 +416,7 @@ def _whole_record(table: Table, source: KafkaSource) -> pa.Schema:
         added.append((("source", "key", "schema"), source.key.columns))
     for place, columns in added:
         record = pa.schema([*record, *columns])
-        if len(columns) and (problems := column_problems(record)):
+        if len(columns) and (problems := column_problems(record, table.record.names)):
             raise ProblemsFromTop([(place, f"together with table.schema, {problem}") for problem in problems])
     return record
 
@@ -450,6 +450,9 @@ def _chain(table: Table, source: KafkaSource, transforms: Sequence[TransformStep
         raise ProblemsFromTop([((*above, *problem.place), problem.text) for problem in error.problems]) from None
     problems: list[tuple[Place, str]] = []
     columns = chain.output
+    kept = pa.schema([column for column in columns if column.name != table.delete_field])
+    remedy = "; a field that a producer calls so is declared like this, and then renamed with the transform `rename`, or dropped"
+    problems += [(("table", "schema"), f"{problem}{remedy}") for problem in column_problems(kept)]
     for index, name in enumerate(table.partition_columns):
         place = ("table", "partition_by", index)
         if name in table.partition_columns[:index]:

@@ -230,7 +230,7 @@ class Table(_Model):
     @classmethod
     def _schema(cls, value: str | None) -> str | None:
         if value is not None and value != INFER:
-            parse_ddl(value)
+            parse_ddl(value, renamable=True)
         return value
 
     @field_validator("schema_file")
@@ -419,7 +419,7 @@ class Table(_Model):
 def _declared(ddl: str | None, schema_file: Path | None) -> pa.Schema | None:
     if schema_file is not None:
         return parse_avsc(read_text(schema_file))
-    return None if ddl is None or ddl == INFER else parse_ddl(ddl)
+    return None if ddl is None or ddl == INFER else parse_ddl(ddl, renamable=True)
 
 
 def _can_partition(kind: pa.DataType) -> bool:

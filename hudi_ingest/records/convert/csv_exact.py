@@ -4,7 +4,7 @@ A value is one record (RFC 4180), with or without a line end. A field is quoted 
 delimiters and line breaks are text, and a quote is written twice. With an escape character, the character after it is
 text everywhere. A field's text means the same for its type as that token in JSON (see `json_exact`): numbers, here also
 with a leading + or zeros, `true` and `false`, dates and timestamps in ISO 8601, binary as base64. An unquoted field
-equal to the null text is null, a quoted one never is; an omitted optional field is null.
+written exactly as the null text is null, a quoted one never is; an omitted optional field is null.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class CsvOptions:
     escape: str | None = None
     """The character that makes the next one plain text; None when there is none."""
     null: str = ""
-    """The text of an unquoted field that means null."""
+    """The text of an unquoted field that means null. It may begin with the escape, like \\N."""
     columns: tuple[str, ...] | None = None
     """Names of a record's fields in order; those that the schema does not declare are ignored. By default the schema's
     columns in order."""
@@ -47,8 +47,11 @@ class CsvOptions:
                 raise ValueError(f"{name} must be one ASCII character and no line break, found {sign!r}")
         if len(set(special.values())) < len(special):
             raise ValueError("delimiter, quote and escape must differ")
-        if any(sign in self.null for sign in [*special.values(), "\r", "\n"]):
-            raise ValueError(f"null must hold no delimiter, quote, escape or line break, found {self.null!r}")
+        escaped = self.escape is not None and self.null.startswith(self.escape) and len(self.null) > 1
+        if any(sign in self.null[escaped:] for sign in [*special.values(), "\r", "\n"]):
+            raise ValueError(
+                f"null must hold no delimiter, quote or line break, and no escape except before its first sign, found {self.null!r}"
+            )
         if self.optional_fields < 0:
             raise ValueError(f"optional_fields must be 0 or more, found {self.optional_fields}")
 

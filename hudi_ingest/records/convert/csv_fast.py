@@ -1,8 +1,8 @@
 """Read a block of CSV records with `pyarrow.csv`, where its result is proved equal to that of the exact path.
 
-Why the rows are the same: only records without line breaks and escape characters are read here, and records with quotes
-only if a regular expression proves them well-formed. So each record is one line with quotes only around whole fields,
-which RFC 4180 and pyarrow split alike, and splitting into texts is all that pyarrow does. A column is converted only if
+Why the rows are the same: only records without line breaks are read here, those with escape characters only if a regular
+expression proves that these are in the null text, and those with quotes only if one proves them well-formed. So each
+record is one line with quotes only around whole fields, which RFC 4180 and pyarrow split alike, and splitting into texts is all that pyarrow does. A column is converted only if
 all its texts match a grammar for its type. The grammar is a subset of what the exact path accepts, and has only texts
 that mean the same to Arrow's casts.
 """
@@ -52,6 +52,7 @@ class FastPath:
         self._columns = [self._names[names.index(name)] for name in schema.names]
         self._finish = [of_field(field, _finish_type(field.type)) for field in schema]
         self._well_formed = _well_formed(options)
+        self._unescaped = _unescaped(options)
         self._padding = pa.array(
             [(options.delimiter + options.null) * count for count in range(options.optional_fields + 1)]
         )
@@ -129,7 +130,10 @@ class FastPath:
         ]
         simple = np.ones(len(text), np.bool_)
         for sign in doubtful:
-            simple &= ~_mask(pc.match_substring(text, sign))
+            plain = ~_mask(pc.match_substring(text, sign))
+            if sign == options.escape and sign in options.null:
+                plain |= _mask(pc.match_substring_regex(text, self._unescaped))
+            simple &= plain
         if options.quote is not None and options.quote.encode() in block:
             plain = ~_mask(pc.match_substring(text, options.quote))
             simple &= plain | _mask(pc.match_substring_regex(text, self._well_formed))
@@ -158,6 +162,13 @@ def _well_formed(options: CsvOptions) -> str:
     """
     delimiter, quote = re.escape(options.delimiter), re.escape(options.quote or "")
     field = f"(?:[^{delimiter}{quote}]+|{quote}(?:[^{quote}]|{quote}{quote})*{quote})"
+    return f"^{field}(?:{delimiter}{field})*$"
+
+
+def _unescaped(options: CsvOptions) -> str:
+    """Return the RE2 pattern of a line without quotes whose only escapes are in fields that are the null text."""
+    delimiter = re.escape(options.delimiter)
+    field = f"(?:[^{delimiter}{re.escape((options.quote or '') + (options.escape or ''))}]*|{re.escape(options.null)})"
     return f"^{field}(?:{delimiter}{field})*$"
 
 

@@ -482,7 +482,10 @@ _BINARY_EXPECTED = "binary as base64 text"
 
 
 def bytes_of(text: str) -> bytes:
-    """Base64 text -> bytes. Raises ValueError for anything else, white space and missing padding included."""
+    """Base64 text -> bytes. Raises ValueError for anything else, white space and missing or surplus padding included."""
+    # Whether Python itself refuses surplus padding depends on its version.
+    if len(text) % 4 or text.endswith("==="):
+        raise ValueError("padding is missing or surplus")
     return base64.b64decode(text, validate=True)
 
 

@@ -86,9 +86,10 @@ def spark_json(schema: pa.Schema) -> str:
     return json.dumps(_spark_struct(schema), separators=(",", ":"), sort_keys=True)
 
 
-def column_problems(columns: pa.Schema) -> tuple[str, ...]:
-    """List why Hudi and Spark could not store columns with these names; empty when they could."""
-    return tuple(_name_problems([*columns], "", top=True))
+def column_problems(columns: pa.Schema, renamable: Collection[str] = ()) -> tuple[str, ...]:
+    """List why Hudi and Spark could not store columns with these names; empty when they could. `renamable`: those that may
+    still get another name."""
+    return tuple(_name_problems([*columns], "", top=True, renamable=renamable))
 
 
 def columns_of(columns: pa.Schema) -> pa.Schema:
@@ -149,7 +150,9 @@ def columns_to_dicts(schema: pa.Schema) -> list[dict[str, Any]]:
 def ddl(schema: pa.Schema) -> str:
     """Return the columns as Spark DDL, as written in a pipeline file."""
     return ", ".join(
-        f"{column.name} {ddl_type(column.type)}" + ("" if column.nullable else " NOT NULL") for column in schema
+        f"{column.name if _NAME.fullmatch(column.name) else f'`{column.name}`'} {ddl_type(column.type)}"
+        + ("" if column.nullable else " NOT NULL")
+        for column in schema
     )
 
 
@@ -226,11 +229,13 @@ def _of_spark_type(kind: str | Mapping[str, Any]) -> pa.DataType:
     return pa.struct([_of_spark_field(field) for field in kind["fields"]])
 
 
-def checked_columns(fields: Sequence[pa.Field], problems: Sequence[str]) -> pa.Schema:
-    """Return the schema if there are no problems and Hudi can store these columns. Raises SchemaProblem."""
+def checked_columns(fields: Sequence[pa.Field], problems: Sequence[str], renamable: bool = False) -> pa.Schema:
+    """Return the schema if there are no problems and Hudi can store these columns, `renamable` ones under other names. Raises
+    SchemaProblem."""
     problems_found = [*problems]
     if fields:
-        problems_found += _name_problems(fields, "", top=True)
+        names = [field.name for field in fields] if renamable else []
+        problems_found += _name_problems(fields, "", top=True, renamable=names)
     elif not problems:
         problems_found.append("has no columns; write at least one, like `id string`")
     if problems_found:
@@ -238,16 +243,19 @@ def checked_columns(fields: Sequence[pa.Field], problems: Sequence[str]) -> pa.S
     return pa.schema(fields)
 
 
-def _name_problems(fields: Sequence[pa.Field], parent: str, *, top: bool = False) -> Iterator[str]:
+def _name_problems(
+    fields: Sequence[pa.Field], parent: str, *, top: bool = False, renamable: Collection[str] = ()
+) -> Iterator[str]:
     seen: dict[str, str] = {}
     for field in fields:
         path = f"{parent}{field.name}"
-        if not _NAME.fullmatch(field.name):
+        if not _NAME.fullmatch(field.name) and field.name not in renamable:
             yield (
                 f"column {path}: Hudi cannot store this name; allowed: letters a-z and A-Z, digits and _, "
                 "not beginning with a digit"
             )
-        if top and field.name.lower().startswith(_RESERVED):
+        reserved = _RESERVED[1:] if field.name in renamable else _RESERVED
+        if top and field.name.lower().startswith(reserved):
             yield f"column {path}: names beginning with {' or '.join(_RESERVED)} belong to Hudi and hudi-ingest; rename it"
         first = seen.get(field.name.lower())
         seen.setdefault(field.name.lower(), field.name)

@@ -28,18 +28,19 @@ from hudi_ingest.records.schema.columns import (
 _WORD = re.compile(r"[^\W\d]\w*")
 
 
-def parse_ddl(text: str) -> pa.Schema:
-    """Parse Spark DDL, like `id string NOT NULL, price decimal(10,2), tags array<string>`. Raises SchemaProblem.
+def parse_ddl(text: str, renamable: bool = False) -> pa.Schema:
+    """Parse Spark DDL, like `id string NOT NULL, price decimal(10,2), tags array<string>`. Raises SchemaProblem, but with
+    `renamable` not for names of columns that only Hudi refuses.
 
     Ignores comments (SQL's and `COMMENT '…'`); `ddl_comments` returns those of columns.
     """
-    return _DdlParser(text).schema()
+    return _DdlParser(text).schema(renamable)
 
 
 def ddl_comments(text: str) -> dict[str, str]:
     """Return the `COMMENT '…'` of each top-level column that has one. Raises SchemaProblem."""
     parser = _DdlParser(text)
-    parser.schema()
+    parser.schema(renamable=True)
     return parser.comments
 
 
@@ -67,7 +68,7 @@ class _DdlParser:
         self.comments: dict[str, str] = {}
         """The comments of the columns read so far."""
 
-    def schema(self) -> pa.Schema:
+    def schema(self, renamable: bool) -> pa.Schema:
         fields: list[pa.Field] = []
         try:
             self._tokens = self._tokenize()
@@ -75,7 +76,7 @@ class _DdlParser:
                 fields = self._columns("", end=None, depth=0)
         except SchemaProblem as problem:
             raise SchemaProblem([*self._problems, *problem.problems]) from None
-        return checked_columns(fields, self._problems)
+        return checked_columns(fields, self._problems, renamable)
 
     def _tokenize(self) -> list[_Token]:
         try:

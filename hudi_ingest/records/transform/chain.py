@@ -110,7 +110,9 @@ class Chain:
 
     def sources(self, columns: Collection[str]) -> frozenset[str]:
         """Return the fields of the record, and Kafka columns, that these columns of `output` are computed from."""
-        return frozenset(path.partition(".")[0] for name in columns for path in self._paths[-1][name])
+        fields = self._paths[0]
+        paths = {path for name in columns for path in self._paths[-1][name]}
+        return frozenset(path if path in fields else path.partition(".")[0] for path in paths)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Apply all steps. `batch` has the record's fields, then at least the Kafka columns of `kafka`; the result has
@@ -204,7 +206,8 @@ def _with_history(problem: Problem, schemas: Sequence[pa.Schema], steps: Sequenc
 def _traced(paths: Collection[str], before: Mapping[str, frozenset[str]]) -> frozenset[str]:
     traced = set()
     for path in paths:
-        root, dot, rest = path.partition(".")
+        # A field's own name may have points.
+        root, dot, rest = (path, "", "") if path in before else path.partition(".")
         traced |= {f"{origin}{dot}{rest}" for origin in before[root]}
     return frozenset(traced)
 

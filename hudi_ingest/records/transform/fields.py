@@ -78,7 +78,8 @@ def name_problems(output: pa.Schema, places: Mapping[str, Place]) -> Iterator[Pr
     reserved = [name for name in places if is_kafka(name)]
     for name in reserved:
         yield Problem(places[name], f"names beginning with _kafka_ belong to hudi-ingest; found {name}; choose another")
-    for text in column_problems(columns):
+    # The others may yet be renamed, dropped, or be the `delete_field`.
+    for text in column_problems(columns, set(columns.names) - places.keys()):
         named = text.removeprefix("column ").partition(":")[0].partition(".")[0]
         yield Problem(places.get(named, ()), text)
 

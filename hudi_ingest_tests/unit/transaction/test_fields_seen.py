@@ -19,12 +19,14 @@ from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.health import dead_letters
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.convert.avro import AvroConverter, OneSchema
-from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.records.row_maker import BatchOutcome
+from hudi_ingest.records.schema.columns import ddl, spark_json
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.transaction.checks import require_fields
 from hudi_ingest.transaction.decoding import row_maker_of
-from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.unit.transaction.test_change_formats import batch_of
 
 pytestmark = pytest.mark.fast
@@ -40,11 +42,15 @@ def append(write: Write, **settings: Any) -> Pipeline:
 
 
 def seen(pipeline: Pipeline, *records: Any, look_at: int = 100) -> FieldsSeen | None:
+    return outcome(pipeline, *records, look_at=look_at).fields
+
+
+def outcome(pipeline: Pipeline, *records: Any, look_at: int = 100) -> BatchOutcome:
     columns = spark_json(pipeline.table_schema.columns)
     schema = TransactionSchema("declared", spark_json(pipeline.table.record), columns, True)
     values = [None if record is None else json.dumps(record).encode() for record in records]
     maker = row_maker_of(pipeline, schema, NOW)
-    return maker.make(TopicPartition("orders", 0), batch_of(pipeline, values), look_at).fields
+    return maker.make(TopicPartition("orders", 0), batch_of(pipeline, values), look_at)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +132,44 @@ def test_the_fields_of_avro_are_those_of_the_writers_schema() -> None:
     assert converter.fields(values) == {"id", "after"}
     assert converter.fields(values, "after") == {"total"}
     assert converter.fields(values, "id") == converter.fields(values, "none") == set()
+
+
+ODD_NAMES = {"@timestamp": "at", "user-id": "user_id", "http.status": "status", "3alpha": "alpha", "größe": "size"}
+
+
+def test_a_field_that_no_column_can_be_called_is_declared_and_renamed(write: Write) -> None:
+    schema = (
+        "id string not null, `@timestamp` timestamp, `user-id` long, `http.status` int, `3alpha` string, `größe` int"
+    )
+    steps = [{"mask": {"fields": ["http.status"], "action": "null"}}, {"rename": ODD_NAMES}]
+    pipeline = append(write, table__schema=schema, transforms=steps[1:])
+    record = {"id": "a", "@timestamp": "2026-01-31T10:15:00Z", "user-id": 7, "http.status": 200, "größe": 3}
+    rows = outcome(pipeline, record).rows.select(["id", *ODD_NAMES.values()]).to_pylist()
+    at = datetime(2026, 1, 31, 10, 15, tzinfo=timezone.utc)
+    assert rows == [{"id": "a", "at": at, "user_id": 7, "status": 200, "alpha": None, "size": 3}]
+    assert outcome(pipeline, {**record, "http.status": "x"}).bad[0].field == "http.status"
+    assert pipeline.chain.sources(["status"]) == {"http.status"}
+    assert "`user-id` bigint" in ddl(pipeline.table.record) or "`user-id` long" in ddl(pipeline.table.record)
+    (problem,) = problems(write, table__schema="id string, `user-id` long", table__partition_by=[])
+    assert problem.startswith("table.schema: column user-id: Hudi cannot store this name")
+    assert "renamed with the transform `rename`" in problem
+
+
+def test_hudis_own_delete_marker_deletes_or_is_told(write: Write) -> None:
+    keyed: dict[str, Any] = {"table__mode": "upsert", "table__key": ["id"], "table__partition_by": []}
+    schema = "id long not null, v string"
+    ignoring = load(write, table__schema=schema, **keyed)
+    marked = {"id": 1, "v": "a", "_hoodie_is_deleted": True}
+    fields = seen(ignoring, marked)
+    assert fields is not None and fields.is_suspect
+    assert "declare it, and name it in `table.delete_field`" in fields.text
+    schema = f"{schema}, _hoodie_is_deleted boolean"
+    pipeline = load(write, table__schema=schema, table__delete_field="_hoodie_is_deleted", **keyed)
+    made = outcome(pipeline, {**marked, "_hoodie_is_deleted": False}, marked)
+    assert made.rows[DELETED].to_pylist() == [False, True]
+    assert "_hoodie_is_deleted" not in made.rows.column_names
+    (problem,) = problems(write, table__schema=schema, **keyed)
+    assert "column _hoodie_is_deleted: names beginning with _hoodie_" in problem
 
 
 def test_reports_and_the_accounting_keep_the_fields() -> None:

@@ -181,6 +181,31 @@ def test_other_signs_and_columns() -> None:
     assert rows_of(both(schema, [b'"\t"b'], delimiter="\t", quote=None)) == [{"a": '"', "b": '"b'}]
 
 
+def test_the_null_text_of_mysql_and_hive_begins_with_the_escape() -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), False), pa.field("name", pa.string()), pa.field("n", pa.int64())])
+    lines = [
+        rb"1,Ann,\N",
+        rb"2,\N,5",
+        rb"3,a\,b,7",
+        rb"4,N,8",
+        rb"5,back\\slash,\N",
+        rb"6,\NN,1",
+        rb'7,"\N",1',
+        rb"8,\\N,1",
+    ]
+    names = ["Ann", None, "a,b", "N", "back\\slash", "NN", "N", "\\N"]
+    numbers = [None, 5, 7, 8, None, 1, 1, 1]
+    expected = [{"id": at + 1, "name": name, "n": numbers[at]} for at, name in enumerate(names)]
+    mysql = {"escape": "\\", "null": r"\N"}
+    assert rows_of(both(schema, lines, **mysql)) == expected
+    converter = converter_for("csv", schema, mysql)
+    assert isinstance(converter, CsvConverter)
+    rows, proved = converter._fast(pa.array(lines, pa.binary()))
+    assert rows.to_pylist() == [expected[at] for at in (0, 1, 3)]
+    assert proved is not None and proved.tolist() == [True, True, False, True, *[False] * 4]
+    assert rows_of(both(schema, [rb"1"], optional_fields=2, **mysql)) == [{"id": 1, "name": None, "n": None}]
+
+
 def test_one_column_and_the_empty_value() -> None:
     schema = pa.schema([("a", pa.string())])
     assert rows_of(both(schema, [b"", b"x", b'""', b"\n"])) == [{"a": None}, {"a": "x"}, {"a": ""}, {"a": None}]
@@ -234,6 +259,9 @@ def test_d2_records_of_both_lengths_are_read_as_a_batch() -> None:
         ({"delimiter": ";;"}, "delimiter must be one ASCII character"),
         ({"delimiter": '"'}, "must differ"),
         ({"null": "a,b"}, "null must hold no delimiter"),
+        ({"null": "\\,", "escape": "\\"}, "null must hold no delimiter"),
+        ({"null": "\\", "escape": "\\"}, "no escape except before its first sign"),
+        ({"null": r"N\N", "escape": "\\"}, "no escape except before its first sign"),
         ({"columns": ["id"]}, "no field of a record is named name"),
         ({"columns": [*WIDE.names, "id"]}, "columns named more than once: id"),
         ({"delimeter": ";"}, "did you mean delimiter"),
@@ -285,7 +313,7 @@ def test_what_pythons_writer_wrote_comes_back(records: list[list[str]], all_quot
 @given(
     st.lists(st.one_of(texts.map(str.encode), st.binary(max_size=8)), max_size=12),
     st.sampled_from([None, "\\"]),
-    st.sampled_from(["", "a"]),
+    st.sampled_from(["", "a", r"\a"]),
     st.integers(0, 2),
 )
 def test_fragments_have_one_outcome(messages: list[bytes], escape: str | None, null: str, optional: int) -> None:
