@@ -64,6 +64,7 @@ class JsonConverter:
                 names.update(record)
         return frozenset(names)
 
+
 def as_records(values: pa.BinaryArray, schema: pa.Schema) -> pa.BinaryArray:
     """Make values that are a number, a text, true, false or null the one column of `schema`, if it has one."""
     if len(schema) != 1:
