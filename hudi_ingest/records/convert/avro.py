@@ -211,6 +211,7 @@ class _Reader:
         inner = dict(zip(self._writer.names, self._writer.parts, strict=True)).get(within)
         return inner.inner[0].names if inner is not None and inner.inner[0].kind == "record" else ()
 
+
 class _UnionReader:
     """Reads the values of a union of records: each begins with the number of its branch, which is one more byte of header."""
 
