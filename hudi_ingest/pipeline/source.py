@@ -113,7 +113,8 @@ class KafkaSource(_Model):
     )
     """Fields that the schema in a record may lack: they are null then. With `envelope: debezium` or `connect` and
     `table.mode: upsert`, a JSON record whose schema lacks another declared field is bad, because its row would erase the value that
-    the table has; the source may have dropped or renamed the column. See docs/formats.md."""
+    the table has; the source may have dropped or renamed the column. If columns come from a registry, no transaction of such a
+    table begins while the latest version lacks a field that one before had. See docs/formats.md."""
 
     unavailable_value: Annotated[str, StringConstraints(min_length=2)] | None = Field(
         default=None,

@@ -21,7 +21,7 @@ from hudi_ingest.records.convert.connect_columns import infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.descriptions import avro_descriptions, json_schema_descriptions
-from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
+from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.cdc_columns import require_cdc_values
@@ -189,6 +189,8 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
         # Records of other versions may lack fields that the newest requires; Avro has defaults for that.
         record = loosened(record)
     if stored is not None:
+        if pipeline.table.is_keyed:
+            _require_none_dropped(pipeline, stored, record, origin)
         # Columns dropped in the newest version are still read from older records. Where the two conflict, the newest wins
         # here, and the table has the last word.
         record = joined([record, stored]).schema
@@ -198,6 +200,21 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
         descriptions |= _descriptions(kind, version.schema.text, of_events)
     avro = tuple(version.schema for version in latest) if kind == "AVRO" else ()
     return _RecordColumns(record, origin, avro, ids, descriptions=descriptions)
+
+
+def _require_none_dropped(pipeline: Pipeline, stored: pa.Schema, record: pa.Schema, origin: str) -> None:
+    """Raises SchemaRefused if the latest versions lack a field: rows without it would erase its values in a keyed table."""
+    optional = pipeline.source.optional_fields
+    dropped = [path for path in absent(stored, record) if path not in optional]
+    if dropped:
+        new = absent(record, stored)
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: {origin}, has no longer the fields {', '.join(dropped)}"
+            + (f"; new in it: {', '.join(new)}" if new else "")
+            + f". Rows of its records would erase their values in the table at {pipeline.table.base_path}. Nothing was written. Bring "
+            f"them back in a new version, or set source.optional_fields to [{', '.join([*optional, *dropped])}] in the pipeline file: "
+            "they are null then."
+        )
 
 
 def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str]:

@@ -99,6 +99,19 @@ def additions(known: pa.Schema, records: pa.Schema) -> tuple[str, ...]:
     return (*evolution.changes, *map(str, evolution.refusals))
 
 
+def absent(known: pa.Schema | pa.StructType, records: pa.Schema | pa.StructType, parent: str = "") -> tuple[str, ...]:
+    """The paths of columns that are `known` and that `records` do not have."""
+    found = {column.name: column.type for column in records}
+    paths: list[str] = []
+    for column in known:
+        path = f"{parent}{column.name}"
+        if column.name not in found:
+            paths.append(path)
+        elif pa.types.is_struct(column.type) and pa.types.is_struct(found[column.name]):
+            paths += absent(column.type, found[column.name], f"{path}.")
+    return tuple(paths)
+
+
 def joined(schemas: Sequence[pa.Schema]) -> Evolution:
     """Return columns that hold records of all the schemas: columns that any of them lacks are nullable, and numbers get the
     widest type.

@@ -14,8 +14,8 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from hudi_ingest.exceptions import SchemaOutdated
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.exceptions import SchemaOutdated, SchemaRefused
+from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
@@ -261,6 +261,32 @@ def test_columns_of_registered_events_are_those_of_after_and_follow_the_registry
         (1, None, 2026),
         (1, "a@b", 2026),
     ]
+
+
+def test_a_field_that_the_registry_no_longer_has_is_not_erased_from_a_keyed_table(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latest = {"subject": SUBJECT, "version": 1, "id": 1, "schema": OLD, "schemaType": "AVRO"}
+    answers: dict[str, object] = {f"/subjects/{SUBJECT}/versions": [1], f"/subjects/{SUBJECT}/versions/1": latest}
+    with canned_registry(answers) as (url, _):
+        settings: dict[str, Any] = {
+            **CUSTOMERS,
+            "table__schema": None,
+            "source__format": "avro",
+            "source__schema_registry": {"url": url},
+            "table__base_path": str(tmp_path / "table"),
+        }
+        pipeline = load(write, **settings)
+        timeline = Timeline(pipeline.table.base_path)
+        known = parse_spark_json(resolve_schema(pipeline, timeline).record)
+        stored = spark_json(pa.schema([*known, pa.field("email", pa.string())]))
+        monkeypatch.setattr(Timeline, "exists", lambda self: True)
+        monkeypatch.setattr(Timeline, "is_empty", lambda self: True)
+        monkeypatch.setattr(Timeline, "properties", lambda self: {RECORD_PROPERTY: stored})
+        with pytest.raises(SchemaRefused, match=rf"version 1 of {SUBJECT}.*fields email.*erase.*optional_fields"):
+            resolve_schema(pipeline, timeline)
+        accepted = load(write, **settings, source__optional_fields=["email"])
+        assert parse_spark_json(resolve_schema(accepted, timeline).record).names == [*known.names, "email"]
 
 
 def test_keys_of_connect_may_have_schemas_too(write: Write) -> None:
