@@ -21,7 +21,7 @@ from hudi_ingest.pipeline.places import setting_at
 from hudi_ingest.pipeline.references import references
 from hudi_ingest.pipeline.yaml_document import compose_document, parse_document
 
-ADDRESSES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE, "SCHEMA_REGISTRY_URL")
+ADDRESSES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE, "S3_ENDPOINT", "SCHEMA_REGISTRY_URL")
 """Variables that are always allowed: where things are, and no secrets."""
 
 

@@ -10,6 +10,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,15 @@ from packaging.specifiers import SpecifierSet
 from typer.main import get_command
 
 from hudi_ingest.cli.app import app
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.home.folder import (
+    ALERTS_VARIABLE,
+    ENGINE_VARIABLE,
+    HOME_VARIABLE,
+    HOUSEKEEPING_VARIABLE,
+    LEDGER_VARIABLE,
+    PIPELINES_VARIABLE,
+    Home,
+)
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
@@ -130,6 +139,9 @@ def test_variables_are_ones_that_the_code_knows(compose: dict[str, Any], dockerf
         BOOTSTRAP_VARIABLE,
         TABLES_VARIABLE,
         JARS_VARIABLE,
+        ALERTS_VARIABLE,
+        HOUSEKEEPING_VARIABLE,
+        ENGINE_VARIABLE,
     }
     in_image = dict(re.findall(r"\b([A-Z_]+)=(\S+)", dockerfile.split("\nENV ")[1].split("\n")[0]))
     assert set(in_image) - {"DAGSTER_HOME", "PYTHONUNBUFFERED"} == {HOME_VARIABLE, JARS_VARIABLE}
@@ -222,6 +234,7 @@ def test_no_container_is_root_or_without_limits(
 ) -> None:
     assert re.findall(r"^USER (.*)$", dockerfile, re.MULTILINE) == ["1000"]
     on_top = {name: service for name, service in cluster["services"].items() if name not in compose["services"]}
+    assert on_top.pop("s3-volume")["cap_drop"] == ["ALL"]
     assert set(on_top) == {"s3", "metastore", "spark-master", "spark-worker-1", "spark-worker-2"}
     assert all("healthcheck" in service and service["restart"] == "unless-stopped" for service in on_top.values())
     assert not any("ports" in service for service in on_top.values()), "reached by the other containers only"
@@ -438,6 +451,46 @@ def test_sources_and_programs_of_the_image_exist(compose: dict[str, Any], docker
     pinned = (REPOSITORY / "requirements.txt").read_text()
     assert "--require-hashes --requirement requirements.txt" in dockerfile
     assert all(f"\n{package}==" in pinned for package in ("dagster", "dagster-postgres", "dagster-webserver"))
+
+
+def test_the_image_holds_the_jars_for_tables_on_s3_and_the_build_gets_only_what_it_copies(dockerfile: str) -> None:
+    assert "s3_jars(print)" in dockerfile
+    kept = [line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = [line.split()[1:-1] for line in dockerfile.splitlines() if line.startswith("COPY ")]
+    for source in (source for sources in copied for source in sources):
+        assert any(fnmatchcase(source, pattern) for pattern in kept), source
+    assert not any(fnmatchcase(secret, pattern) for secret in ("deploy/secrets/rest_token", ".git") for pattern in kept)
+
+
+def test_settings_files_reach_the_containers_that_read_them(compose: dict[str, Any]) -> None:
+    rest = yaml.safe_load((DEPLOY / "docker-compose.rest.yaml").read_text())["services"]["rest"]
+    example = (DEPLOY / ".env.example").read_text()
+    for service in (compose["services"]["engine"], rest):
+        assert "./settings:/settings:ro" in service["volumes"]
+    for variable in (ALERTS_VARIABLE, HOUSEKEEPING_VARIABLE, ENGINE_VARIABLE):
+        assert all(
+            compose["services"][name]["environment"][variable] == f"${{{variable}:-}}" for name in ("engine", "daemon")
+        )
+        assert f"{variable}=/settings/" in example
+    assert Home.from_environment({ALERTS_VARIABLE: ""}).alerts_settings is None, "empty means none"
+
+
+def test_volumes_of_the_cluster_belong_to_the_user_that_writes_to_them(dockerfile: str) -> None:
+    on_top = yaml.safe_load((DEPLOY / "docker-compose.cluster.yaml").read_text())["services"]
+    (volume,) = on_top["s3-volume"]["volumes"]
+    name, folder = volume.split(":")
+    assert re.search(rf"install --directory --owner=hudi [^&]*{folder}\b", dockerfile)
+    assert on_top["s3"]["user"] == "1000"
+    assert [given.split(":")[0] for given in on_top["s3"]["volumes"]] == [name]
+    assert on_top["s3"]["depends_on"] == {"s3-volume": {"condition": "service_completed_successfully"}}
+    assert on_top["s3-volume"]["command"] == ["test", "-w", folder]
+
+
+def test_only_pods_of_the_namespace_reach_the_rest_api(rest: dict[str, dict[str, Any]]) -> None:
+    policy = rest["NetworkPolicy"]["spec"]
+    labels = rest["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["ingress"] == [{"from": [{"podSelector": {}}], "ports": [{"port": "rest"}]}]
 
 
 def test_the_webserver_refuses_other_pages(compose: dict[str, Any]) -> None:
