@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -10,11 +11,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord
-from hudi_ingest.records.convert.mismatch import printable
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, as_json
+from hudi_ingest.records.convert.mismatch import shortened
 
 _MOST_COLUMNS = 8
 """A wider table would have cells too narrow to read, so each row becomes one cell."""
+
+_MOST_CHARACTERS = 200
+"""Of a value; --json shows all of it."""
 
 
 def sample_view(sample: Sample) -> RenderableType:
@@ -23,14 +28,16 @@ def sample_view(sample: Sample) -> RenderableType:
         ranges = ", ".join(map(str, sample.searched))
         return Text(f"no records in {ranges}; choose other offsets with --from TOPIC:PARTITION:OFFSET")
     counts = ", ".join(
-        f"{sample.count(outcome)} {outcome.value}"
+        counted(sample.count(outcome), outcome.value)
+        if outcome in (Outcome.ROW, Outcome.DELETE)
+        else f"{sample.count(outcome)} {outcome.value}"
         for outcome in Outcome
         if outcome is not Outcome.DELETE or sample.count(outcome)
     )
     names = sample.columns.names
     narrow = len(names) <= _MOST_COLUMNS
     # Not the table's title, because rich would wrap it to the width of a narrow table.
-    title = Text(f"{sample.pipeline}: {len(sample.records)} records: {counts}")
+    title = Text(f"{sample.pipeline}: {counted(len(sample.records), 'record')}: {counts}")
     table = Table()
     for name in ("record", "outcome", *(names if narrow else ["row"])):
         table.add_column(name, overflow="fold", no_wrap=name == "record")
@@ -78,4 +85,6 @@ def _value_text(value: Any) -> str:
         return "null"
     if isinstance(value, datetime):
         return value.isoformat(sep=" ").removesuffix("+00:00")
-    return f"{len(value)} bytes" if isinstance(value, bytes) else printable(str(value))
+    if isinstance(value, (dict, list)):
+        value = json.dumps(as_json(value), ensure_ascii=False)
+    return f"{len(value)} bytes" if isinstance(value, bytes) else shortened(str(value), _MOST_CHARACTERS)

@@ -80,9 +80,9 @@ class SampledRecord:
             "outcome": self.outcome.value,
         }
         if self.row is not None:
-            fields["row"] = {name: _as_json(value) for name, value in self.row.items()}
+            fields["row"] = {name: as_json(value) for name, value in self.row.items()}
         if self.moved_from is not None:
-            fields["moved_from"] = {name: _as_json(value) for name, value in self.moved_from.items()}
+            fields["moved_from"] = {name: as_json(value) for name, value in self.moved_from.items()}
         if self.refusal is not None:
             fields |= {
                 "stage": self.refusal.stage,
@@ -234,7 +234,7 @@ def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Wat
     return watermarks
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Convert a value for JSON: times to ISO 8601, decimals, NaN and infinities to text, bytes to base64."""
     if isinstance(value, (date, datetime)):
         return value.isoformat()
@@ -245,10 +245,10 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, dict):
-        return {name: _as_json(item) for name, item in value.items()}
+        return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, list):
         # pyarrow hands out maps as lists of pairs.
         if value and all(isinstance(item, tuple) for item in value):
-            return {key: _as_json(item) for key, item in value}
-        return [_as_json(item) for item in value]
+            return {key: as_json(item) for key, item in value}
+        return [as_json(item) for item in value]
     return value

@@ -99,7 +99,7 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     people = answer(ground.home, "sample", pipeline.name, "--from", f"{topic}:0:1", "-n", "2")
     assert people.returncode == 0, people.stderr
     assert f"{topic}:0:1" in people.stdout and "bad records" in people.stdout
-    assert "2 records: 0 row, 1 bad, 0 filtered, 1 skipped" in people.stdout
+    assert "2 records: 0 rows, 1 bad, 0 filtered, 1 skipped" in people.stdout
     assert answer(ground.home, "sample", pipeline.name, "--from", f"{topic}:0").returncode == 2
 
     # Begins in the gap, and ends where the broker's records do.

@@ -128,6 +128,18 @@ def test_a_wide_row_is_one_cell() -> None:
     assert "c0: 1, c1: 1" in text
 
 
+def test_long_texts_are_cut_for_people_and_structs_are_json() -> None:
+    columns = pa.schema([("s", pa.struct([("at", pa.date32())])), ("t", pa.string())])
+    row = {"s": {"at": date(2026, 1, 31)}, "t": "x" * 5000}
+    record = SampledRecord(SOURCE, 5, 0, False, Outcome.ROW, row)
+    sample = Sample("orders", columns, (), (record, record))
+    text = shown(sample_view(sample))
+    assert "2 records: 2 rows, 0 bad" in text
+    assert '{"at": "2026-01-31"}' in text
+    assert 2 * 190 < text.count("x") <= 2 * 200
+    assert sample.to_dict()["records"][0]["row"]["t"] == row["t"]
+
+
 def test_machines_get_plain_json() -> None:
     found = take().to_dict()
     assert found["counts"] == {"row": 1, "delete": 0, "bad": 2, "filtered": 1, "skipped": 1}
