@@ -54,6 +54,7 @@ def commands(ui_port: int, folder: Path) -> dict[str, list[str]]:
         "engine-and-ops": str(folder / "engine-and-ops.sh"),
         "8470": str(ui_port),
         "/run/secrets/rest_token": str(folder / "token"),
+        "/run/secrets/rest_read_token": str(folder / "read-token"),
     }
     found = {}
     for name in ("migrate", "engine", "webserver", "daemon", "rest"):
@@ -212,6 +213,7 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
         # The REST API as both start it, with the switch of the sensor from Dagster's storage.
         token = folder / "token"
         token.write_text(f"{TOKEN}\n")
+        (folder / "read-token").write_text(f"{TOKEN}-that-reads\n")
         rest_port = free_port()
         for command in (
             commands(rest_port, folder)["rest"],
@@ -316,7 +318,9 @@ def test_r10_the_spark_cluster_and_the_metastore_of_deploy_come_up(tmp_path: Pat
 
 
 def on_this_machine(args: list[str], port: int, token: Path) -> list[str]:
-    places = {"0.0.0.0": "127.0.0.1", "8470": str(port), "/run/secrets/hudi-ingest-rest/token": str(token)}
+    secrets = "/run/secrets/hudi-ingest-rest"
+    places = {"0.0.0.0": "127.0.0.1", "8470": str(port), f"{secrets}/token": str(token)}
+    places[f"{secrets}/read-token"] = str(token.with_name("read-token"))
     return [places.get(word, word) for word in args]
 
 

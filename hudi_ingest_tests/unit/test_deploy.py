@@ -475,6 +475,14 @@ def test_settings_files_reach_the_containers_that_read_them(compose: dict[str, A
     assert Home.from_environment({ALERTS_VARIABLE: ""}).alerts_settings is None, "empty means none"
 
 
+def test_beside_the_cluster_the_rest_api_has_the_engine_s_tables_and_the_store_s_keys(cluster: dict[str, Any]) -> None:
+    rest = yaml.safe_load((DEPLOY / "docker-compose.cluster-rest.yaml").read_text())["services"]["rest"]
+    engine = cluster["services"]["engine"]
+    for variable in (TABLES_VARIABLE, "S3_ENDPOINT"):
+        assert rest["environment"][variable] == engine["environment"][variable]
+    assert rest["secrets"] == list(cluster["secrets"]) == engine["secrets"]
+
+
 def test_volumes_of_the_cluster_belong_to_the_user_that_writes_to_them(dockerfile: str) -> None:
     on_top = yaml.safe_load((DEPLOY / "docker-compose.cluster.yaml").read_text())["services"]
     (volume,) = on_top["s3-volume"]["volumes"]
