@@ -118,6 +118,13 @@ def unknown_id(number: int, kind: str) -> Mismatch:
     article = "an" if kind == "Avro" else "a"
     guid = guid_of(number)
     found = f"schema id {number}" if guid is None else f"schema GUID {guid}"
+    if number == 0:
+        # No registry has it, but ids of 8 bytes begin with it.
+        return Mismatch(
+            f"the id of {article} {kind} schema in the schema registry, in 4 bytes (Apicurio's serializers write 8 unless "
+            "apicurio.registry.as-confluent is true)",
+            "schema id 0, as ids of 8 bytes begin",
+        )
     return Mismatch(f"the id of {article} {kind} schema in the schema registry", f"{found}, which it does not have")
 
 

@@ -117,6 +117,8 @@ class _AvroParser:
         for full in (name if "." in name else f"{namespace}.{name}".lstrip("."), name):
             if full in self._named:
                 kind = self._named[full]
+                if kind == UNREADABLE:
+                    return self._refuse(path, f"record {name} has no `fields`; give it at least one")
                 return self._refuse(path, f"record {name} contains itself") if kind is None else kind
         return self._refuse(path, f"found type {name!r}, which is unknown; allowed: {AVRO_TYPES}")
 

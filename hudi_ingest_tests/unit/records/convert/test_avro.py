@@ -651,6 +651,7 @@ def test_records_of_several_schemas_keep_their_order() -> None:
     [
         (b"", "an empty value"),
         (b"\0\0\0\1", "4 bytes"),
+        (b"\0\0\0\0\0\0\0\0\x03rest", "schema id 0, as ids of 8 bytes begin"),
         (b"\0\0\0\0\x03rest", "schema id 3, which it does not have"),
         (b"\x01" + bytes(16), "first byte 0x01, of a schema GUID; make the producer write schema ids"),
         (b'{"a": 1}', "first byte 0x7b; the producer may write no schema id, or write it into headers"),

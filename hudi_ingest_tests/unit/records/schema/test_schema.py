@@ -470,6 +470,11 @@ def test_refused_avro_files(schema: object, expected: str) -> None:
     assert expected in found[0]
 
 
+def test_every_field_of_an_empty_record_is_named() -> None:
+    found = avro_problems(record(column(record(name="Marker"), "opened"), column("Marker", "closed")))
+    assert [problem.split(":")[0] for problem in found] == ["column opened", "column closed"]
+
+
 def test_deep_avro_is_refused_without_a_crash() -> None:
     kind: object = "int"
     for _ in range(60):
