@@ -14,7 +14,7 @@ from typing import Any
 from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
-from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.report import Counts, SliceReport
 
 VERSION = 1
 _KEYED = ("deletes", "superseded", "moves")
@@ -28,33 +28,12 @@ def transaction_id_of(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SliceAccount:
+class SliceAccount(Counts):
     """How many offsets of one slice became rows, and how many did not, by reason."""
 
     slice: Slice
-    rows: int
-    skipped: int = 0
-    filtered: int = 0
-    rejected: int = 0
-    gaps: int = 0
     attempt: int = 0
     """The attempt of the op that wrote it; 0 where an older version did not record it."""
-    deletes: int = 0
-    """Of a keyed table: rows that delete their key."""
-    superseded: int = 0
-    """Of a keyed table: rows and moves left out because the same task wrote a newer row of the key."""
-    moves: int = 0
-    """Of a keyed table: records that also deleted a row elsewhere."""
-
-    @property
-    def counted(self) -> int:
-        """Offsets accounted for; the slice's count, unless the accounting is wrong."""
-        return self.rows + self.skipped + self.filtered + self.rejected + self.gaps
-
-    @property
-    def rows_in_files(self) -> int:
-        """Number of rows that the slice's files must hold."""
-        return self.rows + self.moves - self.superseded
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -75,7 +54,7 @@ class SliceAccount:
     def from_dict(cls, account: Mapping[str, Any]) -> SliceAccount:
         return cls(
             Slice(account["topic"], account["partition"], account["start"], account["end"]),
-            account["rows"],
+            rows=account["rows"],
             **{name: account.get(name, 0) for name in ("skipped", "filtered", "rejected", "gaps", "attempt", *_KEYED)},
         )
 
@@ -117,18 +96,7 @@ class Accounting:
             sequence=plan.sequence,
             kind=plan.kind,
             slices=tuple(
-                SliceAccount(
-                    report.slice,
-                    report.rows,
-                    report.skipped,
-                    report.filtered,
-                    report.rejected,
-                    report.gaps,
-                    report.attempt,
-                    report.deletes,
-                    report.superseded,
-                    report.moves,
-                )
+                SliceAccount(report.slice, report.attempt, **report.counts)
                 for report in sorted(reports, key=lambda report: report.slice)
             ),
             resets=tuple(plan.resets),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -97,25 +97,52 @@ class BadRecordNote:
         return f"{self.topic}:{self.partition}:{self.offset}{field}: expected {self.expected}, found {self.found}"
 
 
-@dataclass(frozen=True, slots=True)
-class SliceReport:
-    """What one attempt at one slice did with every offset of the range."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What became of offsets, by keyword only: a count in another's place would change the accounting unnoticed."""
 
-    slice: Slice
-    attempt: int
-    files: tuple[BaseFile, ...] = ()
     rows: int = 0
     skipped: int = 0
     """Tombstones: records with no value."""
     filtered: int = 0
     """Records that a transform dropped on purpose."""
+    rejected: int = 0
+    """Bad records: those that cannot become rows."""
     gaps: int = 0
     """Offsets that the broker does not deliver: compacted away, transaction markers, aborted records. In a retry, offsets of
     the range without a dead letter that it takes."""
+    deletes: int = 0
+    """Of a keyed table: rows that delete their key."""
+    superseded: int = 0
+    """Of a keyed table: rows and moves left out because the same task wrote a newer row of the key, perhaps of another slice."""
+    moves: int = 0
+    """Of a keyed table: records that also deleted a row elsewhere, because they changed its key or table partition."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """All counts by name."""
+        return {each.name: getattr(self, each.name) for each in fields(Counts)}
+
+    @property
+    def counted(self) -> int:
+        """Offsets accounted for; the slice's count, unless the accounting is wrong."""
+        return self.rows + self.skipped + self.filtered + self.rejected + self.gaps
+
+    @property
+    def rows_in_files(self) -> int:
+        """Number of rows that the files must hold."""
+        return self.rows + self.moves - self.superseded
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReport(Counts):
+    """What one attempt at one slice did with every offset of the range."""
+
+    slice: Slice
+    attempt: int
+    files: tuple[BaseFile, ...] = ()
     value_bytes: int = 0
     seconds: float = 0.0
-    rejected: int = 0
-    """Bad records: those that cannot become rows."""
     letters: tuple[LetterFile, ...] = ()
     """The files with the bad records, unless they are skipped; slices may share files."""
     bad_records: tuple[BadRecordNote, ...] = ()
@@ -124,29 +151,17 @@ class SliceReport:
     """Files of a replay with rows of other ranges, copied from files that it replaces; `rows` does not count them."""
     log_files: tuple[LogFile, ...] = ()
     """The files of a keyed table, which has no `files`. Each of its `rows` is one record's change."""
-    deletes: int = 0
-    """Rows that delete their key."""
-    superseded: int = 0
-    """Rows and moves left out because the same task wrote a newer row of the key, perhaps of another slice."""
-    moves: int = 0
-    """Records that also deleted a row elsewhere, because they changed its key or table partition."""
     fields: FieldsSeen | None = None
     """The records' fields, compared with the columns; None if unknown."""
 
     @property
     def accounted(self) -> bool:
-        counted = self.rows + self.skipped + self.filtered + self.rejected + self.gaps
-        return self.gaps >= 0 and counted == self.slice.count
+        return self.gaps >= 0 and self.counted == self.slice.count
 
     @property
     def written(self) -> tuple[BaseFile | LogFile, ...]:
         """The files with the slice's rows, or its parts of them."""
         return (*self.files, *self.log_files)
-
-    @property
-    def rows_in_files(self) -> int:
-        """Number of rows that the files must hold."""
-        return self.rows + self.moves - self.superseded
 
     @property
     def size_bytes(self) -> int:

@@ -261,10 +261,7 @@ def require_sums(
     starts: dict[TopicPartition, int | None] = {slice_.source: slice_.start for slice_ in plan.slices}
     starts |= committed
     starts |= {loss.source: loss.restart for loss in plan.resets}
-    counts = {
-        report.slice.source: report.rows + report.skipped + report.filtered + report.rejected + report.gaps
-        for report in reports
-    }
+    counts = {report.slice.source: report.counted for report in reports}
     mismatches = [
         f"{source}: from {committed.get(source)} (start {start}) by {counts.get(source, 0)} to {after.offsets.get(source)}"
         for source, start in sorted(starts.items())

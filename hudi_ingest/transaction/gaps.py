@@ -36,7 +36,7 @@ def _gaps(slice_: Slice, tasks: Iterable[TaskReport]) -> Iterable[tuple[int, int
     expected = slice_.start
     for task in sorted(tasks, key=lambda report: report.first_offset):
         yield (expected, task.first_offset)
-        yield from task.gaps
+        yield from task.longest_gaps
         expected = task.last_offset + 1
     yield (expected, slice_.end)
 

@@ -43,7 +43,7 @@ from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import Ranges, length
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
-from hudi_ingest.model.report import BaseFile, LogFile, SliceReport
+from hudi_ingest.model.report import BaseFile, Counts, LogFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.executors import executor_problem
@@ -239,28 +239,21 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
                 f"{expected}. Nothing is visible; the op is retried."
             )
         expected = task.last_offset + 1
-    rows, skipped, filtered, rejected = (
-        sum(getattr(task, name) for task in tasks) for name in ("rows", "skipped", "filtered", "rejected")
-    )
+    counted = Counts(**{name: sum(task.counts[name] for task in tasks) for name in Counts().counts})
+    counted = replace(counted, gaps=slice_.count - counted.counted)
     files = [file for task in tasks for file in task.files]
     return SliceReport(
         slice=slice_,
         attempt=attempt,
         files=tuple(file for file in files if isinstance(file, BaseFile)),
-        rows=rows,
-        skipped=skipped,
-        filtered=filtered,
-        gaps=slice_.count - rows - skipped - filtered - rejected,
         value_bytes=sum(task.value_bytes for task in tasks),
         seconds=round(seconds, 3),
-        rejected=rejected,
         letters=tuple(file for task in tasks for file in task.letters),
         bad_records=tuple(note for task in tasks for note in task.bad_records)[:NAMED_BAD_RECORDS],
         log_files=tuple(file for file in files if isinstance(file, LogFile)),
-        deletes=sum(task.deletes for task in tasks),
-        superseded=sum(task.superseded for task in tasks),
-        moves=sum(task.moves for task in tasks),
         fields=FieldsSeen.combined(task.fields for task in tasks),
+        copies=(),
+        **counted.counts,
     )
 
 

@@ -25,7 +25,7 @@ from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
-from hudi_ingest.model.report import BadRecordNote, BaseFile, LetterFile, LogFile
+from hudi_ingest.model.report import BadRecordNote, BaseFile, Counts, LetterFile, LogFile
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.row_maker import Refusal, RowMaker
@@ -82,30 +82,22 @@ class CopyTask:
     attempts: Mapping[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskReport:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskReport(Counts):
     """What one Spark task read and wrote of one Kafka partition; `letters` are the files whose first letter is from it."""
 
     topic: str
     partition: int
     first_offset: int
     last_offset: int
-    rows: int
-    skipped: int
-    filtered: int
-    rejected: int
     value_bytes: int
     files: tuple[BaseFile | LogFile, ...]
     bad_records: tuple[BadRecordNote, ...]
     letters: tuple[LetterFile, ...] = ()
     replaced: int = 0
     """Number of records whose offsets are among the task's `replaced`."""
-    gaps: Ranges = ()
-    """The longest offset ranges between two records, at most LONGEST_GAPS."""
-    deletes: int = 0
-    superseded: int = 0
-    moves: int = 0
-    """Of a keyed table; see SliceReport."""
+    longest_gaps: Ranges = ()
+    """The longest offset ranges between two records, at most LONGEST_GAPS. Only the slice's report counts `gaps`."""
     fields: FieldsSeen | None = None
 
 
@@ -236,26 +228,26 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
         reach("task_done")
         return [
             TaskReport(
-                source.topic,
-                source.partition,
-                progress.first_offset,
-                progress.last_offset,
-                progress.rows,
-                progress.skipped,
-                progress.filtered,
-                progress.rejected,
-                progress.value_bytes,
-                tuple(writer.files.get(source, ())),
-                tuple(progress.bad_records),
-                tuple(
+                topic=source.topic,
+                partition=source.partition,
+                first_offset=progress.first_offset,
+                last_offset=progress.last_offset,
+                rows=progress.rows,
+                skipped=progress.skipped,
+                filtered=progress.filtered,
+                rejected=progress.rejected,
+                deletes=progress.deletes,
+                superseded=writer.superseded.get(source, 0),
+                moves=progress.moves,
+                value_bytes=progress.value_bytes,
+                files=tuple(writer.files.get(source, ())),
+                bad_records=tuple(progress.bad_records),
+                letters=tuple(
                     file for first_source, file in (letters.files.items() if letters else ()) if first_source == source
                 ),
-                progress.replaced,
-                progress.gaps,
-                progress.deletes,
-                writer.superseded.get(source, 0),
-                progress.moves,
-                progress.fields,
+                replaced=progress.replaced,
+                longest_gaps=progress.gaps,
+                fields=progress.fields,
             )
             for source, progress in progress_of.items()
         ]

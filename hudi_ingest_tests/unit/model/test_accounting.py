@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hudi_ingest.model.accounting import Accounting, SliceAccount
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionKind
+from hudi_ingest.model.report import Counts
 
 pytestmark = pytest.mark.fast
 
@@ -26,7 +27,7 @@ slices = st.builds(
 losses = st.builds(
     OffsetLoss, topics, numbers, numbers, st.none() | numbers, st.none() | numbers, st.sampled_from(LossReason)
 )
-accounts = st.builds(SliceAccount, slices, *[numbers] * 9)
+accounts = st.builds(SliceAccount, slices, numbers, **dict.fromkeys(Counts().counts, numbers))
 take_overs = st.builds(
     TakeOver, topics, topics, st.dictionaries(st.builds(TopicPartition, topics, numbers), numbers, max_size=2)
 )
@@ -49,17 +50,17 @@ def test_p1_p2_an_accounting_reads_back_as_it_was_written(accounting: Accounting
 
 
 def test_p1_the_text_is_what_tables_have_now() -> None:
-    account = SliceAccount(Slice("orders", 1, 5, 15), 6, 1, 1, 1, 1, 2)
+    account = SliceAccount(Slice("orders", 1, 5, 25), attempt=2, rows=7, skipped=1, filtered=3, rejected=4, gaps=5)
     loss = OffsetLoss("orders", 0, 3, 7, 4, LossReason.RETENTION)
     accounting = Accounting("orders-000002-abc", 2, TransactionKind.INGEST, (account,), (loss,))
     assert accounting.to_json() == (
         '{"version":1,"transaction":"orders-000002-abc","sequence":2,"kind":"ingest","slices":[{"topic":"orders",'
-        '"partition":1,"start":5,"end":15,"rows":6,"skipped":1,"filtered":1,"rejected":1,"gaps":1,"attempt":2}],'
+        '"partition":1,"start":5,"end":25,"rows":7,"skipped":1,"filtered":3,"rejected":4,"gaps":5,"attempt":2}],'
         '"resets":[{"topic":"orders","partition":0,"committed":3,"restart":7,"lost":4,"reason":"retention"}],'
         '"schema_changes":[]}'
     )
     assert account.counted == account.slice.count
-    keyed = SliceAccount(Slice("orders", 1, 5, 15), 10, attempt=2, deletes=3, superseded=4, moves=1)
+    keyed = SliceAccount(Slice("orders", 1, 5, 15), rows=10, attempt=2, deletes=3, superseded=4, moves=1)
     assert keyed.to_dict().items() >= {("deletes", 3), ("superseded", 4), ("moves", 1)}
     assert (keyed.counted, keyed.rows_in_files) == (10, 7)
 

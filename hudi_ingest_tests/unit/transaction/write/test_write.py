@@ -27,8 +27,9 @@ from hudi_ingest.hudi.epoch import TableEpoch
 from hudi_ingest.hudi.keyed_layout import KeyedLayout
 from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.paths import heartbeat_path
+from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import ReplacedFile
+from hudi_ingest.model.plan import IngestPlan, ReplacedFile
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.converter import Decoded
@@ -65,12 +66,46 @@ COLUMNS = pa.schema(
 WHOLE = Slice("orders", 3, 10, 30)
 
 
-def task(first: int, last: int, rows: int, skipped: int = 0) -> TaskReport:
-    return TaskReport("orders", 3, first, last, rows, skipped, 0, 0, rows * 10, (), ())
+def task(first: int, last: int, rows: int, **counts: int) -> TaskReport:
+    return TaskReport(
+        topic="orders",
+        partition=3,
+        first_offset=first,
+        last_offset=last,
+        rows=rows,
+        value_bytes=rows * 10,
+        files=(),
+        bad_records=(),
+        **counts,  # type: ignore[arg-type]
+    )
+
+
+def test_p1_each_count_of_tasks_is_that_of_the_slice_and_of_the_accounting() -> None:
+    """All numbers differ, so that no two can change places."""
+    first = task(10, 79, 1, skipped=2, filtered=4, rejected=8, deletes=16, superseded=32, moves=3)
+    second = task(80, 1099, 100, skipped=200, filtered=300, rejected=400, deletes=5, superseded=6, moves=7)
+    expected = {
+        "rows": 101,
+        "skipped": 202,
+        "filtered": 304,
+        "rejected": 408,
+        "gaps": 1090 - 101 - 202 - 304 - 408,
+        "deletes": 21,
+        "superseded": 38,
+        "moves": 10,
+    }
+    whole = Slice("orders", 3, 10, 1100)
+    report = slice_report(whole, 9, [second, first], 1.0)
+    assert report.accounted
+    assert report.counts == expected
+    plan = IngestPlan("orders", "t1", 1, (whole,))
+    (account,) = json.loads(Accounting.of(plan, [report]).to_json())["slices"]
+    place = {"topic": "orders", "partition": 3, "start": 10, "end": 1100, "attempt": 9}
+    assert account == place | expected
 
 
 def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
-    report = slice_report(WHOLE, 0, [task(21, 29, 8, 1), task(10, 19, 9)], 1.0)
+    report = slice_report(WHOLE, 0, [task(21, 29, 8, skipped=1), task(10, 19, 9)], 1.0)
     assert (report.rows, report.skipped, report.gaps) == (17, 1, 2)
     assert report.accounted
     empty = slice_report(WHOLE, 0, [], 1.0)
@@ -78,7 +113,7 @@ def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
 
 
 def test_p1_x3_the_longest_gaps_of_a_slice_are_known() -> None:
-    tasks = [replace(task(21, 28, 4), gaps=((22, 25), (27, 28))), task(12, 19, 8)]
+    tasks = [replace(task(21, 28, 4), longest_gaps=((22, 25), (27, 28))), task(12, 19, 8)]
     found = longest_gaps([WHOLE, Slice("orders", 4, 5, 9), Slice("orders", 5, 5, 5)], tasks)
     assert [(each.partition, each.start, each.end) for each in found] == [
         (3, 22, 25),
@@ -127,7 +162,7 @@ def test_rivals_wound_a_report_stays_small_however_long_the_slice_is() -> None:
             )
             for day in range(days)
         )
-        tasks.append(TaskReport("orders", 3, first, first + count - 1, count, 0, 0, 0, count * 190, files, ()))
+        tasks.append(replace(task(first, first + count - 1, count), value_bytes=count * 190, files=files))
     report = slice_report(Slice("orders", 3, 0, rows), 0, tasks, 100.0)
     assert report.rows == rows
     assert len(json.dumps(report.to_dict())) < 4096
@@ -220,14 +255,15 @@ def test_p1_p8_a_task_of_a_keyed_table_counts_deletes_and_changes_that_were_supe
         keyed=KeyedRows(("id",), delete_field="gone"),
     )
     changes = [("a", 1, False), ("b", 1, False), ("a", 2, True), ("c", 1, True), ("", 1, False), ("b", 3, False)]
+    changes += [("b", 4, False), ("d", 5, True), ("e", 6, True)]
     values: list[bytes | None] = [json.dumps({"id": key, "n": n, "gone": gone}).encode() for key, n, gone in changes]
     report = run(replace(writing, layout=layout, maker=maker, most_bad=None), batch(5, values))
-    whole = slice_report(Slice("orders", 3, 5, 12), 2, [report], 1.0)
-    assert (whole.rows, whole.rejected, whole.gaps, whole.deletes, whole.superseded) == (5, 1, 1, 2, 2)
+    whole = slice_report(Slice("orders", 3, 5, 16), 2, [report], 1.0)
+    assert (whole.rows, whole.rejected, whole.gaps, whole.deletes, whole.superseded) == (8, 1, 2, 4, 3)
     assert whole.accounted
     assert whole.files == ()
-    assert sum(file.rows for file in whole.written) == whole.rows_in_files == 3
-    assert (sum(file.upserts for file in whole.log_files), sum(file.deletes for file in whole.log_files)) == (1, 2)
+    assert sum(file.rows for file in whole.written) == whole.rows_in_files == 5
+    assert (sum(file.upserts for file in whole.log_files), sum(file.deletes for file in whole.log_files)) == (1, 4)
     assert SliceReport.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
