@@ -39,8 +39,8 @@ server.serve(home, server.Listening(port=0), Access(sys.argv[3]), Allowed(), sta
 
 
 def test_half_open_connections_are_closed_and_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_HEAD_SECONDS", 2)
-    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(server, "_HEAD_SECONDS", 15)
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 20)
     home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}")
     with running_rest_api(home) as api:
         clients = []
