@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.exceptions import SchemaMissing, SchemaOutdated, SchemaRefused
@@ -151,6 +154,33 @@ def test_d2_two_registered_versions_interleave_and_the_table_evolves(
     ground.send(0, [of.encode(registry, topic, 1, {"id": "e", "n": 5, "gone": "i"})])
     assert ground.run(pipeline).plan.schema_changes == ()
     assert rows(ground, "id", "gone", "quantity")[-1] == ("e", "i", of.default)
+
+
+def test_d2_aliases_are_followed_and_a_default_that_does_not_fit_stops_nothing(
+    ground: Ground, topic: str, registry: Registry
+) -> None:
+    customer = '{"name": "customer", "type": "string", "aliases": ["cust"]}'
+    day = '{"name": "day", "type": {"type": "int", "logicalType": "date"}, "default": 2147483647}'
+    old, new = (
+        f'{{"type": "record", "name": "Order", "fields": [{AVRO_ID}, {fields}]}}'
+        for fields in ('{"name": "cust", "type": "string"}', f"{customer}, {day}")
+    )
+    of_old = avro_bytes(registry, topic, old, {"id": "a", "cust": "Ann"})
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        newest = client.register_schema(f"{topic}-value", Schema(new, "AVRO"))
+    pipeline = registered_pipeline(ground, registry, "avro").model_copy(update={"on_bad_record": "skip"})
+    ground.send(0, [of_old, struct.pack(">BI", 0, newest) + b"\x02b\x06Bob\x02"])
+    receipt = ground.run(pipeline)
+    assert rows(ground, "id", "customer", "day") == [("b", "Bob", date(1970, 1, 2))], (
+        "the old record would need the default"
+    )
+    assert receipt.plan.schema_changes == ()
+    whole = new.replace("2147483647", "0")
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        client.register_schema(f"{topic}-value", Schema(whole, "AVRO"))
+    ground.send(0, [of_old])
+    ground.run(pipeline)
+    assert rows(ground, "id", "customer", "day") == [("a", "Ann", date(1970, 1, 1)), ("b", "Bob", date(1970, 1, 2))]
 
 
 @each_format
