@@ -22,6 +22,7 @@ KEEP_FILES_OF_THEIR_OWN = {
     "cli/ingestion_commands.py",
     "cli/demo.py",
     "cli/serve_commands.py",
+    "cli/stack_commands.py",
     "examination.py",
     "faults.py",
     "hudi/local_storage.py",

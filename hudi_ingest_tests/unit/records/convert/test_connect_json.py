@@ -73,7 +73,8 @@ def test_a_keyed_table_takes_no_record_whose_schema_lacks_a_column() -> None:
 
     def outcome(*optional: str) -> Decoded:
         required = RequiredFields(row, frozenset(optional))
-        return pickle.loads(pickle.dumps(ConnectJsonConverter(row, True, required))).decode(values)
+        converter: ConnectJsonConverter = pickle.loads(pickle.dumps(ConnectJsonConverter(row, True, required)))
+        return converter.decode(values)
 
     (refused,) = outcome().rejected
     assert (refused.index, refused.field) == (1, "name")
