@@ -92,6 +92,9 @@ def struct_member(place: int | str, nullable: bool, finish: Finish) -> Member:
         # Ignore values below a null struct: only a null in a present struct comes from a record.
         if not nullable and column.null_count and pc.any(pc.and_(structs.is_valid(), column.is_null())).as_py():
             raise Doubt("a null where none may be")
+        if structs.null_count and pa.types.is_binary(column.type):
+            # Below a null struct a parser leaves no bytes, which are no number.
+            column = pc.if_else(structs.is_valid(), column, pa.scalar(b"\0"))
         return finish(column)
 
     return member
