@@ -37,7 +37,7 @@ def test_h3_the_warning_names_the_setting_that_helps(write: Write) -> None:
     assert "Raise transaction.interval_seconds (to 173 for that limit), or partition the table by fewer values." in said
 
 
-@given(st.integers(1, 500), st.integers(5, 3600), st.integers(1, 100_000))
+@given(st.integers(1, 365), st.integers(5, 3600), st.integers(1, 100_000))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_h3_the_interval_that_is_advised_ends_the_warning(
     write: Write, count: int, interval: int, allowed: int

@@ -130,7 +130,7 @@ def test_d1_two_folders_fit_into_one_location(
     assert {"orders_transaction", "views_transaction"} <= names
     assert merged.resolve_asset_graph().has(AssetKey(["broken"])), "a file that cannot be loaded says why"
     assert "broken.yaml is not loaded, so its pipeline ingests nothing" in caplog.text, "in the log of a pod, too"
-    with pytest.raises(ConfigError, match="HUDI_INGEST_PIPELINES"):
+    with pytest.raises(ConfigError, match="create it, or name another one"):
         ingest_definitions(tmp_path / "nowhere")
 
 
