@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -66,11 +65,11 @@ def serve(
     from hudi_ingest.rest.metrics_route import metrics_route
     from hudi_ingest.rest.server import Listening
     from hudi_ingest.rest.server import serve as serve_rest
-    from hudi_ingest.rest.tokens import TOKEN_FILE, TOKEN_VARIABLE, access
+    from hudi_ingest.rest.tokens import access, write_token_place
 
     home = Home.from_environment()
     given = access(home, token_file, read_token_file)
-    token_from = token_file or (TOKEN_VARIABLE if os.environ.get(TOKEN_VARIABLE) else home.root / TOKEN_FILE)
+    token_from = write_token_place(home, token_file)
 
     def started(url: str) -> None:
         if as_json:

@@ -28,12 +28,23 @@ def access(
     return Access(write, read)
 
 
-def _token(home: Home, file: Path | None, variable: str, name: str, environment: Mapping[str, str]) -> str:
-    if file is None and environment.get(variable, "").strip():
-        return _checked(environment[variable].strip(), variable)
-    if file is None:
+def write_token_place(home: Home, token_file: Path | None, environment: Mapping[str, str] = os.environ) -> Path | str:
+    """The file, or the variable's name, that `access` takes the token for everything from."""
+    return _place(home, token_file, TOKEN_VARIABLE, TOKEN_FILE, environment)
+
+
+def _place(home: Home, file: Path | None, variable: str, name: str, environment: Mapping[str, str]) -> Path | str:
+    if file is not None:
+        return file
+    return variable if environment.get(variable, "").strip() else home.root / name
+
+
+def _token(home: Home, given: Path | None, variable: str, name: str, environment: Mapping[str, str]) -> str:
+    file = _place(home, given, variable, name, environment)
+    if isinstance(file, str):
+        return _checked(environment[file].strip(), file)
+    if given is None:
         home.make()
-        file = home.root / name
         _make(file)
         facts = file.stat()
         if facts.st_uid != os.geteuid() or facts.st_mode & 0o077:
