@@ -229,7 +229,7 @@ def own_session(
         with _stdout_is_stderr():
             start_jvm(options, local_dir)
             session = builder.getOrCreate()
-        require_usable_jvm(session.sparkContext._gateway.jvm)
+        _require_usable(session)
         session.sparkContext.setLogLevel("ERROR")
         use_system_calls(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
         forget_sources_of_defaults(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
@@ -340,15 +340,12 @@ def _keeping_interrupt_handler() -> Iterator[None]:
 
 def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
     """Return this process's live session, else attach to the engine, else start a session with `more` settings."""
-    global _examined
     # At DEBUG, py4j logs every command with its values, including the Kafka login.
     py4j = logging.getLogger("py4j")
     py4j.setLevel(max(logging.INFO, py4j.getEffectiveLevel()))
     session = SparkSession._instantiatedSession
     if session is not None and answers(session):
-        if session.sparkContext is not _examined:
-            require_usable_jvm(session.sparkContext._gateway.jvm)
-            _examined = session.sparkContext
+        _require_usable(session)
         _warn_of_another_driver(session, home)
         return session
     _forget_dead_context()
@@ -357,6 +354,14 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
         return attached_session(connection)
     home.make()
     return own_session(load_engine_settings(home), {**ENGINE_OPTIONS, **(more or {})}, home.spark)
+
+
+def _require_usable(session: SparkSession) -> None:
+    """Examine the session's JVM, once. Raises EnvironmentProblem."""
+    global _examined
+    if session.sparkContext is not _examined:
+        require_usable_jvm(session.sparkContext._gateway.jvm)
+        _examined = session.sparkContext
 
 
 def _warn_of_another_driver(session: SparkSession, home: Home) -> None:
