@@ -174,9 +174,11 @@ class RowMaker:
         deletes = rows[DELETED].true_count if DELETED in rows.schema.names else 0
         if not isinstance(self.converter, NamesFields) or values.null_count + deletes >= len(values):
             return None
-        looked_at = values.slice(0, look_at).drop_null()
-        sizes = np.cumsum(pc.binary_length(looked_at).to_numpy(zero_copy_only=False))
-        names = self.converter.fields(looked_at.slice(0, int(np.searchsorted(sizes, _MOST_NAMES_BYTES)) + 1))
+        names = frozenset[str]()
+        if look_at:
+            looked_at = values.slice(0, look_at).drop_null()
+            sizes = np.cumsum(pc.binary_length(looked_at).to_numpy(zero_copy_only=False))
+            names = self.converter.fields(looked_at.slice(0, int(np.searchsorted(sizes, _MOST_NAMES_BYTES)) + 1))
         absent = [name for name in self.own_columns if name not in names and rows[name].null_count == rows.num_rows]
         others = sorted(shortened(name) for name in names.difference(self.own_columns))
         return FieldsSeen(tuple(absent), tuple(others[:MOST_NAMED]), len(absent) < len(self.own_columns))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from hudi_ingest.records.convert.connect_schema import ConnectType, RequiredFields, parse_connect_schema
 from hudi_ingest.records.convert.connect_values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected
-from hudi_ingest.records.convert.json import JsonConverter, as_records
+from hudi_ingest.records.convert.json import JsonConverter, as_records, field_names
 from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values, value_bytes
 from hudi_ingest.records.schema.columns import TIMESTAMP
@@ -83,8 +83,7 @@ class ConnectJsonConverter:
         return regrouped(self._schema, len(values), groups, rejected)
 
     def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
-        json = JsonConverter(self._schema)
-        return frozenset().union(*(json.fields(payloads.values, within) for payloads in payloads_of(values)))
+        return frozenset().union(*(field_names(payloads.values, within) for payloads in payloads_of(values)))
 
     def _reader(self, text: bytes) -> PayloadReader | Rejected:
         reader = self._readers.get(text)

@@ -52,17 +52,22 @@ class JsonConverter:
         return decode_in_pieces(self._schema, values, fast, self._exact)
 
     def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
-        names: set[str] = set()
-        for value in values.to_pylist():
-            try:
-                record = json.loads(value)
-            except (ValueError, RecursionError):
-                continue
-            if within:
-                record = record.get(within) if isinstance(record, dict) else None
-            if isinstance(record, dict):
-                names.update(record)
-        return frozenset(names)
+        return field_names(values, within)
+
+
+def field_names(values: pa.BinaryArray, within: str) -> frozenset[str]:
+    """The names of the fields of records, or of those of the object that is their field `within`; bad records have none."""
+    names: set[str] = set()
+    for value in values.to_pylist():
+        try:
+            record = json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        if within:
+            record = record.get(within) if isinstance(record, dict) else None
+        if isinstance(record, dict):
+            names.update(record)
+    return frozenset(names)
 
 
 def as_records(values: pa.BinaryArray, schema: pa.Schema) -> pa.BinaryArray:
