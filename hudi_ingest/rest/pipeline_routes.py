@@ -135,7 +135,7 @@ def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSumm
         return [PipelineSummary(name=file.name, file=file.path.name, state="broken", problems=broken)]
     if not file.pipelines:
         return [PipelineSummary(name=file.name, file=file.path.name, state="waiting")]
-    source, table = (_section(file, name) for name in ("source", "table"))
+    source, table = _written(file, "source", "table")
     return [
         PipelineSummary(
             name=pipeline.name,
@@ -152,14 +152,14 @@ def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSumm
     ]
 
 
-def _section(file: FolderFile, name: str) -> Mapping[str, Any]:
-    """What the file itself says in `source` or `table`; nothing if it was deleted a moment ago."""
+def _written(file: FolderFile, *sections: str) -> list[Mapping[str, Any]]:
+    """What the file itself says in these sections; nothing if it was deleted a moment ago."""
     try:
-        text = file.path.read_text(errors="replace")
+        settings = shown_file(file.path.read_text(errors="replace")).settings
     except OSError:
-        return {}
-    section = shown_file(text).settings.get(name)
-    return section if isinstance(section, Mapping) else {}
+        settings = {}
+    found = (settings.get(name) for name in sections)
+    return [section if isinstance(section, Mapping) else {} for section in found]
 
 
 def _as_written(written: Any, value: Value) -> Value:
