@@ -134,6 +134,8 @@ def plain_value(node: yaml.Node) -> Any:
         return str(node.value)
 
 
+_CONSTRUCTOR = yaml.constructor.SafeConstructor()
+"""Keeps nothing of the scalars that it reads."""
 _CONSTRUCT: Mapping[str, Any] = {
     _INT: yaml.constructor.SafeConstructor.construct_yaml_int,
     _FLOAT: yaml.constructor.SafeConstructor.construct_yaml_float,
@@ -146,7 +148,7 @@ def _constructed(node: yaml.Node) -> Any:
     """The value of a scalar that is no text. Raises ValueError, KeyError and IndexError."""
     if len(node.value) > _MOST_DIGITS:
         raise ValueError("too long")
-    return _CONSTRUCT[node.tag](yaml.constructor.SafeConstructor(), node)
+    return _CONSTRUCT[node.tag](_CONSTRUCTOR, node)
 
 
 def parse_document(text: str, folder: Path, environment: Mapping[str, str], model: type[BaseModel]) -> Document:
