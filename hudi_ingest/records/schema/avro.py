@@ -77,23 +77,21 @@ class AvroType:
 
 def parse_writer(schema: RegisteredSchema) -> AvroType:
     """Parse a writer's schema into a tree. Raises WriterSchemaProblem."""
-    parsed, named = _parsed(schema)
-    return _Tree(named).type(parsed, (), 0)
+    return _parsed(schema)[2]
 
 
-def _parsed(schema: RegisteredSchema) -> tuple[Any, dict[str, Any]]:
-    """Return a schema with full names, and the declarations by name. Raises WriterSchemaProblem, also for what `_Tree` refuses."""
+def _parsed(schema: RegisteredSchema) -> tuple[Any, dict[str, Any], AvroType]:
+    """Return a schema with full names, the declarations by name, and its tree. Raises WriterSchemaProblem."""
     named: dict[str, Any] = {}
     try:
         for text in schema.references:
             parse_schema(_readable(json.loads(text)), named)
         parsed = parse_schema(_readable(json.loads(schema.text)), named)
-        _Tree(named).type(parsed, (), 0)
-        return parsed, named
+        return parsed, named, _Tree(named).type(parsed, (), 0)
     except json.JSONDecodeError as error:
         # A registry may return a schema of one primitive type as its bare name.
         if schema.text in _PRIMITIVES:
-            return schema.text, {}
+            return schema.text, {}, AvroType(schema.text)
         raise WriterSchemaProblem(f"its schema is not JSON: {error}") from None
     except WriterSchemaProblem:
         raise
@@ -108,9 +106,9 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
 
     A logical type that tables do not have is read as its plain type, as Avro requires.
     """
-    parsed, named = _parsed(schema)
+    parsed, named, tree = _parsed(schema)
     if not isinstance(parsed, dict) or parsed["type"] != "record":
-        raise SchemaProblem([f"the schema is {_Tree(named).type(parsed, (), 0)}, not a record"])
+        raise SchemaProblem([f"the schema is {tree}, not a record"])
     return parse_avsc(json.dumps(_self_contained(parsed, named, set())))
 
 
