@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from hudi_ingest.exceptions import BadRecord, WriteIncomplete
 from hudi_ingest.model.plan import TransactionKind
@@ -33,32 +34,23 @@ def withholds_bytes(pipeline: Pipeline, kind: TransactionKind) -> bool:
     return any(transform.kind == "mask" for transform in pipeline.transforms) and not pipeline.dead_letters.keep_masked
 
 
-def require_few_bad(
-    pipeline: Pipeline, kind: TransactionKind, count: int, notes: Sequence[BadRecordNote], records: int | None = None
-) -> None:
-    """Raises BadRecord if `count` bad records are more than the pipeline allows. `records`: those of the whole transaction,
-    bad ones included; None while unknown. `notes` are the first bad records."""
-    limit = most_bad_records(pipeline, kind)
-    number = "1 record cannot become a row" if count == 1 else f"{count} records cannot become rows"
-    if limit is not None and count > limit:
-        if pipeline.on_bad_record == "fail":
-            raise _refusal(pipeline, f"{number}, and on_bad_record is fail", count, notes)
-        raise _refusal(pipeline, f"{number}, and max_bad_records is {limit}", count, notes)
-    ratio = None if kind is TransactionKind.RETRY else pipeline.max_bad_ratio
-    if ratio is not None and records and count / records > ratio:
-        ratio_text = (
-            f"{count} of {records} records ({count / records:.2%}) cannot become rows, and max_bad_ratio is {ratio:g}"
-        )
-        raise _refusal(pipeline, ratio_text, count, notes)
-
-
 def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Sequence[SliceReport]) -> None:
-    """Raises BadRecord if there are too many bad records in total, WriteIncomplete unless each of them is a dead letter,
-    if they are kept."""
+    """Raises BadRecord if the whole transaction has more bad records than the pipeline allows, WriteIncomplete unless each of
+    them is a dead letter, if they are kept."""
     rejected = sum(report.rejected for report in reports)
     records = sum(report.rows + report.filtered + report.rejected for report in reports)
-    notes = [note for report in sorted(reports, key=lambda report: report.slice) for note in report.bad_records]
-    require_few_bad(pipeline, kind, rejected, notes, records)
+    # The first of each slice before the second of any.
+    ranks = zip_longest(*(report.bad_records for report in sorted(reports, key=lambda report: report.slice)))
+    notes = [note for rank in ranks for note in rank if note is not None]
+    limit = most_bad_records(pipeline, kind)
+    if limit is not None and rejected > limit:
+        number = "1 record cannot become a row" if rejected == 1 else f"{rejected} records cannot become rows"
+        setting = "on_bad_record is fail" if pipeline.on_bad_record == "fail" else f"max_bad_records is {limit}"
+        raise _refusal(pipeline, f"{number}, and {setting}", rejected, notes)
+    ratio = None if kind is TransactionKind.RETRY else pipeline.max_bad_ratio
+    if ratio is not None and records and rejected / records > ratio:
+        ratio_text = f"{rejected} of {records} records ({rejected / records:.2%}) cannot become rows, and max_bad_ratio is {ratio:g}"
+        raise _refusal(pipeline, ratio_text, rejected, notes)
     kept = sum(file.letters for report in reports for file in report.letters)
     expected = rejected if keeps_letters(pipeline, kind) else 0
     if kept != expected:
@@ -78,6 +70,6 @@ def _refusal(pipeline: Pipeline, limit: str, count: int, notes: Sequence[BadReco
         pipeline=pipeline.name,
         limit=limit,
         count=count,
-        records=notes[:NAMED_BAD_RECORDS],
+        records=sorted(notes[:NAMED_BAD_RECORDS], key=lambda note: (note.topic, note.partition, note.offset)),
         alternative=alternative,
     )

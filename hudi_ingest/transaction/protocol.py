@@ -142,8 +142,9 @@ class TransactionProtocol(TransactionPorts):
         started = time.monotonic()
         plan = transaction.plan
         reports = with_idle_slices(plan, reports)
-        require_complete(plan, reports)
+        # First, because slices with too many bad records have no files.
         require_bad_accounted(self.pipeline, plan.kind, reports)
+        require_complete(plan, reports)
         require_fields(self.pipeline, reports)
         self._require_rows_of_a_retry(plan, reports)
         require_same_shape(transaction, self.pipeline)

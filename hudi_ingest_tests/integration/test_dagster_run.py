@@ -347,20 +347,37 @@ def require_replay_by_a_job(ground: Ground, pipeline: Pipeline, instance: Dagste
     assert any(Path(ground.base_path, TIMELINE).glob(f"{newest.instant}_*.deltacommit"))
 
 
-def test_a_bad_record_fails_the_run_at_once_and_rolls_back(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send(0, [b"not json"])
+@pytest.mark.parametrize(
+    "settings", [{"on_bad_record": "fail"}, {"on_bad_record": "dead_letter", "max_bad_records": 2}]
+)
+def test_the_bad_records_of_all_ops_fail_the_run_together_and_at_once(
+    ground: Ground, topic: str, settings: dict[str, Any]
+) -> None:
+    pipeline = make_pipeline(ground, **settings)
+    ground.send(0, [b"not json"] * 6)
+    ground.send_rows(0, 3)
     ground.send_rows(1, 10)
+    ground.send(1, [b"["])
     with DagsterInstance.ephemeral() as instance:
         result = launch(pipeline, instance)
         why = why_failed(instance, result.run_id)
     assert not result.success
-    assert why.startswith("BadRecord: ") and f"{ground.name}:0:0" in why
-    assert "on_bad_record: skip, or dead_letter" in why and f"hudi-ingest run {ground.name}" in why
-    # The other op was not at fault, and says whose error to read.
-    assert f"Stopped, because {ground.name}:0 failed: " in failures(result)
+    assert why.startswith("BadRecord: ") and "7 records cannot become rows" in why
+    assert f"{ground.name}:0:0" in why and f"{ground.name}:1:10" in why and "and 2 more" in why
+    assert f"hudi-ingest run {ground.name}" in why
+    # One cause is one red op.
+    assert [event.step_key for event in result.all_events if event.is_step_failure] == [f"{pipeline.name}.commit"]
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
+    refused = ground.ledger.history(pipeline.name)[0]
+    assert refused.state is TransactionState.ABORTED
+    counts = [
+        (each.report.rows, each.report.rejected, each.report.gaps)
+        for each in ground.ledger.attempts(refused.transaction_id)
+        if each.report
+    ]
+    assert counts == [(3, 6, 0), (10, 1, 0)]
     assert ground.data_files() == []
-    assert ground.ledger.history(pipeline.name)[0].state is TransactionState.ABORTED
+    assert not [*Path(ground.base_path, ".hoodie/hudi_ingest").rglob("*.parquet")], "no letters stay"
 
 
 def written(result: ExecuteInProcessResult) -> list[str]:

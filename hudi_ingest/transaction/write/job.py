@@ -52,7 +52,6 @@ from hudi_ingest.transaction.bad_records import (
     NAMED_BAD_RECORDS,
     keeps_letters,
     most_bad_records,
-    require_few_bad,
     withholds_bytes,
 )
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
@@ -95,7 +94,8 @@ def write_slices(
     """Write the slices' base files and report on each slice. `attempts` is the number of this attempt for each partition.
 
     `record_bytes` (0 when unknown) sizes the tasks. Memory depends on neither the slice's length nor the records' size.
-    Raises BadRecord, DeadlineExceeded, EngineLost, EnvironmentProblem, Fenced, KafkaRefused, KafkaUnreachable,
+    Too many bad records are counted to the end, without files, for the commit to refuse: only it knows those of all slices.
+    Raises DeadlineExceeded, EngineLost, EnvironmentProblem, Fenced, KafkaRefused, KafkaUnreachable,
     NoSuchOffset, OffsetsLost, RangeRefused, RegistryRefused, RegistryUnreachable, SchemaMissing, SchemaOutdated,
     TableUnreachable, TransformFailed, WriteIncomplete.
     """
@@ -122,8 +122,6 @@ def write_slices(
             require_same_topics(pipeline, plan, {slice_.topic for slice_ in busy})
             require_true_gaps(pipeline, longest_gaps(busy, task_reports))
         require_all_replaced(plan.transaction_id, replaced, task_reports)
-    notes = [note for report in sorted(task_reports, key=_by_offset) for note in report.bad_records]
-    require_few_bad(pipeline, plan.kind, sum(report.rejected for report in task_reports), notes)
     copies: list[tuple[TopicPartition, BaseFile]] = []
     sources = {slice_.source for slice_ in slices}
     shared = [file for file in plan.replaces if file.kept and file.source in sources]

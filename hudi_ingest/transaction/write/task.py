@@ -205,16 +205,15 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                     refused = (
                         sum(partition_progress.rejected for partition_progress in progress_of.values()) > task.most_bad
                     )
-                if refused:
-                    continue
                 origin = _row_source(source, task.attempts)
                 if outcome.rows.num_rows:
                     progress.rows += outcome.rows.num_rows - outcome.moves
                     progress.moves += outcome.moves
                     if DELETED in outcome.rows.column_names:
                         progress.deletes += pc.sum(outcome.rows[DELETED]).as_py() - outcome.moves
-                    writer.write(origin, outcome.rows)
-                if outcome.bad and letters is not None:
+                    if not refused:
+                        writer.write(origin, outcome.rows)
+                if outcome.bad and letters is not None and not refused:
                     letters.write(origin, batch, outcome.bad)
         if refused:
             # The transaction will be refused, so no file of this task may stay.
