@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
+import os  # files: the tables'
 import uuid
 from collections.abc import Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-import pyarrow.fs as pafs
+import pyarrow.fs as pafs  # files: the tables'
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.storage import UNKNOWN_TIME, StoredFile, TableStorage, Upload, Versioned

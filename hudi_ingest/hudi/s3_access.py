@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
+import os  # files: the environment and profiles of this machine
 import platform
 import threading
 from collections.abc import Mapping
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path  # files: certificates and profiles
 from typing import Any
 
-import pyarrow.fs as pafs
+import pyarrow.fs as pafs  # files: the tables', on S3
 
 from hudi_ingest.home.file_version import file_version
 from hudi_ingest.home.folder import Home

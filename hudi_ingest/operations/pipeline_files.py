@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import os
+import os  # files: pipeline files
 import re
 import stat
-import tempfile
+import tempfile  # files: pipeline files
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path  # files: pipeline files
 
 from hudi_ingest.exceptions import ConfigError, FileChanged, FileExists, FileNotWritable, NoSuchPipeline
 from hudi_ingest.exceptions.problems import quoted, suggestion

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path  # files: pipeline files
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path  # files: schema files
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa

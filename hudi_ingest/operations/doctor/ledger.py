@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
-from pathlib import Path
+from pathlib import Path  # files: the ledger's
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger

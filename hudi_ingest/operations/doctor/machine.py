@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
+import os  # files: the folders of this machine
 import platform
 import resource
-import shutil
+import shutil  # files: free space
 import stat
-import tempfile
+import tempfile  # files: a probe in the home
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path  # files: the home
 from pwd import getpwuid
 
 import psutil

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import os  # files: rights of the table's folder
 from collections.abc import Callable, Container, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import partial
-from pathlib import Path
+from pathlib import Path  # files: the table's folder
 
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import HOME_VARIABLE, Home
