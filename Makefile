@@ -23,7 +23,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice soak replay-proof many-topics fuzz bench bench-growth bench-smoke lint format lock docs clean
+.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice soak replay-proof many-topics fuzz bench bench-growth bench-smoke lint format lock docs house clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -96,6 +96,9 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 	$(VENV)/bin/python -m hudi_ingest.metrics.docs
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 	$(VENV)/bin/python -m hudi_ingest_tests.support.surfaces
+
+house: $(VENV)/requirements-dev.ready ## the size and shape of the package
+	@$(VENV)/bin/python -m hudi_ingest_tests.support.house
 
 lock: ## pin the dependencies again (needs uv)
 	$(LOCK) setup.py --extra all -o requirements.txt
