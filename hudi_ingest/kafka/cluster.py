@@ -24,6 +24,7 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AclOperation, OffsetSpec
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
+from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
 from hudi_ingest.kafka.client_errors import answer_text
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
@@ -103,14 +104,16 @@ class KafkaCluster:
         source = self._source
         if source.topics_pattern is None:
             return source.topics
+        return tuple(sorted(filter(source.reads, {*self._on_broker(), *committed})))
+
+    def _on_broker(self) -> set[str]:
         try:
             # The list comes from a call that does not hear a refused login, and would wait for its whole timeout.
             self._await_answer()
-            on_broker = self._clients.admin.list_topics(timeout=self._seconds).topics
+            return set(self._clients.admin.list_topics(timeout=self._seconds).topics)
         except (KafkaException, TimeoutError) as error:
             self._clients.has_failed = True
             raise self._failed("list the topics", error) from error
-        return tuple(sorted(filter(source.reads, {*on_broker, *committed})))
 
     def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]:
         """The source's topics, as `topic_names`. Raises TopicMissing."""
@@ -270,15 +273,16 @@ class KafkaCluster:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
                 raise self._failed(f"describe topic {name}", error) from error
             pattern = self._source.topics_pattern
+            similar = suggestion(name, self._on_broker()) if pattern is None else ""
             remedy = (
-                "Create it, or correct source.topics in the pipeline file. If a template found it and it was deleted for good, use "
-                f"`hudi-ingest topics <file> --forget {name}`."
+                "Create it, or correct source.topics in the pipeline file. If the file is a template that found it, and it was "
+                f"deleted for good, use `hudi-ingest topics <file> --forget {name}`."
                 if pattern is None
                 else "The table has committed offsets of it. If it was deleted for good, exclude it in the pipeline file: "
                 f"source.topics_pattern: '(?!{re.escape(name)}$){pattern}'."
             )
             raise TopicMissing(
-                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {answer_text(error)}. {remedy}"
+                f"topic {name} is not on the broker at {self._source.bootstrap_servers}: {answer_text(error)}{similar or '.'} {remedy}"
             ) from error
         # A broker without topic ids returns the id zero.
         has_id = description.topic_id.get_most_significant_bits() or description.topic_id.get_least_significant_bits()

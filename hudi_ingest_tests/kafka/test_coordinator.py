@@ -126,8 +126,13 @@ def test_nothing_new_is_a_reason_and_a_missing_topic_an_error(ground: Ground, pi
         assert isinstance(found, SkipReason)
         assert "no new records" in str(found.skip_message)
         missing = make_pipeline(ground, source={"topics": ["nowhere"]})
-        with pytest.raises(TopicMissing, match=r"topic nowhere is not on the broker.*Create it"):
+        with pytest.raises(
+            TopicMissing, match=r"topic nowhere is not on the broker[^;]*\. Create it.*--forget nowhere"
+        ):
             tick(missing, instance, now())
+    misspelt = make_pipeline(ground, source={"topics": [f"{pipeline.name}x"]})
+    with pytest.raises(TopicMissing, match=rf"x is not on the broker.*; did you mean {pipeline.name}\? Create it"):
+        observe(misspelt)
 
 
 def test_p6_a_pattern_follows_its_topics_and_misses_one_that_disappeared(ground: Ground, topic: str) -> None:
