@@ -201,7 +201,7 @@ def sample(
         typer.Option(
             "--from",
             metavar="TOPIC:PARTITION:OFFSET",
-            help="Where to start; repeatable. Default: where the next transaction starts.",
+            help="Where to start; repeatable. Default: where the next transaction starts or, if no record waits, the newest.",
         ),
     ] = None,
     limit: Annotated[int, typer.Option("-n", min=1, max=10_000, help="Maximum number of records, in total.")] = 20,

@@ -26,7 +26,8 @@ def sample_view(sample: Sample) -> RenderableType:
     """Render each record with its row, then the bad records with the reason."""
     if not sample.records:
         ranges = ", ".join(map(str, sample.searched))
-        return Text(f"no records in {ranges}; choose other offsets with --from TOPIC:PARTITION:OFFSET")
+        remedy = "produce some first" if sample.newest else "choose other offsets with --from TOPIC:PARTITION:OFFSET"
+        return Text(f"no records in {ranges}; {remedy}")
     counts = ", ".join(
         counted(sample.count(outcome), outcome.value)
         if outcome in (Outcome.ROW, Outcome.DELETE)
@@ -37,7 +38,8 @@ def sample_view(sample: Sample) -> RenderableType:
     names = sample.columns.names
     narrow = len(names) <= _MOST_COLUMNS
     # Not the table's title, because rich would wrap it to the width of a narrow table.
-    title = Text(f"{sample.pipeline}: {counted(len(sample.records), 'record')}: {counts}")
+    which = ", the newest, because none wait" if sample.newest else ""
+    title = Text(f"{sample.pipeline}: {counted(len(sample.records), 'record')}{which}: {counts}")
     table = Table()
     for name in ("record", "outcome", *(names if narrow else ["row"])):
         table.add_column(name, overflow="fold", no_wrap=name == "record")

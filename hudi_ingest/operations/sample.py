@@ -6,6 +6,7 @@ No JVM: committed offsets come from hudi-rs, records from confluent-kafka.
 from __future__ import annotations
 
 import base64
+import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import pyarrow as pa
 from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.kafka.records import ReadRequest, read_records
+from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
 from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -32,6 +33,8 @@ from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.planning import fair_shares
 from hudi_ingest.transaction.situation import observe
+
+_MOST_OFFSETS_AT_ONCE = 100_000
 
 
 class Outcome(str, Enum):
@@ -105,6 +108,8 @@ class Sample:
     records: tuple[SampledRecord, ...]
     fields: FieldsSeen | None = None
     """The records' fields, compared with the columns; None if unknown."""
+    newest: bool = False
+    """Whether nothing waits for the next transaction, so that these are the newest records."""
 
     def count(self, outcome: Outcome) -> int:
         return sum(record.outcome is outcome for record in self.records)
@@ -125,12 +130,13 @@ class Sample:
 
 def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample:
     """Sample at most `most` records in total, shared fairly among the partitions: from `starts` on or, without `starts`,
-    from where the next transaction begins.
+    from where the next transaction begins. If nothing waits for that one, the newest records of all partitions.
 
     Raises NoSuchOffset, KafkaUnreachable, KafkaRefused, TopicMissing, TransformFailed, and what `row_maker_of` raises;
     without `starts` also what `observe` raises.
     """
     watermarks: Mapping[TopicPartition, Watermarks]
+    is_given = bool(starts)
     if starts:
         watermarks = _watermarks(pipeline, starts)
     else:
@@ -139,21 +145,23 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
     pipeline = pipeline.reading({source.topic for source in starts})
     schema = proposed_schema(pipeline, PipelineTable(pipeline).timeline)
     maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
-    slices = [
-        Slice(source.topic, source.partition, start, watermarks[source].end) for source, start in sorted(starts.items())
-    ]
+    slices = [_slice(source, start, watermarks[source].end) for source, start in sorted(starts.items())]
     batches = read_fairly(pipeline, slices, most)
+    newest = not is_given and not any(batch.num_rows for batch in batches.values())
+    if newest:
+        starts, batches = _read_newest(pipeline, {source: watermarks[source] for source in starts}, most)
     outcomes = {source: maker.make(source, batch, batch.num_rows) for source, batch in sorted(batches.items())}
     return Sample(
         pipeline.name,
         pa.schema([column for column in maker.columns if not is_kafka(column.name)]),
-        tuple(slices),
+        tuple(_slice(source, start, watermarks[source].end) for source, start in sorted(starts.items())),
         tuple(
             record
             for source, outcome in outcomes.items()
             for record in sampled(maker.on_tombstone, source, batches[source], outcome)
         ),
         FieldsSeen.combined(outcome.fields for outcome in outcomes.values()),
+        newest,
     )
 
 
@@ -163,6 +171,38 @@ def read_fairly(pipeline: Pipeline, slices: Sequence[Slice], most: int) -> dict[
     shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, most)
     requests = [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices]
     return read_records(pipeline.source, pipeline.group_id, requests)
+
+
+def _read_newest(
+    pipeline: Pipeline, watermarks: Mapping[TopicPartition, Watermarks], most: int
+) -> tuple[dict[TopicPartition, int], dict[TopicPartition, pa.RecordBatch]]:
+    """Read the `most` records of all partitions with the latest timestamps. Returns with them the offsets where the search began.
+
+    Raises NoSuchOffset, KafkaUnreachable, KafkaRefused, TopicMissing.
+    """
+    starts = {source: marks.end for source, marks in watermarks.items()}
+    batches = dict.fromkeys(starts, pa.RecordBatch.from_pylist([], RECORDS))
+    step = most
+    # Offsets without a record leave gaps, so a partition is read further back until it has given enough.
+    while behind := [s for s in starts if starts[s] > watermarks[s].begin and batches[s].num_rows < most]:
+        slices = [_slice(s, max(watermarks[s].begin, starts[s] - step), starts[s]) for s in behind]
+        requests = [ReadRequest(slice_, slice_.count) for slice_ in slices]
+        for source, older in read_records(pipeline.source, pipeline.group_id, requests).items():
+            batches[source] = pa.concat_batches([older, batches[source]])
+            starts[source] = max(watermarks[source].begin, starts[source] - step)
+        step = min(2 * step, _MOST_OFFSETS_AT_ONCE)
+    times = {source: batch["timestamp"].cast(pa.int64()).to_pylist() for source, batch in batches.items()}
+    newest = heapq.nlargest(
+        most, ((time, source, index) for source in times for index, time in enumerate(times[source]))
+    )
+    return starts, {
+        source: batch.take(pa.array(sorted(index for _, of, index in newest if of == source), pa.int64()))
+        for source, batch in batches.items()
+    }
+
+
+def _slice(source: TopicPartition, start: int, end: int) -> Slice:
+    return Slice(source.topic, source.partition, start, end)
 
 
 def sampled(

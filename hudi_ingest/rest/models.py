@@ -464,7 +464,7 @@ class SampleStart(Body):
 
 
 class SampleBody(Body):
-    """Which records to look at; by default those that the next transaction would read first."""
+    """Which records to look at; by default those that the next transaction would read first or, if none wait, the newest."""
 
     starts: list[SampleStart] = []
     limit: int = Field(default=20, ge=1, le=1_000, description="Maximum number of records, in total.")

@@ -129,6 +129,27 @@ def test_k7_an_offset_that_is_not_there_is_told_with_those_that_are(ground: Grou
         assert (raised.value.topic, raised.value.partition) == (start.topic, start.partition)
 
 
+def test_k7_when_no_record_waits_the_newest_of_all_partitions_are_shown(ground: Ground, topic: str) -> None:
+    at_the_end = {"starting_offsets": "latest"}
+    pipeline = make_pipeline(ground, source=at_the_end)
+    assert take_sample(pipeline, None, 3).newest and not take_sample(pipeline, None, 3).records
+    for partition, times in ((0, (10, 20, 60)), (1, (30, 40, 50))):
+        for time in times:
+            ground.producer.produce(
+                topic, value(str(time), time), partition=partition, timestamp=1_700_000_000_000 + time
+            )
+    assert ground.producer.flush(30) == 0
+    # Three offsets at the end of partition 0 without a record, so its last ones lie further back.
+    abort_two(ground, pipeline.source)
+    found = take_sample(pipeline, None, 3)
+    assert [record.row and record.row["n"] for record in found.records] == [60, 40, 50]
+    assert found.newest
+    assert [record.row and record.row["n"] for record in take_sample(pipeline, None, 5).records] == [20, 60, 30, 40, 50]
+    told = answer(ground.home, "sample", pipeline.name, "-n", "1")
+    assert "1 record, the newest, because none wait: 1 row" in told.stdout, told.stderr
+    assert f"{topic}:0:2" in told.stdout
+
+
 def test_x1_the_first_values_are_of_all_partitions_and_of_what_retention_has_left(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground)
     assert first_values(pipeline, 10) == []
