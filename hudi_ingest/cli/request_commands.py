@@ -240,7 +240,11 @@ def _asked(
     """Return what the options ask for. Raises BadParameter unless they select in exactly one way."""
     from hudi_ingest.operations.asked_ranges import OffsetRange, ReadBy, TimeWindow
 
-    by_offsets, by_time = (partition, start, end), (from_time, to_time)
+    # Values first, so that a wrong one is named before the option that it lacks.
+    source = None if partition is None else topic_partition(partition)
+    first = None if from_time is None else _time("--from-time", from_time)
+    last = None if to_time is None else _time("--to-time", to_time)
+    by_offsets, by_time = (source, start, end), (first, last)
     ways = [any(option is not None for option in way) for way in (by_offsets, by_time, (transaction,))]
     if sum(ways) != 1:
         raise typer.BadParameter(
@@ -248,18 +252,14 @@ def _asked(
             "--dead-letters"
         )
     keyed = pipeline.table.is_keyed
-    if ways[0] and (partition is None or start is None or (end is None and not keyed)):
+    if ways[0] and (source is None or start is None or (end is None and not keyed)):
         raise typer.BadParameter("--partition, --start and --end go together; a keyed table needs no --end")
-    if ways[1] and (from_time is None or (to_time is None and not keyed)):
+    if ways[1] and (first is None or (last is None and not keyed)):
         raise typer.BadParameter("--from-time and --to-time go together; a keyed table needs no --to-time")
     asked: OffsetRange | TimeWindow
-    if partition is not None and start is not None:
-        asked, before = (
-            OffsetRange(topic_partition(partition), start, end),
-            f"--start {start} is not before --end {end}",
-        )
-    elif from_time is not None:
-        first, last = _time("--from-time", from_time), None if to_time is None else _time("--to-time", to_time)
+    if source is not None and start is not None:
+        asked, before = OffsetRange(source, start, end), f"--start {start} is not before --end {end}"
+    elif first is not None:
         asked, before = TimeWindow(first, last), "--from-time is not before --to-time"
     else:
         assert transaction is not None

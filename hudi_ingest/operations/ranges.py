@@ -6,12 +6,13 @@ offset, so everything from there on is theirs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hudi_ingest.exceptions import RangeRefused
-from hudi_ingest.exceptions.problems import listed
+from hudi_ingest.exceptions.problems import counted, listed, suggestion
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges, union
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
@@ -235,7 +236,7 @@ def _unsafe(context: RangeContext, requested: Slice, kind: TransactionKind) -> s
             f"{source} has no committed offset, so it is not known yet where its live transactions begin. Run `hudi-ingest "
             f"run {context.pipeline}` once, then try again."
             if source in context.watermarks
-            else f"{source} is not a partition of the pipeline's topics."
+            else _no_partition(source, context.watermarks)
         )
     losses = [loss for loss in find_losses(checkpoint, context.watermarks, context.topic_ids) if loss.source == source]
     if source not in context.watermarks or any(loss.reason is not LossReason.RETENTION for loss in losses):
@@ -259,6 +260,14 @@ def _unsafe(context: RangeContext, requested: Slice, kind: TransactionKind) -> s
             f"Give --end {committed}." if requested.start < committed else "There is nothing to do."
         )
     return ""
+
+
+def _no_partition(source: TopicPartition, known: Iterable[TopicPartition]) -> str:
+    topics = Counter(partition.topic for partition in known)
+    if source.topic in topics:
+        return f"topic {source.topic} has no partition {source.partition}; it has {counted(topics[source.topic], 'partition')}, from 0 on."
+    meant = suggestion(source.topic, topics) or f"; choose one of {listed(sorted(topics), _SHOWN_SLICES)}."
+    return f"{source.topic} is not a topic of the pipeline{meant}"
 
 
 def _refuse(context: RangeContext, kind: TransactionKind, problems: Sequence[str]) -> None:

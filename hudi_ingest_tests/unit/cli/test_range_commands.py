@@ -24,6 +24,8 @@ WRONG = {
     "--partition orders --start 5 --end 9": "expected TOPIC:PARTITION, like orders:3; found 'orders'",
     "--partition orders:0 --start 9 --end 9": "--start 9 is not before --end 9",
     "--from-time 2026-01-31T00:00:00Z": "go together",
+    "--from-time yesterday": "--from-time expects ISO 8601 with a time zone, e.g. 2026-01-31T00:00:00Z; found 'yesterday'",
+    "--partition orders": "expected TOPIC:PARTITION, like orders:3; found 'orders'",
     "--from-time 2026-01-31 --to-time 2026-02-01": "expects ISO 8601 with a time zone",
     "--from-time 2026-01-31T00:00:00Z --to-time 2026-01-31T01:00:00+01:00": "is not before",
     "--partition orders:0 --start 5 --end 9 --from-time 2026-01-31T00:00:00Z": "give one of",

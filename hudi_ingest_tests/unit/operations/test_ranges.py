@@ -98,7 +98,10 @@ def test_ranges_that_are_not_ours_are_refused(kind: str) -> None:
     new = TopicPartition("orders", 2)
     known = replace(KNOWN, watermarks={**KNOWN.watermarks, new: Watermarks(0, 9)})
     assert "Run `hudi-ingest run orders` once" in refusal(known, asked(0, 5, new), kind)
-    assert "is not a partition of the pipeline's topics" in refusal(KNOWN, asked(0, 5, new), kind)
+    assert refusal(KNOWN, asked(0, 5, new), kind) == "topic orders has no partition 2; it has 2 partitions, from 0 on."
+    order, else_ = TopicPartition("order", 0), TopicPartition("else", 0)
+    assert refusal(KNOWN, asked(0, 5, order), kind) == "order is not a topic of the pipeline; did you mean orders?"
+    assert refusal(KNOWN, asked(0, 5, else_), kind) == "else is not a topic of the pipeline; choose one of orders."
     assert "recreated" in refusal(replace(KNOWN, topic_ids={"orders": "another"}), asked(0, 5), kind)
     assert refusal(replace(KNOWN, checkpoint=None), asked(0, 5), kind)
 
