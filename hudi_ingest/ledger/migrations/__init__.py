@@ -45,7 +45,7 @@ def upgrade(connection: sa.Connection, where: str) -> None:
     """Migrate inside the caller's transaction; the caller keeps other processes out.
 
     `where` names the ledger in errors. Raises EnvironmentProblem when this version does not know the ledger's revision,
-    because a newer hudi-ingest migrated it.
+    because a newer hudi-ingest migrated it, or one from before the first release made it.
     """
     from alembic import command
     from alembic.script import ScriptDirectory
@@ -53,6 +53,12 @@ def upgrade(connection: sa.Connection, where: str) -> None:
     settings = config(connection)
     current = revision(connection)
     known = {script.revision for script in ScriptDirectory.from_config(settings).walk_revisions()}
+    if current is not None and current < min(known):
+        raise EnvironmentProblem(
+            f"{where}: the ledger is at revision {current}, and this hudi-ingest upgrades ledgers from revision {min(known)} "
+            "on. The tables hold everything that ingestion needs: rename the ledger's file, or choose an empty database, then "
+            "run `hudi-ingest recover PIPELINE` for each pipeline."
+        )
     if current is not None and current not in known:
         raise EnvironmentProblem(
             f"{where}: the ledger is at revision {current}, but this hudi-ingest only knows revisions up to {HEAD}: a "

@@ -787,6 +787,24 @@ class TestOpening:
             Ledger.open(url)
         assert isinstance(caught.value, Terminal)
 
+    def test_a_ledger_from_before_the_first_release_is_refused_with_the_way_out(self, url: str) -> None:
+        with Ledger.open(url) as ledger, ledger._writing() as connection:
+            connection.exec_driver_sql(f"UPDATE {REVISION_TABLE} SET version_num = '0003'")
+        with pytest.raises(EnvironmentProblem, match=r"revision 0003(.|\n)*`hudi-ingest recover PIPELINE`"):
+            Ledger.open(url)
+
+    def test_the_ledger_of_the_first_version_goes_on(self, tmp_path: Path) -> None:
+        with sqlite3.connect(tmp_path / "ledger.db") as database:
+            database.executescript(Path(__file__).with_name("first_ledger.sql").read_text())
+        database.close()
+        with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+            assert [row.state for row in ledger.history("orders")] == [TransactionState.OPEN, TransactionState.ABORTED]
+            assert ledger.attempts("orders-1")[0].error == "no answer"
+            assert ledger.counters() == {"/tables/orders": {"attempts_failed": 1, "aborted": 1}}
+            ledger.mark_aborted("orders-2", "its owner is dead")
+            assert begin(ledger, "orders-3", table="/tables/orders") == 3
+            self.test_migrations_make_what_the_tables_say(ledger)
+
     def test_a_migration_that_breaks_leaves_nothing_behind(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def migrate_and_break(connection: sa.Connection, where: str) -> None:
             upgrade(connection, where)
