@@ -71,7 +71,7 @@ def test_alerts() -> None:
     for name, send in reach.items():
         progress(f"telling {name}")
         try:
-            send(News((test,), ()))
+            send(News((test,)))
             say(f"{name}: told")
         except IngestError as error:
             failures.append(name)

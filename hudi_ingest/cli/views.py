@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.exceptions.problems import counted, duration_text, listed
 from hudi_ingest.hudi.timeline import TableFile, TableLogFile
 from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.model.offsets import TopicPartition
@@ -109,14 +109,6 @@ def undecided_texts(status: PipelineStatus) -> Iterator[str]:
                 "stays, its producer hangs: find it with kafka-transactions.sh find-hanging and abort it, or wait for its "
                 "transaction.timeout.ms."
             )
-
-
-def duration_text(seconds: float) -> str:
-    """Format whole seconds up to ten minutes, then minutes, hours and days."""
-    for unit, size, limit in (("s", 1, 600), ("min", 60, 10_800), ("h", 3600, 259_200)):
-        if seconds < limit:
-            return f"{max(0.0, seconds) / size:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} days"
 
 
 def transaction_notes(status: PipelineStatus) -> Iterator[str]:

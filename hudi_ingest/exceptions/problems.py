@@ -77,3 +77,11 @@ def listed(items: Sequence[object], most: int) -> str:
     """Name the first `most` of the items, and count the others: `a, b and 3 more`."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(map(str, items[:most])) + more
+
+
+def duration_text(seconds: float) -> str:
+    """Format whole seconds up to ten minutes, then minutes, hours and days."""
+    for unit, size, limit in (("s", 1, 600), ("min", 60, 10_800), ("h", 3600, 259_200)):
+        if seconds < limit:
+            return f"{max(0.0, seconds) / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"

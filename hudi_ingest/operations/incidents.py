@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
-from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.exceptions.problems import counted, duration_text
 
 _SHOWN = 20
 _LONGEST_TEXT = 1500
-_ONLY_WARNED = "?"
-"""The end of a key in what a channel was told, if it was told of no more than a warning."""
+_LONGEST_KEPT = 300
+"""Of what a channel was told, kept for its end: the cursor has it of every incident and channel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,33 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """An incident as a channel was first told of it, and when, in seconds since 1970."""
+
+    incident: Incident
+    at: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.incident.to_dict(),
+            "since": datetime.fromtimestamp(self.at, timezone.utc).isoformat(timespec="seconds"),
+        }
+
+    @classmethod
+    def read(cls, facts: Mapping[str, Any]) -> Announced:
+        """The inverse of `to_dict`. Raises KeyError, TypeError, ValueError."""
+        pipeline, check, text = (str(facts[name]) for name in ("pipeline", "check", "text"))
+        incident = Incident(pipeline, check, text, facts["severity"] == "warning", str(facts.get("url", "")))
+        return cls(incident, datetime.fromisoformat(facts["since"]).timestamp())
+
+
+@dataclass(frozen=True, slots=True)
 class News:
-    """What a channel does not know yet: incidents that began, and keys (pipeline/check) of those that ended."""
+    """What a channel does not know yet: incidents that began, and those that ended before `now`, in seconds since 1970."""
 
     began: tuple[Incident, ...]
-    ended: tuple[str, ...]
+    ended: tuple[Announced, ...] = ()
+    now: float = 0.0
 
     def __bool__(self) -> bool:
         return bool(self.began or self.ended)
@@ -52,16 +75,21 @@ class News:
         return f"hudi-ingest: {', '.join(parts)}"
 
     def to_text(self) -> str:
-        """Render for chat and mail: a paragraph for each incident that began, a line for each that ended."""
+        """Render for chat and mail: a paragraph for each incident that began or ended."""
         shown = [
-            f"{incident.key} {'warns' if incident.warning else 'fails'}: {_cut(incident.text)}"
-            + (f"\n{incident.url}" if incident.url else "")
+            _paragraph(incident, "warns" if incident.warning else "fails", incident.text)
             for incident in self.began[:_SHOWN]
         ]
         if len(self.began) > _SHOWN:
             shown.append(f"and {len(self.began) - _SHOWN} more; `hudi-ingest doctor` lists all")
-        if self.ended:
-            shown.append(f"well again: {listed(self.ended, _SHOWN)}")
+        shown += [
+            _paragraph(
+                past.incident, f"is well again after {duration_text(self.now - past.at)}. It said", past.incident.text
+            )
+            for past in self.ended[:_SHOWN]
+        ]
+        if len(self.ended) > _SHOWN:
+            shown.append(f"and {len(self.ended) - _SHOWN} more are well again")
         return "\n\n".join(shown)
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,54 +97,65 @@ class News:
             "source": "hudi-ingest",
             "title": self.title,
             "failing": [incident.to_dict() for incident in self.began],
-            "resolved": [dict(zip(("pipeline", "check"), key.split("/", 1), strict=True)) for key in self.ended],
+            "resolved": [{**past.to_dict(), "seconds": round(self.now - past.at)} for past in self.ended],
         }
 
 
-def news_for(told: Sequence[str], incidents: Sequence[Incident]) -> News:
+def news_for(told: Sequence[Announced], incidents: Sequence[Incident], now: float) -> News:
     """Compare what a channel was told of with what is wrong now. A warning that has become a failure is news, too."""
-    now = {incident.key: incident for incident in incidents}
-    known = dict.fromkeys(text.removesuffix(_ONLY_WARNED) for text in told)
-    return News(
-        tuple(incident for key, incident in now.items() if key not in (known if incident.warning else told)),
-        tuple(key for key in known if key not in now),
+    known = {past.incident.key: past.incident for past in told}
+    keys = {incident.key for incident in incidents}
+    began = (
+        incident
+        for incident in incidents
+        if incident.key not in known or (known[incident.key].warning and not incident.warning)
     )
+    return News(tuple(began), tuple(past for past in told if past.incident.key not in keys), now)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Which incidents each channel was told of, as keys, and not of their end: the sensor's cursor."""
+    """Which incidents each channel was told of, and not of their end: the sensor's cursor."""
 
-    by_channel: Mapping[str, tuple[str, ...]]
+    by_channel: Mapping[str, tuple[Announced, ...]]
 
     @classmethod
     def read(cls, cursor: str | None) -> Told:
-        """Parse a cursor; one that is lost or damaged tells everything again."""
+        """Parse a cursor; one that is lost, damaged or of an older version tells everything again."""
         try:
             content = json.loads(cursor or "{}")
-            return cls({str(name): tuple(map(str, keys)) for name, keys in content.items()})
-        except (ValueError, AttributeError, TypeError):
+            return cls({str(name): tuple(map(Announced.read, facts)) for name, facts in content.items()})
+        except (ValueError, AttributeError, TypeError, KeyError):
             return cls({})
 
-    def of(self, channel: str) -> tuple[str, ...]:
+    def of(self, channel: str) -> tuple[Announced, ...]:
         return self.by_channel.get(channel, ())
 
-    def after(self, channel: str, incidents: Sequence[Incident]) -> Told:
-        """The state once the channel has been told of all `incidents`."""
-        before = self.of(channel)
-        told = (
-            f"{incident.key}{_ONLY_WARNED}" if incident.warning and incident.key not in before else incident.key
-            for incident in incidents
-        )
+    def after(self, channel: str, incidents: Sequence[Incident], now: float) -> Told:
+        """The state once the channel has been told of all `incidents`. What it knew keeps its text and time, so that the end is told
+        of the incident that was told; a warning that has become a failure keeps its time."""
+        before = {past.incident.key: past for past in self.of(channel)}
+        told = []
+        for incident in incidents:
+            past = before.get(incident.key)
+            if past is None or (past.incident.warning and not incident.warning):
+                kept = replace(incident, text=_cut(incident.text, _LONGEST_KEPT))
+                past = Announced(kept, past.at if past else now)
+            told.append(past)
         return Told({**self.by_channel, channel: tuple(told)})
 
     def only(self, channels: Sequence[str]) -> Told:
         """Forget channels that are no longer there."""
-        return Told({name: keys for name, keys in self.by_channel.items() if name in channels})
+        return Told({name: told for name, told in self.by_channel.items() if name in channels})
 
     def to_text(self) -> str:
-        return json.dumps({name: list(keys) for name, keys in self.by_channel.items()})
+        return json.dumps({name: [past.to_dict() for past in told] for name, told in self.by_channel.items()})
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+def _paragraph(incident: Incident, verb: str, text: str) -> str:
+    link = f"\n{incident.url}" if incident.url else ""
+    return f"{incident.key} {verb}: {_cut(text, _LONGEST_TEXT)}{link}"
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -75,8 +76,8 @@ def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -
     """Send each channel its news, and return what they know now and why some could not be told; the next tick tries those
     again."""
     failures = []
-    told = told.only([*reach])
-    news = {name: news_for(told.of(name), incidents) for name in reach}
+    told, now = told.only([*reach]), time.time()
+    news = {name: news_for(told.of(name), incidents, now) for name in reach}
     # At once: Dagster gives a tick a minute, and a few channels that do not answer would use it up, so that the others would be
     # told again by each tick.
     with ThreadPoolExecutor(max(1, len(reach))) as pool:
@@ -85,7 +86,7 @@ def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -
         try:
             if name in sent:
                 sent[name].result()
-            told = told.after(name, incidents)
+            told = told.after(name, incidents, now)
         except IngestError as error:
             failures.append(str(error))
         except Exception as error:  # noqa: BLE001 - those that were told must be remembered, or each tick would tell them again

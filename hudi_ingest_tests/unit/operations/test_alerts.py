@@ -20,7 +20,7 @@ from hudi_ingest.exceptions import ChannelFailed, ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.channels import channels
 from hudi_ingest.operations.health import Finding
-from hudi_ingest.operations.incidents import Incident, News, Told, news_for
+from hudi_ingest.operations.incidents import Announced, Incident, News, Told, news_for
 from hudi_ingest.orchestration.alerts_sensor import alerts_definitions, tell
 from hudi_ingest.orchestration.check_reports import evaluation
 from hudi_ingest.pipeline.alerts import AlertSettings, load_alert_settings
@@ -40,32 +40,48 @@ _incidents = st.lists(
 )
 
 
+def known(told: Told) -> dict[str, tuple[str, ...]]:
+    return {name: tuple(past.incident.key for past in of) for name, of in told.by_channel.items()}
+
+
 @given(st.lists(_incidents))
 def test_a_channel_that_is_told_all_news_knows_what_is_wrong(moments: list[list[Incident]]) -> None:
     told, known = Told({}), set[str]()
     for incidents in moments:
-        news = news_for(told.of("chat"), incidents)
+        news = news_for(told.of("chat"), incidents, 0)
         assert known.isdisjoint(incident.key for incident in news.began), "told once"
-        known = (known | {incident.key for incident in news.began}) - set(news.ended)
+        known = (known | {incident.key for incident in news.began}) - {past.incident.key for past in news.ended}
         assert known == {incident.key for incident in incidents}
-        told = Told.read(told.after("chat", incidents).to_text())
-        assert not news_for(told.of("chat"), incidents)
+        told = Told.read(told.after("chat", incidents, 0).to_text())
+        assert not news_for(told.of("chat"), incidents, 0)
 
 
 def test_a_warning_that_becomes_a_failure_is_told_once_more() -> None:
     warning, told = replace(LATE, warning=True), Told({})
     heard = []
-    for incident in (warning, warning, LATE, LATE, warning, LATE):
-        heard.append([news.warning for news in news_for(told.of("chat"), [incident]).began])
-        told = Told.read(told.after("chat", [incident]).to_text())
+    for now, incident in enumerate((warning, warning, LATE, LATE, warning, LATE)):
+        heard.append([news.warning for news in news_for(told.of("chat"), [incident], now).began])
+        told = Told.read(told.after("chat", [incident], now).to_text())
     assert heard == [[True], [], [False], [], [], []]
-    assert news_for(told.of("chat"), []).ended == (LATE.key,)
-    assert news_for(Told({}).after("chat", [warning]).of("chat"), []).ended == (LATE.key,)
+    assert news_for(told.of("chat"), [], 9).ended == (Announced(LATE, 0),)
+    assert news_for(Told({}).after("chat", [warning], 5).of("chat"), [], 9).ended == (Announced(warning, 5),)
 
 
-@pytest.mark.parametrize("cursor", [None, "", "{", "[]", '{"a": 1}'])
+def test_the_end_is_told_of_the_incident_that_was_told_with_its_text_link_and_duration() -> None:
+    told = Told({}).after("chat", [LATE], 60)
+    # The check goes on, and says something else each time.
+    for now in (120, 180):
+        told = Told.read(told.after("chat", [replace(LATE, text=f"{now} records waiting.")], now).to_text())
+    news = news_for(told.of("chat"), [], 60 + 12 * 60)
+    assert news.to_text() == f"orders/up_to_date is well again after 12 min. It said: {LATE.text}\n{LATE.url}"
+    assert news.to_dict()["resolved"] == [{**LATE.to_dict(), "since": "1970-01-01T00:01:00+00:00", "seconds": 720}]
+    long = Told.read(Told({}).after("chat", [replace(LATE, text="x" * 9000)], 0).to_text()).of("chat")
+    assert len(long[0].incident.text) < 500, "the cursor stays small"
+
+
+@pytest.mark.parametrize("cursor", [None, "", "{", "[]", '{"a": 1}', '{"a": ["orders/up_to_date"]}', '{"a": [{}]}'])
 def test_a_damaged_cursor_tells_everything_again(cursor: str | None) -> None:
-    assert news_for(Told.read(cursor).of("a"), [LATE]).began == (LATE,)
+    assert news_for(Told.read(cursor).of("a"), [LATE], 0).began == (LATE,)
 
 
 def test_a_channel_that_fails_is_tried_again_and_does_not_hold_up_the_others() -> None:
@@ -74,9 +90,9 @@ def test_a_channel_that_fails_is_tried_again_and_does_not_hold_up_the_others() -
     def broken(news: News) -> None:
         raise ChannelFailed("chat", "it answered HTTP 500")
 
-    told, failures = tell(Told({"removed": ("a/b",)}), [LATE], {"chat": broken, "email": heard.append})
+    told, failures = tell(Told({"removed": (Announced(STOPPED, 0),)}), [LATE], {"chat": broken, "email": heard.append})
     assert "chat" in failures[0] and "HTTP 500" in failures[0]
-    assert told.by_channel == {"email": (LATE.key,)}
+    assert known(told) == {"email": (LATE.key,)}
     told, failures = tell(told, [LATE], {"chat": heard.append, "email": heard.append})
     assert not failures
     assert [news.began for news in heard] == [(LATE,), (LATE,)]
@@ -89,7 +105,7 @@ def test_channels_do_not_wait_for_each_other() -> None:
         both.wait()
 
     told, failures = tell(Told({}), [LATE], {"chat": slow, "pager": slow})
-    assert not failures and told.by_channel == {"chat": (LATE.key,), "pager": (LATE.key,)}
+    assert not failures and known(told) == {"chat": (LATE.key,), "pager": (LATE.key,)}
 
 
 def test_webhooks_get_what_failed_and_what_is_well_again(home: Callable[[str], Home]) -> None:
@@ -105,11 +121,12 @@ def test_webhooks_get_what_failed_and_what_is_well_again(home: Callable[[str], H
     pager = [content for path, content in posts if path.endswith(SECRET)]
     assert pager[0]["failing"] == [LATE.to_dict(), STOPPED.to_dict()]
     assert pager[1]["failing"] == []
-    assert pager[1]["resolved"] == [{"pipeline": "orders", "check": "up_to_date"}]
+    (resolved,) = pager[1]["resolved"]
+    assert resolved.items() >= LATE.to_dict().items() and resolved["seconds"] < 600
     chat = [content for path, content in posts if path == "/chat"]
     assert [*chat[0]] == ["text"]
     assert "orders/up_to_date fails: 12 records waiting" in chat[0]["text"]
-    assert "well again: orders/up_to_date" in chat[1]["text"]
+    assert "orders/up_to_date is well again after" in chat[1]["text"]
 
 
 @pytest.mark.parametrize("status", [302, 307, 404, 500])
@@ -117,10 +134,10 @@ def test_a_webhook_that_refuses_is_named_without_its_url(home: Callable[[str], H
     with _http_server(status) as (url, _):
         settings = load_alert_settings(home(f"webhooks: [{{name: pager, url: {url}/{SECRET}}}]"), {})
         with pytest.raises(ChannelFailed, match=f"pager.*HTTP {status}") as refused:
-            channels(settings)["pager"](News((LATE,), ()))
+            channels(settings)["pager"](News((LATE,)))
     assert SECRET not in str(refused.value)
     with pytest.raises(ChannelFailed, match="cannot be reached"):
-        channels(settings)["pager"](News((LATE,), ()))
+        channels(settings)["pager"](News((LATE,)))
 
 
 class _Garbage(socketserver.StreamRequestHandler):
@@ -166,7 +183,7 @@ def test_a_webhook_that_answers_nonsense_costs_no_other_channel_anything(
             assert SECRET not in failures[0]
         stopped.set()
     assert len(posts) == 1
-    assert told.by_channel == {"good": (LATE.key,)}
+    assert known(told) == {"good": (LATE.key,)}
 
 
 def test_an_unforeseen_error_of_one_channel_is_remembered_as_its_own() -> None:
@@ -176,14 +193,14 @@ def test_an_unforeseen_error_of_one_channel_is_remembered_as_its_own() -> None:
     heard: list[News] = []
     told, failures = tell(Told({}), [LATE], {"chat": broken, "email": heard.append})
     assert failures == ["chat: unexpected LookupError"]
-    assert told.by_channel == {"email": (LATE.key,)}
+    assert known(told) == {"email": (LATE.key,)}
 
 
 def test_a_record_cannot_call_a_channel_or_place_a_link(home: Callable[[str], Home]) -> None:
     incident = replace(LATE, text="run failed: <!channel> <http://evil|click here> & more")
     with _http_server() as (url, posts):
         settings = load_alert_settings(home(f"webhooks: [{{name: chat, url: {url}, format: slack}}]"), {})
-        channels(settings)["chat"](News((incident,), ()))
+        channels(settings)["chat"](News((incident,)))
     assert "&lt;!channel&gt; &lt;http://evil|click here&gt; &amp; more" in posts[0][1]["text"]
     assert "<" not in posts[0][1]["text"]
 
@@ -196,7 +213,7 @@ def test_mail_is_sent(home: Callable[[str], Home]) -> None:
             ),
             {},
         )
-        channels(settings)["email"](News((LATE,), ("payments/dead_letters",)))
+        channels(settings)["email"](News((LATE,), (Announced(STOPPED, 0),)))
     text = "\n".join(lines)
     assert "rcpt TO:<a@example.com>" in text and "rcpt TO:<b@example.com>" in text
     assert "Subject: hudi-ingest: 1 check failing, 1 well again" in text
@@ -239,7 +256,8 @@ def test_the_sensor_tells_of_a_check_once_and_of_its_end(
             "url": "http://ui/assets/orders?view=checks",
         }
     ]
-    assert ended["resolved"] == [{"pipeline": "orders", "check": "up_to_date"}]
+    (resolved,) = ended["resolved"]
+    assert resolved.items() >= began["failing"][0].items()
 
 
 def test_without_channels_there_is_no_sensor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 
 from rich.console import Console
 
-from hudi_ingest.cli.views import age_text, by_error, duration_text, size_text, status_view
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.cli.views import age_text, by_error, size_text, status_view
+from hudi_ingest.exceptions.problems import counted, duration_text
 from hudi_ingest.ledger import Owner, TransactionRow
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.transaction import TransactionState
