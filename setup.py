@@ -33,7 +33,7 @@ setup(
     python_requires=">=3.10.9,!=3.11.0,<3.14",
     install_requires=[
         "alembic>=1.13",
-        "confluent-kafka>=2.16",
+        "confluent-kafka>=2.16,<3",
         # `make oldest` tests the lower end, all else the upper. Some modules use private names: test_boundaries.py has them.
         "dagster>=1.12,<1.14",
         "dagster-postgres>=0.28,<0.30",

@@ -13,8 +13,9 @@ from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_voi
 from typing import Any
 
 import numpy as np
-from confluent_kafka import KafkaError, cimpl
+from confluent_kafka import KafkaError, cimpl, libversion, version
 
+from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.kafka.tokens import NoToken, Tokens
 from hudi_ingest.model.offsets import TopicPartition
 
@@ -116,6 +117,9 @@ _topic_name = _function("rd_kafka_topic_name", c_char_p, c_void_p)
 _message_text = _function("rd_kafka_message_errstr", c_char_p, c_void_p)
 _error_name = _function("rd_kafka_err2str", c_char_p, c_int)
 
+_version = _function("rd_kafka_version", c_int)
+_MAJOR_VERSION = 2
+"""Of librdkafka, whose structures are the ones above. Its minor versions keep them."""
 _CONSUMER = 1
 _WITHOUT_CLOSE = 8
 """Leaving no group and committing no offsets, closing a consumer has nothing to wait for."""
@@ -126,6 +130,16 @@ _LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INF
 
 class ClientRefused(Exception):
     """librdkafka does not take these settings, or cannot make a client of them."""
+
+
+def require_known_version() -> None:
+    """Raises EnvironmentProblem if the library may have other structures: reading them would give wrong values, not errors."""
+    major = _version() >> 24
+    if major != _MAJOR_VERSION:
+        raise EnvironmentProblem(
+            f"confluent-kafka {version()[0]} comes with librdkafka {libversion()[0]}, but hudi-ingest reads the messages of "
+            f"librdkafka {_MAJOR_VERSION} in memory. Install the version that requirements.txt names."
+        )
 
 
 class Consumer:
@@ -140,7 +154,8 @@ class Consumer:
         tokens: Tokens | None = None,
     ) -> None:
         """`on_error`, `on_statistics` and the logger are called inside `poll` only, `tokens` in a thread of librdkafka's. Raises
-        ClientRefused."""
+        ClientRefused, and EnvironmentProblem for another librdkafka."""
+        require_known_version()
 
         def report(client: int, code: int, reason: bytes, opaque: int) -> None:
             on_error(KafkaError(code, reason.decode(errors="replace")))
