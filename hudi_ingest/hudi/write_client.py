@@ -611,7 +611,7 @@ class java_errors:
             if advice is not None:
                 raise TableUnreachable(f"could not {self._operation}: {advice}. Nothing is lost.") from error
             raise TableUnreachable(
-                f"could not {self._operation}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space and "
+                f"could not {self._operation}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space, table.hudi and "
                 "the Spark driver's log."
             ) from error
         if isinstance(error, (Py4JError, ConnectionError)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -13,6 +13,7 @@ from hudi_ingest.pipeline.alerts import AlertSettings
 from hudi_ingest.pipeline.describe import allowed, default, keys, nested_model
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
+from hudi_ingest.pipeline.hudi_options import REASONS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.avsc import AVRO_TYPES
 from hudi_ingest.records.schema.columns import DDL_TYPES
@@ -94,6 +95,16 @@ differ in case only, and, unless a transform renames them, names with anything b
 begin with `_hoodie_`. Names that begin with `_kafka_` are always refused.
 """
 
+_HUDI = """\
+## Options that `table.hudi` does not take
+
+`…` stands for all names that begin so, except those in another row. Names that end with `.class` or `.classes` are refused,
+too: every driver would load such a class.
+
+| Option | Why, or the setting that takes its place |
+|---|---|
+"""
+
 
 _ENGINE = """\
 # The Spark engine
@@ -130,6 +141,7 @@ def render() -> str:
             _INTRODUCTION,
             *_sections(Pipeline, ""),
             _TYPES,
+            _HUDI + "".join(f"| {_names(names)} | {reason} |\n" for reason, names in REASONS.items()),
             _ENGINE,
             *_sections(EngineSettings, "engine.yaml"),
             _HOUSEKEEPING,
@@ -165,6 +177,10 @@ def _sections(model: type[BaseModel], place: str) -> Iterator[str]:
         below = nested_model(info)
         if below is not None:
             yield from _sections(below, f"{place}.{key}".lstrip("."))
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}…`" if name.endswith(".") else f"`{name}`" for name in names)
 
 
 def _default(text: str | None) -> str:

@@ -20,7 +20,7 @@ from pydantic import (
 
 from hudi_ingest.exceptions.problems import Place, ProblemsFromTop, quoted
 from hudi_ingest.home.folder import ENGINE_VARIABLE, Home
-from hudi_ingest.pipeline.model import Model, Whole
+from hudi_ingest.pipeline.model import Model, Whole, as_text
 from hudi_ingest.pipeline.settings_file import SettingsFile, load_settings
 
 ARCHIVE_FOLDER = "environment"
@@ -60,12 +60,6 @@ _OWNED: Mapping[str, str] = {
 }
 """Settings that `spark_conf` may not contain, and what to do instead or why."""
 _PORT = Annotated[Whole, Field(ge=1, le=65535)]
-
-
-def _as_text(value: object) -> object:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (int, float)) else value
 
 
 class EngineSettings(Model):
@@ -110,7 +104,7 @@ class EngineSettings(Model):
     """Folder on the executors' hosts with the driver's jars; without it, Spark copies the jars to each executor of each
     driver."""
 
-    spark_conf: Mapping[str, Annotated[SecretStr, BeforeValidator(_as_text)]] = Field(
+    spark_conf: Mapping[str, Annotated[SecretStr, BeforeValidator(as_text)]] = Field(
         default={}, json_schema_extra={"allowed": "Spark settings, like spark.executor.memory: 4g", "default": "none"}
     )
     """Any other Spark settings. Those that hudi-ingest sets itself are refused; JVM options are appended to ours."""

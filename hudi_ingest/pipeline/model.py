@@ -26,6 +26,13 @@ def _no_boolean(value: object) -> object:
     return value
 
 
+def as_text(value: object) -> object:
+    """Numbers and booleans as Kafka's, Spark's and Hudi's options spell them; a validator."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (int, float)) else value
+
+
 def _in_64_bits(value: int) -> int:
     if abs(value) >= 2**63:
         raise ValueError("too large; allowed: numbers of up to 18 digits")

@@ -28,7 +28,7 @@ from hudi_ingest.pipeline.client_properties import property_problems
 from hudi_ingest.pipeline.describe import allowed
 from hudi_ingest.pipeline.formats import CsvValues, ProtobufValues
 from hudi_ingest.pipeline.model import Model as _Model
-from hudi_ingest.pipeline.model import Seconds, Topic, broker_addresses
+from hudi_ingest.pipeline.model import Seconds, Topic, as_text, broker_addresses
 from hudi_ingest.pipeline.record import (
     FORMATS,
     DeclaredFormat,
@@ -51,13 +51,6 @@ class StartingTimestamp(_Model):
     """Start at the first record whose timestamp is at or after this time."""
 
     timestamp: AwareDatetime
-
-
-def _as_text(value: object) -> object:
-    """Numbers and booleans as librdkafka spells them."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, (int, float)) else value
 
 
 StartingOffsets = Literal["earliest", "latest"] | StartingTimestamp | dict[str, dict[int, int]]
@@ -163,7 +156,7 @@ class KafkaSource(_Model):
     security: Security | None = None
     """How to log in to the brokers; without it, plain text and anonymous."""
 
-    kafka: dict[str, Annotated[Secret, BeforeValidator(_as_text)]] = Field(
+    kafka: dict[str, Annotated[Secret, BeforeValidator(as_text)]] = Field(
         default_factory=dict,
         json_schema_extra={"allowed": "{property: value}, with librdkafka's names", "default": "{}"},
     )

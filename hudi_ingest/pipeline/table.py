@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import (
+    BeforeValidator,
     Field,
     PrivateAttr,
     ValidationInfo,
@@ -21,11 +22,13 @@ from hudi_ingest.pipeline.base_path import local_path, normal_path
 from hudi_ingest.pipeline.compaction import CompactionLimits
 from hudi_ingest.pipeline.describe import allowed
 from hudi_ingest.pipeline.event_time import EventTime
+from hudi_ingest.pipeline.hudi_options import option_problems
 from hudi_ingest.pipeline.keyed_columns import KEY_TYPES_TEXT, ORDERING_TYPES_TEXT
 from hudi_ingest.pipeline.lock import Lock
 from hudi_ingest.pipeline.model import Model as _Model
-from hudi_ingest.pipeline.model import Whole, read_text
+from hudi_ingest.pipeline.model import Whole, as_text, read_text
 from hudi_ingest.pipeline.model import beside_the_file as _beside_the_file
+from hudi_ingest.pipeline.references import Secret
 from hudi_ingest.pipeline.storage import Storage
 from hudi_ingest.pipeline.transforms import legal_zone
 from hudi_ingest.pipeline.ttl import Ttl
@@ -172,6 +175,14 @@ class Table(_Model):
     refused; see docs/take-over.md. After it, the setting has no effect. Without it, a table written by another system is
     refused."""
 
+    hudi: dict[str, Annotated[Secret, BeforeValidator(as_text)]] = Field(
+        default_factory=dict,
+        json_schema_extra={"allowed": "{option: value}, with Hudi's names", "default": "{}"},
+    )
+    """Further options of every client of Hudi that writes the table: transactions, compaction, clustering, cleaning, rollbacks. For
+    example `{hoodie.metadata.compact.max.delta.commits: 5}`. Hudi ignores names that it does not know. Those that
+    hudi-ingest sets itself, and those that would do nothing, are refused; see below. Values are treated as secrets."""
+
     storage: Storage | None = None
     """How to reach the object store of an `s3a://` table."""
 
@@ -187,6 +198,13 @@ class Table(_Model):
         if is_s3(path):
             extras.require("s3")
         return path
+
+    @field_validator("hudi")
+    @classmethod
+    def _hudi(cls, value: dict[str, Secret]) -> dict[str, Secret]:
+        if problems := [((name,), text) for name, text in option_problems(value)]:
+            raise PlacedProblems(problems)
+        return value
 
     @field_validator("storage")
     @classmethod

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
@@ -94,6 +95,47 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
     assert run(ground, pipeline, cluster=False).cleaned is not None
     assert verify(ground.base_path, ground.produced).exact
     assert not files & {str(path.relative_to(ground.base_path)) for path in ground.data_files()}, "cleaned away"
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param({"column_statistics": False}, id="Hudi's Java client"),
+        pytest.param({"column_statistics": True}, id="Hudi's Spark client"),
+        pytest.param({"mode": "upsert", "key": ["id"], "buckets": 1}, id="keyed"),
+    ],
+)
+def test_p11_options_of_hudi_reach_the_client_of_each_transaction(
+    ground: Ground, topic: str, table: dict[str, Any]
+) -> None:
+    def compactions_of_metadata() -> int:
+        return len([*Path(ground.base_path, ".hoodie/metadata/.hoodie/timeline").glob("*.commit")])
+
+    pipeline = make_pipeline(ground, table=table)
+    for start in (0, 3, 6):
+        ground.send_rows(0, 3, start)
+        ground.run(pipeline)
+    assert compactions_of_metadata() == 0, "by default the tenth is the first"
+    pipeline = make_pipeline(ground, table={**table, "hudi": {"hoodie.metadata.compact.max.delta.commits": 2}})
+    ground.send_rows(0, 3, 9)
+    ground.run(pipeline)
+    assert compactions_of_metadata() == 1
+    assert len({row["id"] for row in rows(ground)}) == ground.rows().num_rows == 12
+
+
+def test_p11_options_of_hudi_reach_clustering(ground: Ground, topic: str) -> None:
+    """And ours keep their place: the rows of all files of a folder are in one."""
+    options = {"hoodie.clustering.plan.strategy.sort.columns": "n"}
+    pipeline = make_pipeline(ground, table={"partition_by": [], "hudi": options})
+    for start in (20, 10, 0):
+        ground.send_rows(0, 10, start)
+        ground.run(pipeline)
+    before = rows(ground)
+    assert run(ground, pipeline).written == 1
+    (file,) = live_files(ground)
+    in_file = pq.read_table(Path(ground.base_path, file))["n"].to_pylist()
+    assert in_file == sorted(in_file) and len(in_file) == 30
+    assert rows(ground) == before
 
 
 def test_each_tenth_commit_deletes_what_was_replaced(

@@ -7,21 +7,27 @@ from typing import Any
 import pytest
 import yaml
 
-from hudi_ingest.exceptions import TableMismatch
+from hudi_ingest.exceptions import ConfigError, TableMismatch
 from hudi_ingest.hudi.options import (
+    BY_LISTING,
     STATISTICS_PROPERTY,
+    WITHOUT_CLEANING,
     clustering_options,
     compaction_options,
+    folder_options,
     key_generator,
     lock_place,
     statistics_properties,
     table_properties,
+    take_over_properties,
     write_options,
 )
 from hudi_ingest.hudi.ownership import require_own_table
 from hudi_ingest.hudi.small_files import SMALL_PART
+from hudi_ingest.hudi.timeline import RECORD_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.hudi_options import reason_against
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -51,6 +57,61 @@ def test_p7_the_lock_is_in_the_tables_properties_and_in_our_clients_options(tmp_
     node = f"{properties['hoodie.write.lock.zookeeper.base_path']}/{properties['hoodie.write.lock.zookeeper.lock_key']}"
     assert lock_place(pipeline.table) == f"in ZooKeeper at zk1:2181,zk2:2181, node {node}"
     assert node.startswith("/a/locks/")
+
+
+def test_p11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_path: Path) -> None:
+    lock = {"zookeeper": "zk1:2181"}
+    keyed = make(tmp_path, "/data/orders", lock, mode="upsert", key=["id"], cdc=True)
+    append = make(tmp_path, "/data/orders", column_statistics=True)
+    ours = {
+        **WITHOUT_CLEANING,
+        **BY_LISTING,
+        **folder_options(2),
+        **clustering_options(append.table, 4),
+        **compaction_options(keyed.table, 5 << 20),
+        **take_over_properties({}, parse_ddl("id string"), ["id"]),
+        **write_options(append, "files,record_index,bloom_filters", "id", record_key="id"),
+        **write_options(keyed, "files"),
+        RECORD_PROPERTY: "",
+    }
+    assert [name for name in ours if name.startswith("hoodie.") and reason_against(name) is None] == []
+    with pytest.raises(ConfigError) as raised:
+        make(tmp_path, "/data/orders", hudi={**ours, "retain": 3})
+    assert "table.hudi.hoodie.clean.commits.retained: cannot be set here: set `table.retain_commits` instead" in str(
+        raised.value
+    )
+    assert "table.hudi.retain: not an option of Hudi; allowed: names that begin with `hoodie.`" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        ("hoodie.table.cdc.supplemental.logging.mode", "set `table.cdc` instead"),
+        ("hoodie.table.version", "it belongs to hoodie.properties, which hudi-ingest writes"),
+        ("hoodie.write.lock.zookeeper.port", "set `table.lock` instead"),
+        ("hoodie.metrics.m3.own.class", "it names a class that every driver would load"),
+        ("hoodie.metadata.compact.max.delta.commits", None),
+        ("hoodie.clustering.plan.strategy.sort.columns", None),
+        ("hoodie.metrics.on", None),
+        ("hoodie.clean.parallelism", None),
+    ],
+)
+def test_p11_the_longest_name_with_a_reason_decides(option: str, reason: str | None) -> None:
+    assert reason_against(option) == reason
+
+
+def test_p11_any_other_option_reaches_each_client_and_never_the_tables_properties(tmp_path: Path) -> None:
+    options = {"hoodie.metrics.on": True, "hoodie.memory.merge.max.size": 1000}
+    for more in ({}, {"mode": "upsert", "key": ["id"]}):
+        pipeline = make(tmp_path, "/data/orders", hudi=options, **more)
+        assert (
+            write_options(pipeline, "files").items()
+            >= {
+                "hoodie.metrics.on": "true",
+                "hoodie.memory.merge.max.size": "1000",
+            }.items()
+        )
+        assert not options.keys() & table_properties(pipeline).keys()
 
 
 def test_r11_archival_keeps_enough_to_tell_whether_compaction_is_due(tmp_path: Path) -> None:

@@ -1,0 +1,233 @@
+"""Hudi's options that `table.hudi` may not set: those that hudi-ingest sets itself, and those that would do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+_WRITES = "Hudi's own writers follow it, and hudi-ingest writes the data files itself; see `table.compression`, "
+_WRITES += "`table.target_file_bytes` and `table.rows_per_file`"
+_ONCE = "exactly once depends on it"
+_CLASS = "it names a class that every driver would load"
+
+REASONS: Mapping[str, tuple[str, ...]] = {
+    "set `name` instead": ("hoodie.table.name", "hoodie.datasource.write.table.name"),
+    "set `table.base_path` instead": ("hoodie.base.path",),
+    "set `table.mode` instead": (
+        "hoodie.table.type",
+        "hoodie.datasource.write.table.type",
+        "hoodie.datasource.write.operation",
+    ),
+    "set `table.key` instead": (
+        "hoodie.table.recordkey.fields",
+        "hoodie.datasource.write.recordkey.field",
+        "hoodie.bucket.index.hash.field",
+    ),
+    "set `table.ordering` instead": (
+        "hoodie.table.ordering.fields",
+        "hoodie.table.precombine.field",
+        "hoodie.datasource.write.precombine.field",
+        "hoodie.datasource.write.payload.",
+        "hoodie.payload.",
+        "hoodie.record.merge.",
+        "hoodie.write.record.merge.",
+        "hoodie.write.partial.",
+        "hoodie.compaction.payload.class",
+        "hoodie.compaction.record.merger.",
+    ),
+    "set `table.buckets` instead": ("hoodie.bucket.index.num.buckets",),
+    "set `table.partition_by` instead": ("hoodie.table.partition.fields", "hoodie.datasource.write.partitionpath."),
+    "set `table.hive_style` instead": ("hoodie.datasource.write.hive_style_partitioning",),
+    "set `table.schema` or `table.on_schema_change` instead": (
+        "hoodie.avro.",
+        "hoodie.write.schema",
+        "hoodie.write.set.null.for.missing.columns",
+        "hoodie.schema.",
+        "hoodie.internal.schema",
+        "hoodie.table.create.schema",
+        "hoodie.datasource.write.reconcile.schema",
+        "hoodie.datasource.write.schema.",
+    ),
+    "set `table.cdc` instead": ("hoodie.table.cdc.",),
+    "set `table.column_statistics` instead": ("hoodie.metadata.index.column.stats.enable",),
+    "set `table.lock` instead": ("hoodie.write.lock.", "hoodie.auto.adjust.lock.configs"),
+    "set `table.ttl` instead": ("hoodie.partition.ttl.",),
+    "set `table.retain_commits` instead": (
+        "hoodie.clean.commits.retained",
+        "hoodie.cleaner.commits.retained",
+        "hoodie.clean.hours.retained",
+        "hoodie.cleaner.hours.retained",
+        "hoodie.clean.fileversions.retained",
+        "hoodie.cleaner.fileversions.retained",
+        "hoodie.clean.policy",
+        "hoodie.cleaner.policy",
+        "hoodie.clean.automatic",
+        "hoodie.clean.async",
+        "hoodie.clean.async.enabled",
+        "hoodie.clean.trigger.",
+        "hoodie.clean.max.commits",
+        "hoodie.archive.automatic",
+        "hoodie.archive.async",
+        "hoodie.archive.beyond.savepoint",
+        "hoodie.keep.min.commits",
+        "hoodie.keep.max.commits",
+    ),
+    "set `table.compaction` instead": ("hoodie.compact.", "hoodie.compaction.", "hoodie.log.compaction."),
+    "set `table.target_file_bytes` instead": (
+        "hoodie.parquet.max.file.size",
+        "hoodie.parquet.small.file.limit",
+        "hoodie.logfile.max.size",
+        "hoodie.clustering.plan.strategy.small.file.limit",
+        "hoodie.clustering.plan.strategy.target.file.max.bytes",
+        "hoodie.clustering.plan.strategy.max.bytes.per.group",
+        "hoodie.clustering.plan.strategy.max.num.groups",
+        "hoodie.clustering.plan.strategy.single.group.clustering.enabled",
+    ),
+    "set `table.compression` instead": ("hoodie.parquet.compression.codec",),
+    "set `transaction.timeout_seconds` instead": ("hoodie.client.heartbeat.",),
+    "set `catalog` instead": (
+        "hoodie.meta.sync.",
+        "hoodie.meta_sync.",
+        "hoodie.datasource.hive_sync.",
+        "hoodie.datasource.meta.sync.",
+        "hoodie.datasource.meta_sync.",
+    ),
+    "set `source` instead": ("hoodie.streamer.", "hoodie.deltastreamer."),
+    "`hudi-ingest services` and its schedule cluster": (
+        "hoodie.clustering.inline",
+        "hoodie.clustering.inline.max.commits",
+        "hoodie.clustering.schedule.inline",
+        "hoodie.clustering.async.",
+        "hoodie.clustering.updates.",
+        "hoodie.clustering.rollback.",
+        "hoodie.clustering.enable.expirations",
+    ),
+    "hudi-ingest computes the file group of each row, and keeps no index": (
+        "hoodie.index.",
+        "hoodie.bucket.",
+        "hoodie.bloom.",
+        "hoodie.simple.",
+        "hoodie.global.",
+        "hoodie.record.index.",
+        "hoodie.expression.",
+        "hoodie.metadata.index.",
+        "hoodie.metadata.bloom.",
+        "hoodie.metadata.global.",
+        "hoodie.metadata.partitioned.",
+        "hoodie.metadata.record.",
+    ),
+    "hudi-ingest keeps a metadata table with each commit": (
+        "hoodie.metadata.enable",
+        "hoodie.metadata.auto.",
+        "hoodie.metadata.streaming.",
+        "hoodie.metadata.write.",
+        "hoodie.metadata.table.service.",
+        "hoodie.metadata.fallback.",
+        "hoodie.metadata.dir.filter.",
+        "hoodie.metadata.ignore.",
+    ),
+    "it belongs to hoodie.properties, which hudi-ingest writes": (
+        "hoodie.table.",
+        "hoodie.database.",
+        "hoodie.populate.meta.fields",
+        "hoodie.partition.metafile.",
+        "hoodie.archivelog.",
+        "hoodie.timeline.layout.",
+        "hoodie.timeline.path",
+        "hoodie.timeline.history.",
+        "hoodie.write.table.version",
+        "hoodie.write.auto.upgrade",
+        "hoodie.write.complex.keygen.",
+    ),
+    _ONCE: (
+        "hoodie.write.concurrency.",
+        "hoodie.write.conflict.",
+        "hoodie.write.markers.",
+        "hoodie.write.num.retries.on.conflict.failures",
+        "hoodie.write.can.ignore.post.commit.failures",
+        "hoodie.write.rolling.metadata.",
+        "hoodie.write.ignore.",
+        "hoodie.markers.",
+        "hoodie.finalize.",
+        "hoodie.embed.",
+        "hoodie.filesystem.view.type",
+        "hoodie.filesystem.view.secondary.type",
+        "hoodie.filesystem.view.incr.",
+        "hoodie.filesystem.view.remote.",
+        "hoodie.filesystem.remote.",
+        "hoodie.rollback.using.markers",
+        "hoodie.clean.failed.writes.policy",
+        "hoodie.cleaner.policy.failed.writes",
+        "hoodie.clean.allow.multiple",
+        "hoodie.clean.multiple.enabled",
+        "hoodie.allow.",
+        "hoodie.auto.commit",
+        "hoodie.consistency.",
+        "hoodie.optimistic.",
+        "hoodie.fail.",
+        "hoodie.fs.",
+        "hoodie.time.",
+        "hoodie.read.timeline.",
+        "hoodie.skip.",
+        "hoodie.static.",
+        "hoodie.metaserver.",
+    ),
+    _WRITES: (
+        "hoodie.parquet.",
+        "hoodie.orc.",
+        "hoodie.hfile.",
+        "hoodie.lance.",
+        "hoodie.logfile.",
+        "hoodie.base.file.",
+        "hoodie.insert.",
+        "hoodie.bulkinsert.",
+        "hoodie.upsert.",
+        "hoodie.delete.",
+        "hoodie.copyonwrite.",
+        "hoodie.merge.",
+        "hoodie.combine.",
+        "hoodie.record.size.",
+        "hoodie.write.buffer.",
+        "hoodie.write.executor.",
+        "hoodie.write.merge.handle.",
+        "hoodie.write.record.positions",
+        "hoodie.write.status.",
+        "hoodie.write.tagged.",
+        "hoodie.writestatus.",
+        "hoodie.precommit.",
+        "hoodie.prewrite.",
+        "hoodie.keygen.",
+        "hoodie.errortable.",
+        "hoodie.bootstrap.",
+        "hoodie.layout.",
+        "hoodie.storage.",
+        "hoodie.datasource.",
+        "hoodie.spark.",
+        "hoodie.sql.",
+    ),
+    _CLASS: ("hoodie.metrics.datadog.api.key.supplier",),
+}
+"""Why options cannot be set, and which; a name that ends with a dot stands for all that begin with it, except longer names
+with a reason of their own."""
+
+_REASON_OF: Mapping[str, str] = {name: reason for reason, names in REASONS.items() for name in names}
+
+
+def reason_against(option: str) -> str | None:
+    """Why the option cannot be set; None if it can."""
+    if option in _REASON_OF:
+        return _REASON_OF[option]
+    parts = option.split(".")
+    groups = (".".join(parts[:length]) + "." for length in range(len(parts) - 1, 0, -1))
+    group = next((group for group in groups if group in _REASON_OF), None)
+    if group is not None:
+        return _REASON_OF[group]
+    return _CLASS if option.endswith((".class", ".classes")) else None
+
+
+def option_problems(options: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each option that cannot be set, and why."""
+    for option in options:
+        if not option.startswith("hoodie."):
+            yield option, "not an option of Hudi; allowed: names that begin with `hoodie.`"
+        elif (reason := reason_against(option)) is not None:
+            yield option, f"cannot be set here: {reason}"
