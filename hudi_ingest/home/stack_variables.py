@@ -12,6 +12,7 @@ from hudi_ingest.home.process_identity import running_process
 
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 TABLES_VARIABLE = "HUDI_INGEST_TABLES"
+STACK_VARIABLES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE)
 
 
 def pipeline_environment(home: Home, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -21,7 +22,7 @@ def pipeline_environment(home: Home, environment: Mapping[str, str] = os.environ
 
 def missing_because(name: str, environment: Mapping[str, str]) -> str | None:
     """Explain why the stack of the environment's home does not set this variable; None if that home never had a stack."""
-    if name not in (BOOTSTRAP_VARIABLE, TABLES_VARIABLE) or not environment.get(HOME_VARIABLE):
+    if name not in STACK_VARIABLES or not environment.get(HOME_VARIABLE):
         return None
     home = Home.from_environment(environment)
     if not (home.stack_file.exists() or home.kafka.exists()):

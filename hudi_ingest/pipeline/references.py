@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.home.stack_variables import missing_because
+from hudi_ingest.home.stack_variables import STACK_VARIABLES, missing_because
 from hudi_ingest.model.secret_hooks import known_schemes, read_secret
 
 _PATTERN = re.compile(
@@ -88,7 +88,8 @@ class Template:
         if value is None:
             down = missing_because(name, self.environment)
             default_remedy = f" or write ${{{name}:-default}}" if self.takes_defaults else ""
-            remedy = f", because {down}" if down else f"; set it{default_remedy}"
+            up = "; `hudi-ingest up` starts a stack that sets it" if name in STACK_VARIABLES else ""
+            remedy = f", because {down}" if down else f"; set it{default_remedy}{up}"
             raise ValueError(f"environment variable {name} is not set{remedy}")
         return value
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import ProblemsFromTop
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -52,16 +53,22 @@ def test_the_shortest_file_has_all_defaults(write: Write) -> None:
 
 
 def test_the_demo_pipeline() -> None:
-    found = load_pipeline(REPOSITORY / "pipelines" / "orders.yaml", {})
+    stack = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:19092", "HUDI_INGEST_TABLES": "/home/tables"}
+    found = load_pipeline(REPOSITORY / "pipelines" / "orders.yaml", stack)
     assert found.name == "orders"
     assert found.source.bootstrap_servers == "127.0.0.1:19092"
     assert found.source.topics == ("orders",)
-    assert found.table.base_path == "/tmp/hudi-ingest/tables/orders"
+    assert found.table.base_path == "/home/tables/orders"
     assert found.table.record == parse_ddl("id string, ts long, user string, amount double, note string, dt string")
     assert found.table.partition_by == ("dt",)
     assert found.transaction.interval_seconds == 10
     assert found.transaction.max_records == 200_000
     assert found.transaction.timeout_seconds == 300
+    # While the stack is down, it is no other table of another user's broker.
+    with pytest.raises(ConfigError) as refused:
+        load_pipeline(REPOSITORY / "pipelines" / "orders.yaml", {})
+    assert all("`hudi-ingest up` starts a stack that sets it" in problem for problem in refused.value.problems)
+    assert len(refused.value.problems) == 2
 
 
 @pytest.mark.parametrize(
