@@ -32,7 +32,6 @@ from hudi_ingest.cli.printing import (
 )
 from hudi_ingest.exceptions import (
     ConfigError,
-    EnvironmentProblem,
     IngestError,
     NothingToDo,
 )
@@ -299,10 +298,7 @@ def status(
     pipelines, broken = ((named_pipeline(name),), ()) if name else load_each(home.pipelines, check=format_problems)
     with Ledger.open(home.ledger_url) as ledger:
         answers = statuses(pipelines, ledger)
-    try:
-        doing = activities(home, pipelines)
-    except EnvironmentProblem as problem:
-        doing = {pipeline.name: (None, f"? ({problem})") for pipeline in pipelines}
+    doing = activities(home, pipelines)
     states = [answer for answer in answers.values() if not isinstance(answer, IngestError)]
     failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, IngestError)}
     errors = {**failed, **{state.pipeline: str(state.error) for state in states if state.error}}

@@ -91,15 +91,16 @@ def switch(home: Home, pipeline: Pipeline, on: bool) -> bool:
 
 
 def activities(home: Home, pipelines: Sequence[Pipeline]) -> dict[str, tuple[bool | None, str]]:
-    """By pipeline, whether its sensor is on, None if there is no Dagster that would know, and in words with the next step.
-
-    Raises EnvironmentProblem."""
+    """By pipeline, whether its sensor is on, None if there is no Dagster that would know, and in words with the next step."""
     folder = dagster_folder(home)
     if folder is None:
         by_hand = "? (no Dagster here; `hudi-ingest run {0}` makes a transaction, `hudi-ingest up` starts Dagster)"
         return {pipeline.name: (None, by_hand.format(pipeline.name)) for pipeline in pipelines}
-    with _instance(home) as instance:
-        switches, silent = switches_of(instance), bool(silent_daemons(home, folder, instance))
+    try:
+        with _instance(home) as instance:
+            switches, silent = switches_of(instance), bool(silent_daemons(home, folder, instance))
+    except EnvironmentProblem as problem:
+        return {pipeline.name: (None, f"? ({problem})") for pipeline in pipelines}
     return {pipeline.name: _activity(pipeline, switches, silent) for pipeline in pipelines}
 
 

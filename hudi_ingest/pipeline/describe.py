@@ -65,6 +65,11 @@ def is_fresh(info: FieldInfo) -> bool:
     return any(part is Secret for part in _parts(info.annotation))
 
 
+def is_identity(info: FieldInfo) -> bool:
+    """Whether the field's value is by what ledger, run tags, metrics and answers know a pipeline, so that it can be no secret."""
+    return bool(_extra(info).get("identity"))
+
+
 def has_secrets(model: type[BaseModel]) -> bool:
     """Whether one of the model's own fields is a secret; a mapping's values are not next to the model's keys."""
     return any(is_secret(info) and not _is_mapping(info) for info in model.model_fields.values())

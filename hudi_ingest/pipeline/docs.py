@@ -53,7 +53,8 @@ Any text value may contain `${NAME}`, which must be set, or `${NAME:-default}`, 
 or is empty. `${file:PATH}` is replaced by the contents of a file without the final newline, which is how Docker and
 Kubernetes provide secrets; the path is relative to the pipeline file. `${SCHEME:REF}` asks a vault, see
 [authentication.md](authentication.md#secrets). `$${` is a literal `${`. Inside `[ ]` and `{ }`,
-YAML requires quotes around such a value: `["${TOPIC}"]`. Provide passwords in one of these ways.
+YAML requires quotes around such a value: `["${TOPIC}"]`. Provide passwords in one of these ways,
+but not in `name`, topics or `table.base_path`, which everybody sees.
 
 ## YAML pitfalls
 

@@ -76,7 +76,7 @@ class Pipeline(_Model):
         str,
         Field(
             pattern=r"^[A-Za-z][A-Za-z0-9_]{0,62}$",
-            json_schema_extra={"allowed": "a letter, then up to 62 letters, digits and _"},
+            json_schema_extra={"allowed": "a letter, then up to 62 letters, digits and _", "identity": True},
         ),
     ]
     """The pipeline's name in Dagster, on the command line and in the table's commits. A renamed pipeline is another

@@ -14,6 +14,7 @@ from hudi_ingest.pipeline.describe import (
     allowed,
     has_secrets,
     is_fresh,
+    is_identity,
     is_reference,
     is_secret,
     keys,
@@ -61,6 +62,11 @@ class PlacedSetting:
     def is_fresh(self) -> bool:
         """Whether the value is a secret whose references are resolved whenever it is used."""
         return self._lies_in(is_fresh)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether everybody sees the value: in run tags, metrics, answers and the ledger."""
+        return self._lies_in(is_identity)
 
     def _lies_in(self, kind: Callable[[FieldInfo], bool]) -> bool:
         """Whether a setting of this kind is at the place or above it."""

@@ -63,14 +63,14 @@ class KafkaSource(_Model):
     """Brokers to contact first; they name the others."""
 
     topics: tuple[Topic, ...] = Field(
-        default=(), json_schema_extra={"allowed": "a list of Kafka topic names", "default": "none"}
+        default=(), json_schema_extra={"allowed": "a list of Kafka topic names", "default": "none", "identity": True}
     )
     """Topics to read, all into the same table. A topic added later is read from its first offset."""
 
     topics_pattern: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None,
         validate_default=True,
-        json_schema_extra={"allowed": "a Python regular expression, like `shop\\..+`"},
+        json_schema_extra={"allowed": "a Python regular expression, like `shop\\..+`", "identity": True},
     )
     """Instead of `topics`: reads every topic whose whole name matches, except Kafka's internal `__…`. Each tick lists the
     topics; one that appears is read from its first offset, and one that disappears stops the pipeline. See

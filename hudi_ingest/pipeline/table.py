@@ -55,7 +55,9 @@ class SparkCheckpoint(_Model):
 class Table(_Model):
     """What to write to."""
 
-    base_path: str = Field(json_schema_extra={"allowed": "an absolute path, file:///…, s3a://bucket/path or s3://…"})
+    base_path: str = Field(
+        json_schema_extra={"allowed": "an absolute path, file:///…, s3a://bucket/path or s3://…", "identity": True}
+    )
     """Folder of the Hudi table, on a local or mounted file system or on S3 (`s3://` means the same as `s3a://`). The first
     transaction creates it, and no other pipeline may write there."""
 

@@ -264,6 +264,12 @@ class _Builder:
         filled_in = template.filled_in(lambda problem: self._note(place, problem), ask=ask)
         if filled_in and (template.has_a_secret or setting.is_secret):
             self._document.secrets.add(filled_in)
+        if setting.is_identity and template.has_a_secret and place not in self._document.broken:
+            self._note(
+                place,
+                "takes no secret, because run tags, metrics and answers show it: write the value, or use a variable without PASS, "
+                "SECRET, TOKEN, KEY or CREDENTIAL in its name",
+            )
         if setting.is_fresh and template.has_references and place not in self._document.broken:
             return Secret(filled_in, template, setting.shown)
         # A reference is resolved where the secret is used; here only its problems count.

@@ -144,7 +144,15 @@ class PipelineState(BaseModel):
 
     pipeline: str
     error: str | None = Field(default=None, description="Why the rest, or the broker's part of it, is missing.")
-    base_path: str | None = None
+    on: bool | None = Field(
+        default=None, description="Whether its sensor begins transactions; None if there is no Dagster here."
+    )
+    activity: str | None = Field(
+        default=None,
+        description="The same in words with the next step, or why Dagster cannot be asked.",
+        examples=["on"],
+    )
+    base_path: str | None = Field(default=None, description="As in the file, with references.")
     sequence: int | None = Field(default=None, description="Number of the last transaction.")
     lag: int | None = Field(default=None, description="Offsets that wait, of all partitions.")
     lag_seconds: float | None = Field(default=None, description="Age of the oldest waiting record; None if unknown.")
@@ -431,7 +439,7 @@ class TtlPlan(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     pipeline: str
-    base_path: str
+    base_path: str | None = Field(description="As in the file, with references.")
     days: int = Field(description="How long data is kept.")
     expired: list[ExpiredPartition]
     bytes: int = Field(description="Of all expired partitions.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib  # files: pipeline files
 import re
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from fastapi import Depends, Path, Request
 from hudi_ingest.exceptions import NoSuchPipeline
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.pipeline.folder import find_pipeline
+from hudi_ingest.pipeline.folder import find_pipeline, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.allowed import Allowed
 
@@ -38,6 +39,11 @@ def named_pipeline(home: HomeOf, name: Name) -> Pipeline:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise NoSuchPipeline(str(home.pipelines), [f"no pipeline is called {quoted(name)}"])
     return find_pipeline(home.pipelines, name)
+
+
+def file_of(home: Home, pipeline: Pipeline) -> pathlib.Path | None:
+    """The pipeline's file; None if it has just gone. Raises ConfigError if the folder cannot be read."""
+    return load_folder(home.pipelines, only=pipeline.name).paths.get(pipeline.name)
 
 
 Named = Annotated[Pipeline, Depends(named_pipeline)]

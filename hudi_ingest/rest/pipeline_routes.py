@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import yaml
@@ -17,6 +17,7 @@ from hudi_ingest.operations.validation import Validation
 from hudi_ingest.orchestration.sensor_switch import is_on, switched
 from hudi_ingest.pipeline.folder import FolderFile
 from hudi_ingest.pipeline.shown_text import shown_file
+from hudi_ingest.rest.as_written import as_written, written_sections
 from hudi_ingest.rest.models import (
     PIPELINE_EXAMPLE,
     PipelineFile,
@@ -29,7 +30,6 @@ from hudi_ingest.rest.placed_problems import placed
 from hudi_ingest.rest.problems import Refused
 
 ROUTES = APIRouter(tags=["pipelines"])
-Value = TypeVar("Value")
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -135,36 +135,21 @@ def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSumm
         return [PipelineSummary(name=file.name, file=file.path.name, state="broken", problems=broken)]
     if not file.pipelines:
         return [PipelineSummary(name=file.name, file=file.path.name, state="waiting")]
-    source, table = _written(file, "source", "table")
+    source, table = written_sections(file.path, "source", "table")
     return [
         PipelineSummary(
             name=pipeline.name,
             file=file.path.name,
             state="on" if is_on(pipeline, switches) else "off",
             enabled=pipeline.enabled,
-            topics=_as_written(source.get("topics"), list(pipeline.source.topics)),
-            topics_pattern=_as_written(source.get("topics_pattern"), pipeline.source.topics_pattern),
-            format=_as_written(source.get("format"), pipeline.source.format),
-            base_path=_as_written(table.get("base_path"), pipeline.table.base_path),
+            topics=as_written(source.get("topics"), list(pipeline.source.topics)),
+            topics_pattern=as_written(source.get("topics_pattern"), pipeline.source.topics_pattern),
+            format=as_written(source.get("format"), pipeline.source.format),
+            base_path=as_written(table.get("base_path"), pipeline.table.base_path),
             mode=pipeline.table.mode,
         )
         for pipeline in file.pipelines
     ]
-
-
-def _written(file: FolderFile, *sections: str) -> list[Mapping[str, Any]]:
-    """What the file itself says in these sections; nothing if it was deleted a moment ago."""
-    try:
-        settings = shown_file(file.path.read_text(errors="replace")).settings
-    except OSError:
-        settings = {}
-    found = (settings.get(name) for name in sections)
-    return [section if isinstance(section, Mapping) else {} for section in found]
-
-
-def _as_written(written: Any, value: Value) -> Value:
-    """The file's own text where it has references: their values are nobody's business who reads this."""
-    return written if "${" in str(written) else value
 
 
 def _answer(stored: StoredFile, response: Response, validation: Validation) -> PipelineFile:

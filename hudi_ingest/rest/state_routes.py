@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 from fastapi import APIRouter
 
@@ -14,10 +15,12 @@ from hudi_ingest.operations.loss_acceptance import accept_loss
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
-from hudi_ingest.operations.status import pipeline_status, statuses
-from hudi_ingest.orchestration.sensor_switch import switch
+from hudi_ingest.operations.status import PipelineStatus, pipeline_status, statuses
+from hudi_ingest.orchestration.sensor_switch import activities, switch
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.rest.as_written import written_base_path
 from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
-from hudi_ingest.rest.named import HomeOf, Named
+from hudi_ingest.rest.named import HomeOf, Named, file_of
 from hudi_ingest.rest.spark_process import in_spark_process
 from hudi_ingest.transaction.situation import observe, plan_accepting
 
@@ -35,19 +38,31 @@ def get_all_status(home: HomeOf) -> list[PipelineState]:
         if file.problems
     ]
     with Ledger.open(home.ledger_url) as ledger:
-        states = statuses(pipelines, ledger)
-    facts: list[dict[str, Any]] = [
-        {"pipeline": name, "error": str(state)} if isinstance(state, IngestError) else state.to_dict()
-        for name, state in states.items()
-    ]
-    return [PipelineState.model_validate(fact) for fact in [*facts, *broken]]
+        answers = statuses(pipelines, ledger)
+    paths = {pipeline.name: file.path for file in files for pipeline in file.pipelines}
+    doing = activities(home, pipelines)
+    states = [_state(pipeline, answers[pipeline.name], doing, paths.get(pipeline.name)) for pipeline in pipelines]
+    return [*states, *(PipelineState.model_validate(each) for each in broken)]
 
 
 @ROUTES.get("/pipelines/{name}/status", summary="Get a pipeline's status")
 def get_status(home: HomeOf, pipeline: Named) -> PipelineState:
     """Committed offsets, lag and recent transactions. 503 if Kafka, table or ledger do not answer."""
     with Ledger.open(home.ledger_url) as ledger:
-        return PipelineState.model_validate(pipeline_status(pipeline, observe(pipeline), ledger).to_dict())
+        status = pipeline_status(pipeline, observe(pipeline), ledger)
+    return _state(pipeline, status, activities(home, [pipeline]), file_of(home, pipeline))
+
+
+def _state(
+    pipeline: Pipeline,
+    status: PipelineStatus | IngestError,
+    doing: Mapping[str, tuple[bool | None, str]],
+    path: Path | None,
+) -> PipelineState:
+    on, activity = doing[pipeline.name]
+    known = {"error": str(status)} if isinstance(status, IngestError) else status.to_dict()
+    mine = {"pipeline": pipeline.name, "on": on, "activity": activity, "base_path": written_base_path(pipeline, path)}
+    return PipelineState.model_validate({**known, **mine})
 
 
 @ROUTES.post("/pipelines/{name}/pause", summary="Pause a pipeline")

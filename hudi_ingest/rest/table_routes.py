@@ -12,8 +12,9 @@ from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.operations.partition_ttl import run_ttl
 from hudi_ingest.operations.savepoints import create_savepoint, delete_savepoint, list_savepoints
 from hudi_ingest.operations.schema_change import approve_schema_change, schema_change
+from hudi_ingest.rest.as_written import written_base_path
 from hudi_ingest.rest.models import ApprovalBody, Savepoint, SavepointBody, SchemaChange, TtlPlan
-from hudi_ingest.rest.named import HomeOf, Named
+from hudi_ingest.rest.named import HomeOf, Named, file_of
 from hudi_ingest.rest.spark_process import in_spark_process
 
 ROUTES = APIRouter(tags=["table"])
@@ -64,4 +65,5 @@ def remove_savepoint(
 def plan_ttl(home: HomeOf, pipeline: Named) -> TtlPlan:
     """Which table partitions are older than `table.ttl` allows; Dagster's schedule drops them every night. Changes nothing. Needs
     Spark, so it takes seconds; 503 while another operation uses it, 409 if the file has no `ttl`."""
-    return TtlPlan.model_validate(in_spark_process(partial(run_ttl, plan_only=True), pipeline, home).to_dict())
+    plan = in_spark_process(partial(run_ttl, plan_only=True), pipeline, home).to_dict()
+    return TtlPlan.model_validate({**plan, "base_path": written_base_path(pipeline, file_of(home, pipeline))})

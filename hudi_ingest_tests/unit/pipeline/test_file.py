@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -323,6 +324,24 @@ def test_a_value_may_come_from_a_file(write: Write, tmp_path: Path, ending: str)
         found = load(write, **with_security(password=written)).source.security
         assert found is not None and found.password is not None
         assert found.password.get_secret_value() == (secret if ending else secret.removesuffix("\n"))
+
+
+@pytest.mark.parametrize("written", ["x_${file:secret}", "x_${LAKE_PASSWORD}"])
+@pytest.mark.parametrize(
+    ("key", "place", "wrap"),
+    [
+        ("name", "name", str),
+        ("source__topics", "source.topics[0]", lambda text: [text]),
+        ("table__base_path", "table.base_path", "/data/{}".format),
+    ],
+)
+def test_what_everybody_sees_takes_no_secret(
+    write: Write, tmp_path: Path, written: str, key: str, place: str, wrap: Callable[[str], Any]
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    told = problem(write, environment={"LAKE_PASSWORD": SECRET}, **{key: wrap(written)})
+    assert f"{place}: takes no secret" in told
+    assert SECRET not in told
 
 
 def test_a_variable_called_file_is_still_one(write: Write) -> None:

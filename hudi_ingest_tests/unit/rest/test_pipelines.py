@@ -167,14 +167,20 @@ def test_the_server_s_variables_and_files_are_named_and_shown_only_if_they_are_a
             assert (problem["place"], "--allow-reference" in problem["text"]) == (place, True)
             assert problem["line"]
     assert files(api) == {}
-    # Files that somebody put there may name everything.
+    # Files that somebody put there may name everything, but no secret where everybody sees it.
+    monkeypatch.setenv("PLACE", "value-of-a-variable")
     file = api.home.pipelines / "orders.yaml"
-    servers = "${KAFKA_BOOTSTRAP_SERVERS}"
-    file.write_text(
-        yaml.safe_dump(document(source__bootstrap_servers=servers, table__base_path=f"/${{file:{secret}}}"))
-    )
+    slow = {"source__bootstrap_servers": "127.0.0.1:9", "source__request_timeout_seconds": 0.5}
+    file.write_text(yaml.safe_dump(document(**slow, table__base_path=f"{tmp_path}/${{PLACE}}")))
+    listed = [api.ask("GET", path) for path in ("/pipelines", "/status")]
+    answers += listed
+    assert [answer.body[0]["base_path"] for answer in listed] == [f"{tmp_path}/${{PLACE}}"] * 2
+    assert "value-of-a-variable" not in "".join(answer.text for answer in listed)
+    assert (listed[0].body[0]["state"], listed[1].body[0]["on"]) == ("off", None)
+    assert "no Dagster here" in listed[1].body[0]["activity"]
+    file.write_text(yaml.safe_dump(document(table__base_path=f"/${{file:{secret}}}")))
     (row,) = api.ask("GET", "/pipelines").body
-    assert (row["state"], row["base_path"]) == ("off", f"/${{file:{secret}}}")
+    assert "takes no secret" in row["problems"][0]["text"]
     file.write_text(yaml.safe_dump(document(source__topics=["t ${HUDI_INGEST_TOKEN}"])))
     answers += [
         api.ask("GET", path) for path in ("/pipelines", "/status", "/pipelines/orders", "/pipelines/orders/plan")
