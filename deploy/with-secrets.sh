@@ -9,7 +9,7 @@ for variable in $(compgen -e); do
     # Variables that merely end like this, and already set ones, are left alone.
     [[ -z ${!name:-} && -n $file ]] || continue
     case $name in
-    POSTGRES_PASSWORD | PGPASSWORD | DAGSTER_PG_PASSWORD | AWS_ACCESS_KEY_ID | AWS_SECRET_ACCESS_KEY) ;;
+    PGPASSWORD | DAGSTER_PG_PASSWORD | AWS_ACCESS_KEY_ID | AWS_SECRET_ACCESS_KEY) ;;
     *) continue ;;
     esac
     [[ -r $file ]] || { echo "with-secrets: $variable names $file, which cannot be read as user $(id -u)" >&2; exit 1; }

@@ -105,7 +105,7 @@ def environment_of(home: Path, database: sa.URL, folder: Path) -> dict[str, str]
     secret.write_text(f"{PASSWORD}\n")
     secret.chmod(0o400)
     files = {name: str(secret) for name, value in given.items() if value == "/run/secrets/postgres_password"}
-    assert files.keys() == {"POSTGRES_PASSWORD_FILE", "PGPASSWORD_FILE"}
+    assert files.keys() == {"PGPASSWORD_FILE"}
     return {**os.environ, **given, **own, **files}
 
 
@@ -128,8 +128,7 @@ def test_r10_dagsters_storage_and_the_ledger_take_any_password(
     migrate(environment, folder)
     for name in ("PGSSLMODE", *(name for name in environment if name.startswith("POSTGRES_"))):
         monkeypatch.setenv(name, environment[name])
-    for name in ("PGPASSWORD", "POSTGRES_PASSWORD"):
-        monkeypatch.setenv(name, PASSWORD)
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
     for url in (environment[LEDGER_VARIABLE], encoded_url(database)):
         with Ledger.open(url) as ledger:
             assert ledger.history("orders") == ()

@@ -42,7 +42,9 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.webserver import options_of
+from hudi_ingest.pipeline.alerts import load_alert_settings
 from hudi_ingest.pipeline.engine import load_engine_settings
+from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 from hudi_ingest.rest.metrics_route import PATH as METRICS
 from hudi_ingest.spark.jars import cache_root
 from hudi_ingest_tests.support.pipeline_files import load_pipelines
@@ -58,12 +60,11 @@ POSTGRES = {
     "POSTGRES_HOST": "postgres",
     "POSTGRES_PORT": "6432",
     "POSTGRES_USER": "u",
-    "POSTGRES_PASSWORD": "p@:/%",
     "POSTGRES_DB": "d",
 }
 DRIVER = {"PGPASSWORD", "PGSSLMODE"}
 """Variables that PostgreSQL's own client library heeds."""
-FROM_FILES = {"POSTGRES_PASSWORD", "PGPASSWORD"}
+FROM_FILES = {"PGPASSWORD"}
 """Variables that the image's entrypoint sets from files."""
 COMPOSE_SCHEMA = Path(__file__).parent.parent / "support" / "compose_spec.json"
 """Of docker-compose 1.29.2, which knows every key but the project's name."""
@@ -74,6 +75,14 @@ USER_DEPLOYMENT = {
     *("volumes", "schedulerName", "deploymentNamespace"),
 }
 """What Dagster's chart knows of a user deployment; Helm ignores other keys."""
+
+
+SETTINGS = {
+    ALERTS_VARIABLE: "alerts.yaml",
+    HOUSEKEEPING_VARIABLE: "housekeeping.yaml",
+    ENGINE_VARIABLE: "engine.yaml",
+}
+"""Variables of the files that are no pipelines."""
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +173,7 @@ def test_the_password_is_in_a_file_only(compose: dict[str, Any], dockerfile: str
         passwords = {variable: value for variable, value in environment.items() if "PASSWORD" in variable}
         assert set(passwords) == {
             f"{each}_FILE" for each in ({"POSTGRES_PASSWORD"} if service == "postgres" else FROM_FILES)
-        }
+        }, "the REST API's process, too, knows only what the ledger needs"
         assert set(passwords.values()) == {f"/run/secrets/{name}"} == {SECRET}
         assert "PASSWORD" not in environment.get(LEDGER_VARIABLE, "")
     assert 'ENTRYPOINT ["with-secrets"]' in dockerfile
@@ -190,7 +199,7 @@ def test_the_entrypoint_sets_passwords_from_files_and_nothing_else(tmp_path: Pat
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     variables = json.loads(done.stdout)
-    assert variables["POSTGRES_PASSWORD"] == variables["DAGSTER_PG_PASSWORD"] == password
+    assert variables["DAGSTER_PG_PASSWORD"] == password
     assert variables["PGPASSWORD"] == "set already"
     assert "OTHER" not in variables
     gone = {**environment, "PGPASSWORD": "", "PGPASSWORD_FILE": str(tmp_path / "gone")}
@@ -336,7 +345,13 @@ def test_kubernetes_pods_are_hardened_and_take_secrets_from_files(
         (container,) = spec["containers"]
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["runAsUser"] == 1000
-        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert (
+            container["securityContext"].items()
+            >= {
+                "allowPrivilegeEscalation": False,
+                "capabilities": {"drop": ["ALL"]},
+            }.items()
+        )
         assert set(container["resources"]["limits"]) == {"cpu", "memory"}
         variables = {each["name"]: each["value"] for each in container["env"]}
         assert {PIPELINES_VARIABLE, LEDGER_VARIABLE, BOOTSTRAP_VARIABLE, TABLES_VARIABLE} <= set(variables)
@@ -345,10 +360,51 @@ def test_kubernetes_pods_are_hardened_and_take_secrets_from_files(
         assert all(variable.endswith("_FILE") for variable in files)
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         assert variables[PIPELINES_VARIABLE] == mounts["pipelines"]
+        assert {variable: variables[variable] for variable in SETTINGS} == {
+            variable: f"{mounts['settings']}/{file}" for variable, file in SETTINGS.items()
+        }
         assert {Path(file).parent.as_posix() for file in files.values()} == {mounts["secrets"]}
         assert set(mounts) == {volume["name"] for volume in spec["volumes"]}
         secret = next(volume["secret"] for volume in spec["volumes"] if volume["name"] == "secrets")
         assert secret["secretName"] == values["global"]["postgresqlSecretName"]
+
+
+def test_our_pods_write_to_volumes_only_and_have_no_variables_of_services(
+    manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]], dockerfile: str
+) -> None:
+    for manifest in (manifests["StatefulSet"], rest["Deployment"]):
+        spec = manifest["spec"]["template"]["spec"]
+        (container,) = spec["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert spec["enableServiceLinks"] is False
+        empty = {volume["name"] for volume in spec["volumes"] if "emptyDir" in volume}
+        writable = {mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] in empty}
+        home = next(each["value"] for each in container["env"] if each["name"] == HOME_VARIABLE)
+        # The home itself would belong to root there, and be open to everybody.
+        assert "/tmp" in writable and Path(home).parent.as_posix() in writable
+        (jars,) = re.findall(rf"{JARS_VARIABLE}=(\S+)", dockerfile)
+        assert not any(Path(jars).is_relative_to(place) for place in writable), "the volume would hide them"
+
+
+def test_the_settings_on_kubernetes_are_accepted_and_name_the_files_that_are_mounted(tmp_path: Path) -> None:
+    settings = yaml.safe_load((DEPLOY / "kubernetes" / "settings.yaml").read_text())
+    kubernetes_validate.validate(settings, "1.31", strict=True)
+    assert set(settings["data"]) == set(SETTINGS.values())
+    (tmp_path / "chat_webhook").write_text("https://chat.example/hook")
+    for example in (False, True):
+        for name, text in settings["data"].items():
+            # What is commented out is right, too.
+            shown = re.sub(r"^# (?=\w+: )", "", text, flags=re.MULTILINE) if example else text
+            (tmp_path / name).write_text(shown)
+        home = Home.from_environment(
+            {HOME_VARIABLE: str(tmp_path / "home"), **{name: str(tmp_path / file) for name, file in SETTINGS.items()}}
+        )
+        assert len(load_alert_settings(home, {}).webhooks) == example
+        assert load_housekeeping_settings(home, environment={}).enabled
+        assert bool(load_engine_settings(home, environment={}).spark_conf) == example
+    for file in ("engine.yaml", "rest.yaml", "values.yaml"):
+        text = (DEPLOY / "kubernetes" / file).read_text()
+        assert re.search(rf"configMap:\s+(?:\{{)?name: {settings['metadata']['name']}\b", text), file
 
 
 def test_the_engines_manifests_fit_together_and_the_chart_finds_its_code_server(
@@ -479,7 +535,8 @@ def test_beside_the_cluster_the_rest_api_has_the_engine_s_tables_and_the_store_s
     rest = yaml.safe_load((DEPLOY / "docker-compose.cluster-rest.yaml").read_text())["services"]["rest"]
     engine = cluster["services"]["engine"]
     for variable in (TABLES_VARIABLE, "S3_ENDPOINT"):
-        assert rest["environment"][variable] == engine["environment"][variable]
+        for service in (rest, *(cluster["services"][name] for name in OURS)):
+            assert service["environment"][variable] == engine["environment"][variable]
     assert rest["secrets"] == list(cluster["secrets"]) == engine["secrets"]
 
 
@@ -560,7 +617,7 @@ def test_dagster_accepts_the_instance_of_deploy(tmp_path: Path, monkeypatch: pyt
     assert {key: database[key] for key in ("hostname", "username", "password", "db_name", "port", "scheme")} == {
         "hostname": "postgres",
         "username": "u",
-        "password": POSTGRES["POSTGRES_PASSWORD"],
+        "password": "",
         "db_name": "d",
         "port": 6432,
         "scheme": "postgresql+psycopg2",
