@@ -184,13 +184,24 @@ class SchemaNotApproved(SchemaRefused):
 class SchemaOutdated(Terminal):
     """A record has a newer schema than its transaction. The next transaction reads it again with the new schema.
 
-    `subjects`: the subjects looked up when the transaction began; `changes`: what the columns lack.
+    `changes`: what the columns lack. Of a registered schema: its id, and the subjects looked up when the transaction began. Of a
+    schema in the record itself: its `columns`, as the JSON of a Spark StructType.
     """
 
-    def __init__(self, *, schema_id: int, subjects: str, changes: Sequence[str]) -> None:
+    def __init__(
+        self, *, changes: Sequence[str], schema_id: int | None = None, subjects: str = "", columns: str = ""
+    ) -> None:
         self.schema_id = schema_id
         self.subjects = subjects
         self.changes = tuple(changes)
+        self.columns = columns
+        if schema_id is None:
+            super().__init__(
+                f"a record brings a schema that neither the table nor the newest records had when the transaction began: "
+                f"{'; '.join(changes)}. Nothing is visible; the next transaction reads the same offsets, and begins with this schema "
+                "as table.on_schema_change says."
+            )
+            return
         super().__init__(
             f"a record was written with schema id {schema_id}, which was not registered under {subjects} when the "
             f"transaction began, and the transaction's columns do not fit it: {'; '.join(changes)}. Nothing is visible; the "

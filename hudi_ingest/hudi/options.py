@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 
 import pyarrow as pa
 
 from hudi_ingest.hudi.small_files import SMALL_PART
-from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, RECORD_PROPERTY
+from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.table import Table
@@ -116,8 +117,9 @@ def record_key_of(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def record_properties(schema: TransactionSchema) -> dict[str, str]:
-    """Build the entry of hoodie.properties for the records' columns; none if the pipeline file declares them."""
-    return {} if schema.declared else {RECORD_PROPERTY: schema.record}
+    """Build the entries of hoodie.properties for the records' columns; none if the pipeline file declares them."""
+    recent = {RECENT_PROPERTY: json.dumps(asdict(schema.recent))} if schema.recent.paths else {}
+    return {} if schema.declared else {RECORD_PROPERTY: schema.record, **recent}
 
 
 def statistics_properties(current: Mapping[str, str], schema: TransactionSchema) -> dict[str, str]:

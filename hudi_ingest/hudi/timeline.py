@@ -33,6 +33,10 @@ from hudi_ingest.records.schema.columns import columns_of
 PIPELINE_PROPERTY = "hudi_ingest.pipeline"
 RECORD_PROPERTY = "hudi_ingest.record_schema"
 """The decoded records' columns, for a pipeline that declares none, as the JSON of a Spark StructType."""
+MET_PROPERTY = "hudi_ingest.met_schema"
+"""The columns of the newest schema that ended a transaction because its columns lacked some of them, in the same form."""
+RECENT_PROPERTY = "hudi_ingest.recent_fields"
+"""The fields that the records' schemas got last, as the JSON of RecentFields."""
 _READS_AT_ONCE = 8
 """Commits read from a store at the same time."""
 _UNREADABLE_REMEDY = (

@@ -12,6 +12,20 @@ from hudi_ingest.model.plan import TransactionPlan
 
 
 @dataclass(frozen=True, slots=True)
+class RecentFields:
+    """Fields that the schemas in the records got since the table was made. A record written before may lack them, and then they are
+    null; later, a schema without them shows that the source has dropped them."""
+
+    paths: tuple[str, ...] = ()
+    until: Mapping[str, int] = field(default_factory=dict)
+    """Where each Kafka partition, `topic:partition`, ended when the last of the fields was found."""
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> RecentFields:
+        return cls(tuple(fields.get("paths", ())), dict(fields.get("until", {})))
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionSchema:
     """The columns that one transaction reads and writes: determined once, at its begin, and the same for all its ops."""
 
@@ -39,6 +53,7 @@ class TransactionSchema:
 
     descriptions: Mapping[str, str] = field(default_factory=dict)
     """What the registry's schemas say about columns, by name."""
+    recent: RecentFields = RecentFields()
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,7 +61,8 @@ class TransactionSchema:
     @classmethod
     def from_dict(cls, schema: Mapping[str, Any]) -> TransactionSchema:
         tuples = {name: tuple(schema.get(name, ())) for name in ("schema_ids", "changes", "warnings", "record_key")}
-        return cls(**{**schema, **tuples, "avro": tuple(tuple(texts) for texts in schema["avro"])})
+        avro = tuple(tuple(texts) for texts in schema["avro"])
+        return cls(**{**schema, **tuples, "avro": avro, "recent": RecentFields.from_dict(schema.get("recent", {}))})
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class Table(_Model):
         json_schema_extra={"allowed": "Spark DDL, like `id string NOT NULL, ts long`; or infer"},
     )
     """The table's columns, in Spark DDL; see the types below. `infer` takes them from a sample of JSON records when the
-    table is created. Without it and `schema_file`, they come from `source.schema_registry`."""
+    table is created; later columns come from the schemas in the records if `source.envelope` is set. Without it and `schema_file`, they come from `source.schema_registry`."""
 
     schema_file: Path | None = Field(
         default=None, validate_default=True, json_schema_extra={"allowed": "path of an .avsc file"}
@@ -75,7 +75,8 @@ class Table(_Model):
     """File of an Avro record schema with the table's columns, relative to the pipeline file."""
 
     on_schema_change: Literal["evolve", "ignore", "refuse"] = "evolve"
-    """What happens when records have columns that the table lacks, by the registry's newest schema or an edit of `schema`.
+    """What happens when records have columns that the table lacks, by the registry's newest schema, the schemas in the records with
+    `schema: infer` and an envelope, or an edit of `schema`.
     `evolve` adds them and widens numbers. `ignore` leaves new fields out, and names them in the plan; numbers still widen.
     `refuse` lets no transaction begin until `hudi-ingest approve-schema` has approved exactly this change; see docs/schema.md."""
 

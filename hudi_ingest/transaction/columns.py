@@ -15,8 +15,9 @@ from hudi_ingest.exceptions.problems import ProblemsFromTop, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.model.transaction import TransactionSchema
+from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.table import INFER
 from hudi_ingest.records.convert.connect_columns import infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
@@ -24,6 +25,7 @@ from hudi_ingest.records.schema.descriptions import avro_descriptions, json_sche
 from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
+from hudi_ingest.transaction.carried_columns import with_carried
 from hudi_ingest.transaction.cdc_columns import require_cdc_values
 from hudi_ingest.transaction.registered_columns import message_of, version_columns
 from hudi_ingest.transaction.schema_approval import is_approved, require_approved
@@ -62,6 +64,16 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
     properties = timeline.properties() if exists else {}
     stored = properties.get(RECORD_PROPERTY, "")
     source = _record_columns(pipeline, _parsed(stored) if stored else None)
+    if pipeline.table.schema_ == INFER and pipeline.source.envelope != "none":
+        carried = with_carried(pipeline, source.record, properties, timeline, is_new=not stored)
+        extended = f", then extended by the schema of {carried.places[0]}" if carried.places else ""
+        source = replace(
+            source,
+            record=carried.record,
+            origin=source.origin + extended,
+            warnings=(*source.warnings, *carried.warnings),
+            recent=carried.recent,
+        )
     try:
         resolved = pipeline.with_record(source.record)
     except ProblemsFromTop as error:
@@ -91,6 +103,7 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
         record_key=record_key_of(properties) if exists else pipeline.table.key,
         descriptions=source.descriptions,
         escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
+        recent=source.recent,
     )
     if is_approved(pipeline, timeline, schema):
         return schema
@@ -142,6 +155,7 @@ class _RecordColumns:
     schema_ids: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     descriptions: Mapping[str, str] = field(default_factory=dict)
+    recent: RecentFields = field(default_factory=RecentFields)
 
 
 def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:

@@ -19,6 +19,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
+from hudi_ingest.records.convert.connect_columns import NewerColumnsGuard
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect_schema import RequiredFields
 from hudi_ingest.records.convert.converter import Converter
@@ -152,6 +153,8 @@ class _RecordPart:
     envelope: str = "none"
     required: RequiredFields | None = None
     """Of a keyed table: the fields that a schema in the records has to have."""
+    guard: NewerColumnsGuard | None = None
+    """If the columns are inferred: what judges the schemas in the records."""
 
 
 def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _RecordPart:
@@ -159,6 +162,7 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
     registry = source.schema_registry
     subjects = [registry.subject_of(topic) for topic in source.topics] if registry else []
     resolved = None if schema is None or schema.declared else schema
+    of_events = source.envelope == "debezium"
     return _RecordPart(
         "source",
         source,
@@ -169,10 +173,13 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
         resolved,
         source.envelope,
         RequiredFields(
-            table.record, frozenset(source.optional_fields), "after" if source.envelope == "debezium" else ""
+            table.record,
+            frozenset((*source.optional_fields, *(resolved.recent.paths if resolved else ()))),
+            "after" if of_events else "",
         )
         if table.is_keyed
         else None,
+        NewerColumnsGuard(table.record, of_events, table.on_schema_change != "ignore") if resolved else None,
     )
 
 
@@ -207,7 +214,7 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
             part.place == "source.key" and len(part.schema) == 1 and part.schema.names[0] not in ("schema", "payload")
         )
         if (part.envelope != "none" or alone) and part.declared.format == "json":
-            return ConnectJsonConverter(part.schema, part.envelope == "connect", part.required)
+            return ConnectJsonConverter(part.schema, part.envelope == "connect", part.required, part.guard)
         if part.declared.format == "avro" and (part.envelope != "none" or part.place == "source"):
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
 

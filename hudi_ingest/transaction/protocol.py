@@ -20,6 +20,7 @@ from hudi_ingest.exceptions import (
     Fenced,
     IngestError,
     NothingToDo,
+    SchemaOutdated,
     TableUnreachable,
 )
 from hudi_ingest.faults import reach
@@ -27,7 +28,7 @@ from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.publication import Publication
 from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline import MET_PROPERTY, CommittedInstant
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.lineage.step import began
 from hudi_ingest.lineage.step import committed as lineage_committed
@@ -127,6 +128,8 @@ class TransactionProtocol(TransactionPorts):
             self._sync_files(reports)
         except IngestError as error:
             self._note_failed(transaction_id, attempts, error)
+            if isinstance(error, SchemaOutdated) and error.columns:
+                self._note_schema(error.columns)
             raise
         reach("slices_written")
         self.ledger.finish_attempts(transaction_id, reports)
@@ -383,6 +386,15 @@ class TransactionProtocol(TransactionPorts):
         except IngestError as unnoted:
             # The op's own error is propagating and must not be hidden by this one.
             _logger.warning("the ledger could not record a failed attempt of %s: %s", transaction_id, unnoted)
+
+    def _note_schema(self, columns: str) -> None:
+        """Let the next begin know of a schema in the middle of a slice, as it looks at the newest records only."""
+        try:
+            with self._table_lock(), self.kept():
+                self.instants.update_properties({MET_PROPERTY: columns})
+        except IngestError as unnoted:
+            # The op's own error is propagating; the next transaction meets the record again.
+            _logger.warning("the schema of a record is not noted in hoodie.properties: %s", unnoted)
 
     def _with_unused_id(self, plan: TransactionPlan) -> TransactionPlan:
         """The plan under an id that is new to the ledger: an earlier try to begin it may have used up its own."""

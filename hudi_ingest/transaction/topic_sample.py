@@ -1,6 +1,8 @@
-"""The first records of a pipeline's topics, for inferring columns: values with their positions. Commits no offset."""
+"""The first and the newest records of a pipeline's topics, for inferring columns: values with their positions. Commits no offset."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
@@ -17,12 +19,27 @@ def first_values(pipeline: Pipeline, count: int) -> list[tuple[str, bytes]]:
 
     Raises KafkaUnreachable, KafkaRefused, TopicMissing.
     """
+    slices = _whole(pipeline)
+    shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, count)
+    return _values(pipeline, [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices])
+
+
+def newest_values(pipeline: Pipeline, count: int) -> tuple[list[tuple[str, bytes]], dict[str, int]]:
+    """The values at the last `count` offsets of each partition, as `first_values`; and where each partition ends."""
+    slices = _whole(pipeline)
+    last = [replace(slice_, start=max(slice_.start, slice_.end - count)) for slice_ in slices]
+    values = _values(pipeline, [ReadRequest(slice_, count) for slice_ in last])
+    return values, {str(slice_.source): slice_.end for slice_ in slices}
+
+
+def _whole(pipeline: Pipeline) -> list[Slice]:
     cluster = KafkaCluster(pipeline.source)
     partitions = sorted(partition for topic in cluster.topics().values() for partition in topic.partitions)
     marks = cluster.watermarks(partitions)
-    slices = [Slice(source.topic, source.partition, marks[source].begin, marks[source].end) for source in partitions]
-    shares = fair_shares({slice_.source: slice_.count for slice_ in slices}, count)
-    requests = [ReadRequest(slice_, shares[slice_.source]) for slice_ in slices]
+    return [Slice(source.topic, source.partition, marks[source].begin, marks[source].end) for source in partitions]
+
+
+def _values(pipeline: Pipeline, requests: list[ReadRequest]) -> list[tuple[str, bytes]]:
     # Retention may advance between the two calls; the sample then begins at the first record that is still there.
     batches = read_records(pipeline.source, pipeline.group_id, requests, most_bytes=SAMPLE_BYTES, skip_gone=True)
     return [

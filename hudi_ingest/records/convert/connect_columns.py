@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 
+from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.records.convert.connect_json import members_of, payloads_of
 from hudi_ingest.records.convert.connect_schema import (
     DAYS,
@@ -19,8 +21,16 @@ from hudi_ingest.records.convert.connect_schema import (
     parse_avro_schema,
     parse_connect_schema,
 )
-from hudi_ingest.records.schema.columns import TIMESTAMP, SchemaProblem, column_problems, decimal_type, list_of, map_of
-from hudi_ingest.records.schema.evolution import joined
+from hudi_ingest.records.schema.columns import (
+    TIMESTAMP,
+    SchemaProblem,
+    column_problems,
+    decimal_type,
+    list_of,
+    map_of,
+    spark_json,
+)
+from hudi_ingest.records.schema.evolution import evolve, joined
 from hudi_ingest.records.schema.inference import Inferred, infer
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -79,6 +89,61 @@ def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema, kept: pa.S
 def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool) -> Inferred:
     """Infer the columns of records in an envelope, from the schemas that they carry or else from the payloads. Each record
     comes with its place, such as `orders:0:17`. `of_events`: whether the columns are those of `after` of Debezium's events."""
+    schemas, plain = _apart(sample)
+    if schemas:
+        columns, problems = _columns_of(schemas, of_events)
+        if problems:
+            return Inferred(pa.schema([]), problems, ())
+        union = joined([found for _, found in columns])
+        return Inferred(union.schema, tuple(map(str, union.refusals)), ())
+    if of_events:
+        members = [(place, members_of(value) or {}) for place, value in plain]
+        plain = [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
+    return infer(plain)
+
+
+def carried_columns(
+    records: Sequence[tuple[str, bytes]], of_events: bool
+) -> tuple[list[tuple[str, pa.Schema]], tuple[str, ...]]:
+    """The columns of each schema that these records carry, with the place of its first record; and the problems of the others."""
+    return _columns_of(_apart(records)[0], of_events)
+
+
+@dataclass(frozen=True, slots=True)
+class NewerColumnsGuard:
+    """Of a transaction whose columns were inferred from schemas in the records: a schema that adds to the columns ends it, because its
+    records would lose what is added. Picklable."""
+
+    record: pa.Schema
+    of_events: bool
+    adopts_new: bool
+    """Whether the table gets fields that it does not have; if not, only wider numbers count."""
+
+    def __call__(self, schema: ConnectType) -> None:
+        """Raises SchemaOutdated; SchemaProblem for a schema with a field that no table can have."""
+        row = _row_type(schema, self.of_events)
+        if not row.members:
+            return
+        try:
+            columns = connect_columns(row)
+        except SchemaProblem:
+            if self.adopts_new:
+                raise
+            return
+        evolution = evolve(self.record, columns, adopt_new=self.adopts_new)
+        if evolution.left_out and self.adopts_new:
+            raise SchemaProblem(evolution.left_out)
+        if evolution.changes:
+            raise SchemaOutdated(changes=evolution.changes, columns=spark_json(columns))
+
+
+def _row_type(connect: ConnectType, of_events: bool) -> ConnectType:
+    """The type of the rows of records of this type."""
+    return connect.members.get("after", ConnectType("nothing")) if of_events else connect
+
+
+def _apart(sample: Sequence[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
+    """The texts of the schemas with the place of the first record of each, and the payloads of records without one."""
     typed: list[tuple[int, bytes]] = []
     plain: list[tuple[str, bytes]] = []
     for payloads in payloads_of(pa.array([value for _, value in sample], pa.binary())):
@@ -87,30 +152,22 @@ def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool) -> Infer
             continue
         values = payloads.values.to_pylist()
         plain += [(sample[place][0], value) for place, value in zip(payloads.places.tolist(), values, strict=True)]
-    if typed:
-        return _of_schemas([(sample[place][0], text) for place, text in sorted(typed)], of_events)
-    if of_events:
-        members = [(place, members_of(value) or {}) for place, value in plain]
-        plain = [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
-    return infer(plain)
+    return [(sample[place][0], text) for place, text in sorted(typed)], plain
 
 
-def _of_schemas(schemas: Sequence[tuple[str, bytes]], of_events: bool) -> Inferred:
-    """`schemas`: texts with the place of the first record of each."""
-    columns: list[pa.Schema] = []
+def _columns_of(
+    schemas: Sequence[tuple[str, bytes]], of_events: bool
+) -> tuple[list[tuple[str, pa.Schema]], tuple[str, ...]]:
+    columns: list[tuple[str, pa.Schema]] = []
     problems: list[str] = []
     for place, text in schemas:
         try:
             connect = parse_connect_schema(text)
             assert connect is not None, "texts of null are not among them"
-            row = connect.members.get("after", ConnectType("nothing")) if of_events else connect
-            columns.append(connect_columns(row))
+            columns.append((place, connect_columns(_row_type(connect, of_events))))
         except ValueError as problem:
             problems.append(f"the schema of {place}: {problem}")
-    if problems:
-        return Inferred(pa.schema([]), tuple(problems), ())
-    union = joined(columns)
-    return Inferred(union.schema, tuple(map(str, union.refusals)), ())
+    return columns, tuple(problems)
 
 
 def _meant(field: pa.Field, connect: ConnectType | None) -> pa.Field:

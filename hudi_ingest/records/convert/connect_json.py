@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,24 +49,33 @@ _BASE64_IN_DECIMAL = (
 
 class ConnectJsonConverter:
     """Decodes payloads to rows of `schema`. `framed`: whether a record without `schema` and `payload` is bad. `required`: a
-    record whose schema lacks one of these fields is bad.
+    record whose schema lacks one of these fields is bad. `guard`: is called with each schema that has them, and raises ValueError if
+    its records are bad, or an IngestError.
 
     Raises ValueError at construction when a type in the schema cannot be read from JSON.
     """
 
-    def __init__(self, schema: pa.Schema, framed: bool, required: RequiredFields | None = None) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        framed: bool,
+        required: RequiredFields | None = None,
+        guard: Callable[[ConnectType], None] | None = None,
+    ) -> None:
         self._schema = schema
         self._framed = framed
         self._required = required
+        self._guard = guard
         self._readers: dict[bytes, PayloadReader | Rejected] = {}
         """By schema text: the reader, or why there is none. What a text means never changes."""
         self._without_schema = PayloadReader(schema, None)
 
-    def __reduce__(self) -> tuple[type[ConnectJsonConverter], tuple[pa.Schema, bool, RequiredFields | None]]:
-        return (ConnectJsonConverter, (self._schema, self._framed, self._required))
+    def __reduce__(self) -> tuple[type[ConnectJsonConverter], tuple[object, ...]]:
+        return (ConnectJsonConverter, (self._schema, self._framed, self._required, self._guard))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that; bad content never raises."""
+        """`values`: binary, no nulls. Raises TypeError or ValueError when it is not that, and IngestErrors of the guard; bad content
+        never raises."""
         require_values(values)
         groups: list[tuple[Indexes, Decoded]] = []
         rejected: list[Rejected] = []
@@ -94,6 +103,8 @@ class ConnectJsonConverter:
                     reader = self._without_schema
                 else:
                     refusal = self._required.refusal_of(connect) if self._required is not None else None
+                    if refusal is None and self._guard is not None:
+                        self._guard(connect)
                     reader = refusal or PayloadReader(self._schema, connect)
             except ValueError as problem:
                 reader = Rejected(

@@ -43,9 +43,9 @@ class Evolution:
     changes: tuple[str, ...]
     """One line for each change; empty when the table can hold the records as it is."""
     refusals: tuple[Refusal, ...]
-    """If not empty, `schema` and `changes` must not be used."""
+    """If not empty, `schema` and `changes` have only the rest, and the table cannot hold all of the records."""
     left_out: tuple[str, ...] = ()
-    """With `adopt_new=False`: one line for each of the records' fields that the table does not get."""
+    """One line for each of the records' fields that the table does not get."""
 
 
 @dataclass(slots=True)
@@ -215,6 +215,7 @@ def _new_fields(
             continue
         spelling = spellings.get(column.name.lower())
         if spelling is not None:
+            findings.left_out.append(f"field {path} is left out: the table spells it {spelling}")
             findings.refusals.append(
                 Refusal(path, column.name, f"{spelling}, the table's spelling", ("rename it", "write to a new table"))
             )

@@ -14,7 +14,7 @@ from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import BaseFile, SliceReport, mean_record_bytes
-from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema
+from hudi_ingest.model.transaction import OpenTransaction, RecentFields, TransactionSchema
 
 sources = st.builds(TopicPartition, st.text(min_size=1), st.integers(0, 10**6))
 checkpoints = st.builds(
@@ -87,7 +87,15 @@ def test_a_slice_that_ends_before_it_starts_is_refused() -> None:
 
 def test_an_open_transaction_keeps_its_columns_on_the_way_to_its_ops() -> None:
     schema = TransactionSchema(
-        "version 2 of orders-value", "{}", "{}", False, (("a", "b"), ("c",)), (1, 2), ("a is added",), ("a guess",)
+        "version 2 of orders-value",
+        "{}",
+        "{}",
+        False,
+        (("a", "b"), ("c",)),
+        (1, 2),
+        ("a is added",),
+        ("a guess",),
+        recent=RecentFields(("a",), {"orders:0": 5}),
     )
     now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     plan = IngestPlan("orders", "t5", 5, (Slice("orders", 0, 5, 9),), schema_changes=schema.changes)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.connect_columns import avro_event_columns, infer_columns
+from hudi_ingest.exceptions import SchemaOutdated
+from hudi_ingest.records.convert.connect_columns import NewerColumnsGuard, avro_event_columns, infer_columns
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect_schema import ConnectType, parse_connect_schema
+from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.unavailable import AvailableValues
 from hudi_ingest.records.schema.avro import record_schema
-from hudi_ingest.records.schema.columns import SchemaProblem, ddl
+from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json
+from hudi_ingest.records.schema.evolution import evolve
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import NEW
 from hudi_ingest_tests.unit.records.convert.test_connect_json import DECIMAL, SCHEMA, framed, of, struct
@@ -97,3 +104,91 @@ def test_columns_of_registered_events() -> None:
     flat = RegisteredSchema('{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}')
     with pytest.raises(SchemaProblem, match="no schema of Debezium's events"):
         avro_event_columns(flat, record_schema(flat))
+
+
+KNOWN = struct(id=of("int64"), n=of("int32"), inner=struct(a=of("int32")), tags=of("array", items=struct(a=of("int8"))))
+WIDE = struct(id=of("int64"), n=of("int64"), inner=struct(a=of("int32"), b=of("string")), tags=KNOWN["fields"][3])
+
+
+def guarded(schema: dict[str, Any], adopts_new: bool = True, of_events: bool = False) -> Decoded:
+    """What becomes of a record with this schema in a transaction that knows the columns of KNOWN."""
+    known = infer_columns([("t:0:0", framed({}, KNOWN))], of_events=False).schema
+    guard = NewerColumnsGuard(known, of_events, adopts_new)
+    read = event_schema(known, NamingFields(("id",))) if of_events else known
+    converter: ConnectJsonConverter = pickle.loads(
+        pickle.dumps(ConnectJsonConverter(read, framed=True, required=None, guard=guard))
+    )
+    return converter.decode(pa.array([framed({"id": 1, "op": "c"}, schema)], pa.binary()))
+
+
+def test_a_schema_that_adds_to_the_columns_ends_the_transaction_and_carries_its_columns() -> None:
+    assert guarded(KNOWN).kept is None
+    assert guarded(struct(id=of("int64"))).kept is None, "what it lacks is another's business"
+    assert guarded(struct(after=KNOWN, op=of("string")), of_events=True).kept is None
+    for schema, of_events in ((WIDE, False), (struct(after=WIDE, op=of("string")), True)):
+        with pytest.raises(SchemaOutdated) as raised:
+            guarded(schema, of_events=of_events)
+        assert raised.value.changes == ("column n becomes long; it was int", "column inner.b string is added")
+        assert ddl(parse_spark_json(raised.value.columns)) == (
+            "id long, n long, inner struct<a:int,b:string>, tags array<struct<a:int>>"
+        )
+
+
+def test_a_field_that_no_table_can_get_makes_its_records_bad_unless_new_fields_are_left_out() -> None:
+    for odd, found in (({"un": of("union")}, "no table has a type for union"), ({"N": of("int32")}, "spells it n")):
+        schema = struct(id=of("int64"), **odd)
+        (rejected,) = guarded(schema).rejected
+        assert (rejected.field, found in rejected.found) == ("schema", True), rejected
+        assert guarded(schema, adopts_new=False).rejected == ()
+    assert guarded(struct(id=of("int64"), inner=WIDE["fields"][2]), adopts_new=False).rejected == ()
+    with pytest.raises(SchemaOutdated, match="n becomes long"):
+        guarded(WIDE, adopts_new=False)
+
+
+NAMES = st.sampled_from(["a", "b", "B"])
+KINDS: st.SearchStrategy[dict[str, Any]] = st.recursive(
+    st.sampled_from(["int32", "int64", "string", "union"]).map(of),
+    lambda inner: (
+        st.dictionaries(NAMES, inner, min_size=1, max_size=2).map(lambda members: struct(**members))
+        | inner.map(lambda items: of("array", items=items))
+    ),
+    max_leaves=5,
+)
+ROWS = st.dictionaries(NAMES, KINDS, min_size=1, max_size=3).map(lambda members: struct(**members))
+
+
+@settings(max_examples=100, deadline=None)
+@given(known=ROWS, newer=ROWS)
+def test_no_schema_passes_whose_fields_would_be_lost(known: dict[str, Any], newer: dict[str, Any]) -> None:
+    found = infer_columns([("t:0:0", framed({}, known))], of_events=False)
+    assume(not found.problems)
+    connect = parse_connect_schema(json.dumps(newer).encode())
+    assert connect is not None
+    columns = found.schema
+    for _ in range(2):
+        try:
+            NewerColumnsGuard(columns, of_events=False, adopts_new=True)(connect)
+        except SchemaProblem:
+            return
+        except SchemaOutdated as outdated:
+            columns = evolve(columns, parse_spark_json(outdated.columns)).schema
+        else:
+            break
+    else:
+        raise AssertionError("the next transaction has the columns of the schema that ended the one before")
+    assert not loses(pa.struct(list(columns)), connect)
+
+
+def loses(kind: pa.DataType, connect: ConnectType) -> bool:
+    """Whether a value of this Connect type could be read as this type, and lose a field."""
+    if pa.types.is_struct(kind) and connect.kind == "struct":
+        members = connect.members.items()
+        return any(kind.get_field_index(name) < 0 or loses(kind.field(name).type, member) for name, member in members)
+    if pa.types.is_list(kind) and connect.kind == "array" and connect.items is not None:
+        return loses(kind.value_type, connect.items)
+    return (
+        pa.types.is_map(kind)
+        and connect.kind == "map"
+        and connect.items is not None
+        and loses(kind.item_type, connect.items)
+    )
