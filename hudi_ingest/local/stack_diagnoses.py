@@ -13,9 +13,12 @@ STACK = "stack"
 
 
 def stack_diagnoses(home: Home) -> Iterator[Diagnosis]:
-    """Examine the stack that `up` or `demo` started in this home, if there is one. Raises EnvironmentProblem."""
+    """Examine the stack that `up` or `demo` started in this home, if there ever was one. Raises EnvironmentProblem."""
     stack = Stack.read(home)
     if stack is None:
+        if home.kafka.exists():
+            text = f"The stack of {home.root} is down: its broker, its engine and its Dagster do not run."
+            yield problem(STACK, text, "`hudi-ingest up` starts it.")
         return
     dead = [record for record in stack.processes if not is_alive(record)]
     for record in dead:

@@ -17,7 +17,7 @@ from hudi_ingest.orchestration.check_results import newest_results
 from hudi_ingest.orchestration.home_instance import dagster_folder, open_instance
 from hudi_ingest.orchestration.housekeeping_job import why_it_failed
 from hudi_ingest.orchestration.sensor import sensor_name
-from hudi_ingest.orchestration.sensor_switch import is_on, silent_daemons, switches_of
+from hudi_ingest.orchestration.sensor_switch import is_of_stopped_stack, is_on, silent_daemons, switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAGSTER = "dagster"
@@ -55,7 +55,9 @@ def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Di
     heartbeats = instance.get_daemon_heartbeats()
     required = instance.get_required_daemon_types()
     silent = [_words(name) for name in silent_daemons(home, folder, instance)]
-    if silent:
+    if is_of_stopped_stack(home, folder):
+        pass  # The examination of the stack says so.
+    elif silent:
         text = f"Daemons of the instance in {folder} do not run: {', '.join(silent)}. Without them no run is launched."
         yield problem(DAGSTER, text, "Start `dagster-daemon run` (`hudi-ingest up` on one machine), and see its log.")
     else:

@@ -115,10 +115,15 @@ def _activity(pipeline: Pipeline, switches: Mapping[str, bool], silent: bool) ->
 def silent_daemons(home: Home, folder: Path, instance: DagsterInstance) -> list[str]:
     """The daemons of the instance in `folder` that do not work; a stack that is down is known at once, others by their heartbeats."""
     required = sorted(instance.get_required_daemon_types())
-    if folder == home.dagster and home.kafka.exists() and not stack_runs(home):
+    if is_of_stopped_stack(home, folder):
         return required
     heartbeats, oldest = instance.get_daemon_heartbeats(), time.time() - SILENT_SECONDS
     return [name for name in required if name not in heartbeats or heartbeats[name].timestamp < oldest]
+
+
+def is_of_stopped_stack(home: Home, folder: Path) -> bool:
+    """Whether the instance in `folder` is that of the home's embedded stack, and the stack is down."""
+    return folder == home.dagster and home.kafka.exists() and not stack_runs(home)
 
 
 @contextmanager

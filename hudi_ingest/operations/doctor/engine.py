@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hudi_ingest.home.folder import Home
+from hudi_ingest.home.stack_variables import stack_runs
 from hudi_ingest.operations.doctor.diagnosis import Diagnosis, ok, problem, warning
 from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.spark.executors import require_master
@@ -22,6 +23,8 @@ def engine_diagnoses(home: Home) -> Iterator[Diagnosis]:
         connection.require_same_python()
         require_answer(connection)
         yield ok(ENGINE, f"serves {settings.master}, pid {connection.pid}, Python {connection.python_version}")
+    elif home.kafka.exists() and (home.engine_file.exists() or not stack_runs(home)):
+        return  # The home's stack is examined, too, and that says that its engine has ended.
     elif home.engine_file.exists():
         yield problem(
             ENGINE,

@@ -12,7 +12,7 @@ from pathlib import Path  # files: the table's folder
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import HOME_VARIABLE, Home
 from hudi_ingest.home.listening import first_listening
-from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, missing_because
+from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, embedded_broker, missing_because
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over
@@ -69,7 +69,7 @@ def pipelines_diagnoses(
             servers: why for servers, why in zip(clusters, executor.map(_why_silent, clusters), strict=True) if why
         }
         for servers, why in silent.items():
-            yield _silent_cluster(servers, why, pipelines)
+            yield _silent_cluster(home, servers, why, pipelines)
         examinations = [executor.submit(_examine, home, pipeline, silent, off) for pipeline in pipelines]
         for number, (pipeline, examination) in enumerate(zip(pipelines, examinations, strict=True), 1):
             yield from examination.result()
@@ -86,19 +86,21 @@ def _why_silent(servers: str) -> str:
     )
 
 
-def _silent_cluster(servers: str, why: str, pipelines: Sequence[Pipeline]) -> Diagnosis:
+def _silent_cluster(home: Home, servers: str, why: str, pipelines: Sequence[Pipeline]) -> Diagnosis:
     names = [pipeline.name for pipeline in pipelines if pipeline.source.bootstrap_servers == servers]
     text = f"No broker accepts connections ({why}). These pipelines cannot read: {listed(names, _SHOWN)}."
-    remedy = (
-        "Start the broker, or correct source.bootstrap_servers. Nothing is lost while the topics' retention is longer than that "
-        "takes: the next tick goes on."
+    start = (
+        "`hudi-ingest up` starts it"
+        if servers == embedded_broker(home)
+        else "Start the broker, or correct source.bootstrap_servers"
     )
+    remedy = f"{start}. Nothing is lost while the topics' retention is longer than that takes: the next tick goes on."
     return problem(f"kafka {servers}", text, remedy)
 
 
 def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
     """What can be told without the broker."""
-    yield problem(subject, f"No broker answers at {pipeline.source.bootstrap_servers}; see above.")
+    yield warning(subject, f"No broker answers at {pipeline.source.bootstrap_servers}; see above.")
     table = PipelineTable(pipeline)
     yield from examined(subject, partial(_table, table))
     if pipeline.source.schema_registry is not None and pipeline.source.topics:

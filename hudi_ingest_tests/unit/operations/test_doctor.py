@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.health_commands import doctor
+from hudi_ingest.examination import examine
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.local.processes import free_port
 from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, distinct, examined, ok, problem, warning, worst
 from hudi_ingest.operations.doctor.ledger import ledger_diagnoses
 from hudi_ingest.operations.doctor.machine import (
@@ -29,7 +31,7 @@ from hudi_ingest.operations.doctor.machine import (
     memory_diagnoses,
     version_diagnoses,
 )
-from hudi_ingest.operations.doctor.pipelines import tick_diagnoses
+from hudi_ingest.operations.doctor.pipelines import pipelines_diagnoses, tick_diagnoses
 from hudi_ingest.operations.health import Finding
 from hudi_ingest.orchestration.check_reports import evaluation
 from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
@@ -146,6 +148,35 @@ def test_a_coordinator_that_stands_still_is_noticed(
     assert [diagnosis.state for diagnosis in diagnoses] == ([state] if state else [])
 
 
+def test_a_paused_pipeline_is_not_blamed_for_having_no_ticks(home: Home, write: Write, tmp_path: Path) -> None:
+    pipeline = load(
+        write, table__base_path=str(tmp_path / "table"), source__bootstrap_servers=f"127.0.0.1:{free_port()}"
+    )
+    home.make()
+    with Ledger.open(home.ledger_url) as ledger:
+        ledger.note_tick(pipeline.name, NOW)
+
+    def texts(*off: str) -> str:
+        return " ".join(each.text for each in pipelines_diagnoses(home, [pipeline], lambda line: None, off))
+
+    assert "orders_coordinator last ticked" in texts()
+    assert "ticked" not in texts("orders")
+
+
+def test_a_stack_that_is_down_is_one_problem(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.kafka.mkdir(parents=True)  # what `down` leaves, with Dagster's instance
+    home.root.chmod(0o700)
+    home.dagster.mkdir()
+    (home.dagster / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    home.pipelines.mkdir()
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    found = [
+        each for each in examine(home, lambda line: None).diagnoses if each.subject in ("stack", "engine", "dagster")
+    ]
+    assert [(each.subject, each.state) for each in found if each.state is not State.OK] == [("stack", State.PROBLEM)]
+    assert found[0].remedy == "`hudi-ingest up` starts it."
+
+
 def test_the_command_names_what_is_wrong_with_each_pipeline(
     home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -170,10 +201,10 @@ def test_the_command_names_what_is_wrong_with_each_pipeline(
     assert shown.exit_code == 1
     assert "PROBLEM  file wrong.yaml:" in shown.stdout
     assert "These pipelines cannot read: orders, users." in shown.stdout, "what they share is told once"
-    assert "PROBLEM  pipeline orders: No broker answers at 127.0.0.1" in shown.stdout
+    assert "warning  pipeline orders: No broker answers at 127.0.0.1" in shown.stdout
     assert as_json["state"] == "problem"
     by_subject = {diagnosis["subject"]: diagnosis for diagnosis in as_json["diagnoses"]}
-    assert by_subject["pipeline orders"]["state"] == "problem"
+    assert by_subject["pipeline orders"]["state"] == "warning", "one broker that is down is one problem"
     assert by_subject["pipelines"] == {
         "subject": "pipelines",
         "state": "ok",
