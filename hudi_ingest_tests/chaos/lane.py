@@ -185,10 +185,11 @@ class Lane:
             self._let_age(oracle.HEARTBEATS, TIMEOUT_SECONDS)
             self.produce(ROWS_A_BLOW)
             self.await_all_committed()
+            left = oracle.left_pending(self.stored, lambda: run_processes(self._stack), RECOVER_SECONDS)
+            anomalies["stale-instant"] += len(left)
         except NotInTime as error:
             self._say(f"{self.name}: {error}")
             anomalies["stuck"] += 1
-        anomalies["stale-instant"] += len(oracle.pending_instants(self.stored))
         self._sweep()
         anomalies["orphan"] += len(oracle.orphans(self.stored))
         anomalies["left-over"] += len(oracle.left_overs(self.stored))

@@ -16,7 +16,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -32,6 +32,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hudi import HudiReadOptions, HudiTable
 
 from hudi_ingest.local.object_store import ObjectStore
+from hudi_ingest_tests.support.waiting import wait_for
 
 HOODIE = ".hoodie"
 TIMELINE = f"{HOODIE}/timeline"
@@ -352,6 +353,13 @@ def pending_instants(stored: StoredTable) -> set[str]:
     names = stored.names(TIMELINE)
     done = {name.split("_")[0] for name in names if "_" in name}
     return {name.split(".")[0] for name in names if name.endswith(".requested")} - done
+
+
+def left_pending(stored: StoredTable, running: Callable[[], object], seconds: float) -> set[str]:
+    """Pending instants once no run is `running`: a run's rows are in the table while it still cleans, and that instant is no stale
+    one. Raises NotInTime."""
+    wait_for(lambda: not running(), f"the runs on {stored.base_path} have ended", seconds, pause_seconds=0.1)
+    return pending_instants(stored)
 
 
 def pending_merges(stored: StoredTable) -> set[str]:

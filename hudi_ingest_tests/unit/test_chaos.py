@@ -38,6 +38,7 @@ from hudi_ingest_tests.chaos.cases import (
 )
 from hudi_ingest_tests.chaos.keyed import Deleted, KeyedRecords, prefixes
 from hudi_ingest_tests.chaos.oracle import Record, StoredTable, compare_rows
+from hudi_ingest_tests.support.waiting import NotInTime
 
 AT = 1_767_225_600_123
 PRODUCED = {(0, 7): Record("r1", 1, "d1", AT), (1, 0): Record("r2", 2, "d0", AT)}
@@ -255,6 +256,25 @@ def test_what_an_instant_that_is_over_has_left_is_found(tmp_path: Path) -> None:
         f"{oracle.MARKERS}/{done}/file",
         f"{oracle.DEAD_LETTERS}/{over}/file",
     }
+
+
+def test_an_instant_is_stale_only_if_the_run_that_cleans_leaves_it(tmp_path: Path) -> None:
+    timeline = tmp_path / oracle.TIMELINE
+    timeline.mkdir(parents=True)
+    left, cleaning = "20261122100000000", "20261122110000000"
+    for instant in (left, cleaning):
+        (timeline / f"{instant}.clean.requested").touch()
+    looks = iter([True, True, False])
+
+    def running() -> bool:
+        still = next(looks)
+        if not still:
+            (timeline / f"{cleaning}_{cleaning}.clean").touch()
+        return still
+
+    assert oracle.left_pending(StoredTable.on_disk(tmp_path), running, 60) == {left}
+    with pytest.raises(NotInTime):
+        oracle.left_pending(StoredTable.on_disk(tmp_path), lambda: True, 0)
 
 
 def test_a_case_that_only_its_second_try_reached_was_tried() -> None:
