@@ -14,7 +14,7 @@ from hudi_ingest.exceptions import (
     SchemaRefused,
     WriteIncomplete,
 )
-from hudi_ingest.exceptions.problems import listed
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import intersection, ranges
@@ -47,8 +47,8 @@ def require_fields(pipeline: Pipeline, reports: Sequence[SliceReport]) -> None:
     if rows:
         topics = ", ".join(sorted({report.slice.topic for report in reports if report.rows}))
         raise SchemaRefused(
-            f"pipeline {pipeline.name}: no record of this transaction from {topics} has a field for any column, so its {rows} "
-            f"rows would be null in each of {listed(fields.absent, 10)}. The records have {listed(fields.others, 10)}"
+            f"pipeline {pipeline.name}: no record of this transaction from {topics} has a field for any column, so its "
+            f"{counted(rows, 'row')} would be null in each of {listed(fields.absent, 10)}. The records have {listed(fields.others, 10)}"
             f"{_envelope_text(set(fields.others))}. Nothing is visible. Correct `source.envelope` or the names in the schema, and "
             f"look at the rows with `hudi-ingest sample {pipeline.name}`; if such records are meant to be rows, set "
             "`allow_null_rows: true`."
@@ -57,8 +57,6 @@ def require_fields(pipeline: Pipeline, reports: Sequence[SliceReport]) -> None:
 
 def _envelope_text(fields: set[str]) -> str:
     """Say which known envelope has these fields."""
-    if {"schema", "payload"} <= fields:
-        return ", like Kafka Connect's JSON with schemas: set `source.envelope` to connect, or to debezium for change events"
     if {"op", "source"} <= fields and not {"before", "after"}.isdisjoint(fields):
         return ", like Debezium's change events: set `source.envelope: debezium`"
     if {"specversion", "source", "type"} <= fields:

@@ -38,7 +38,6 @@ from hudi_ingest.records.times import EPOCH_ORDINAL, FIRST_DAY, FIRST_MICROSECON
 
 Reader = Callable[[Any], Any]
 """Parsed JSON -> what `pyarrow.array` takes for the type. Raises Mismatch."""
-_NO_ENVELOPE = "; Debezium's events need `source.envelope: debezium`"
 
 
 class _Integer(Bare):
@@ -112,6 +111,7 @@ class RecordReader:
     schema is not supported."""
 
     def __init__(self, schema: pa.Schema, float_texts: Mapping[str, float] | None = None) -> None:
+        self._names = frozenset(schema.names)
         self._read_object = _struct_reader(list(schema), "", float_texts or {})
 
     def read(self, record: bytes) -> dict[str, Any]:
@@ -126,8 +126,25 @@ class RecordReader:
             raise Mismatch("a JSON object", _no_json(text, error)) from None
         if not isinstance(value, dict):
             raise Mismatch("a JSON object", shown(value))
+        if self._names.isdisjoint(value):
+            _refuse_envelopes(value)
         row: dict[str, Any] = self._read_object(value)
         return row
+
+
+def _refuse_envelopes(record: dict[str, Any]) -> None:
+    """Raise Mismatch for a record whose fields, which no column takes, are an envelope's: its row would be nulls."""
+    framed = record.keys() == {"schema", "payload"}
+    event = record["payload"] if framed else record
+    if isinstance(event, dict) and {"op", "source"} <= event.keys() and not {"before", "after"}.isdisjoint(event):
+        raise Mismatch(
+            "a field for a column; Debezium's events need `source.envelope: debezium`", "an event of Debezium"
+        )
+    if framed:
+        raise Mismatch(
+            "a field for a column; Kafka Connect's records with schemas need `source.envelope: connect`",
+            "only a schema and a payload",
+        )
 
 
 def _no_json(text: str, error: json.JSONDecodeError) -> str:
@@ -257,17 +274,12 @@ def _struct_reader(fields: Sequence[pa.Field], path: str, texts: Mapping[str, fl
                 row[name] = read_member(value.get(name))
         except Mismatch as mismatch:
             if mismatch.at_the_value_itself and name not in value:
-                mismatch.found = ABSENT + (_NO_ENVELOPE if _is_debezium_event(value) else "")
+                mismatch.found = ABSENT
             mismatch.under("." + name)
             raise
         return row
 
     return read
-
-
-def _is_debezium_event(value: dict[str, Any]) -> bool:
-    event = value.get("payload", value)
-    return isinstance(event, dict) and {"op", "source"} <= event.keys() and not {"before", "after"}.isdisjoint(event)
 
 
 def _list_reader(item: pa.Field, path: str, texts: Mapping[str, float]) -> Reader:

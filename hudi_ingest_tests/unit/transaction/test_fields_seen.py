@@ -56,7 +56,6 @@ def outcome(pipeline: Pipeline, *records: Any, look_at: int = 100) -> BatchOutco
 @pytest.mark.parametrize(
     ("record", "remedy"),
     [
-        ({"schema": {"type": "struct"}, "payload": EVENT}, "set `source.envelope` to connect, or to debezium"),
         (EVENT, "set `source.envelope: debezium`"),
         (CLOUD_EVENT, "declare `data` as a struct"),
         ({"ID_NR": 1, "sum": 2}, "The records have ID_NR, sum. Nothing is visible"),

@@ -24,7 +24,7 @@ from hudi_ingest.records.convert import fast_path, json_exact
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.json import JsonConverter
-from hudi_ingest_tests.support.outcomes import outcome
+from hudi_ingest_tests.support.outcomes import outcome, rows_of
 
 UTC = timezone.utc
 RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
@@ -295,15 +295,34 @@ def test_rejections_read_well() -> None:
     assert found[10][1] == ("customer", "an object", '"' + "x" * 78 + "…")
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["event", "with its schema"])
-def test_a_debezium_event_without_its_envelope_is_told(wrapped: bool) -> None:
-    event = {"before": None, "after": {"id": "1"}, "op": "c", "source": {"db": "shop"}}
-    message = json.dumps({"schema": {}, "payload": event} if wrapped else event)
-    ((_, (field, _, cause)),) = assert_every_way_agrees(pa.schema([pa.field("id", pa.string(), False)]), [message])
-    assert (field, cause) == (
-        "id",
-        "no such field; Debezium's events need `source.envelope: debezium`",
-    )
+EVENT = {"before": None, "after": {"id": "1"}, "op": "c", "source": {"db": "shop"}}
+
+
+@pytest.mark.parametrize(
+    ("record", "envelope"),
+    [
+        (EVENT, "debezium"),
+        ({"schema": {}, "payload": EVENT}, "debezium"),
+        ({"schema": {}, "payload": {"id": "1"}}, "connect"),
+        ({"payload": '{"id": "1"}', "schema": None}, "connect"),
+    ],
+)
+@pytest.mark.parametrize("nullable", [True, False])
+def test_a_record_in_an_envelope_is_bad_and_not_nulls_beside_plain_ones(
+    record: dict[str, Any], envelope: str, nullable: bool
+) -> None:
+    schema = pa.schema([pa.field("id", pa.string(), nullable), pa.field("n", pa.int64())])
+    found = assert_every_way_agrees(schema, ['{"id": "a"}', json.dumps(record), '{"id": "b", "other": 1}'])
+    assert [kind for kind, _ in found] == ["row", "rejected", "row"]
+    field, expected, _ = found[1][1]
+    assert field == "" and f"need `source.envelope: {envelope}`" in expected
+
+
+def test_fields_that_are_named_like_an_envelopes_are_read() -> None:
+    records = [{"schema": "a", "payload": None}, {"payload": "b"}, {"x": 1}, {"schema": "c", "payload": 1, "x": 1}]
+    schema = pa.schema([("schema", pa.string()), ("id", pa.string())])
+    found = rows_of(assert_every_way_agrees(schema, [json.dumps(record) for record in records]))
+    assert [row["schema"] for row in found] == ["a", None, None, "c"]
 
 
 WIDE = pa.schema(
