@@ -11,7 +11,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 
 SMALL_PART = 4
 """A file smaller than the target size divided by this is small."""
-_DAY_SECONDS = 86_400
+DAY_SECONDS = 86_400
 
 
 def small_files(sizes: Mapping[str, int], target_file_bytes: int) -> dict[str, int]:
@@ -28,26 +28,27 @@ def files_to_merge(groups: Iterable[FileGroup], target_file_bytes: int) -> int:
     return sum(count for count in small.values() if count > 1)
 
 
-def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int]) -> str:
-    """Explain what to change if such a commit at every interval creates more small files a day than the pipeline allows.
+def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int], a_day: float | None = None) -> str:
+    """Explain what to change if the table gets more small files a day than the pipeline allows; "" if it does not.
 
-    "" if it does not. `sizes` are bytes by path, relative to the table; the interval is the pipeline's.
+    `sizes` are the bytes of a commit's files by path, relative to the table. `a_day`: how many small files commits make a day, if
+    that is known; by default as if such a commit came at every interval.
     """
-    if pipeline.table.is_keyed:
-        # Compaction merges them.
-        return ""
-    settings = pipeline.transaction
     small = small_files(sizes, pipeline.table.target_file_bytes)
-    a_day = len(small) * _DAY_SECONDS / settings.interval_seconds
-    allowed = pipeline.table.small_files_a_day
-    if a_day <= allowed:
+    if pipeline.table.is_keyed or not small:
+        # Compaction merges those of a keyed table.
+        return ""
+    interval, allowed = pipeline.transaction.interval_seconds, pipeline.table.small_files_a_day
+    rate = len(small) * DAY_SECONDS / interval if a_day is None else a_day
+    if rate <= allowed:
         return ""
     folders = len({path.rpartition("/")[0] for path in small})
-    interval = math.ceil(len(small) * _DAY_SECONDS / allowed)
     mean = sum(small.values()) // len(small)
+    makes = f"At interval_seconds {interval:g} that can be" if a_day is None else "The table's commits make"
     return (
         f"{len(small)} of this commit's {len(sizes)} files are small ({mean:,} bytes on average, in {folders} table "
-        f"partitions). At interval_seconds {settings.interval_seconds:g} that can be {a_day:,.0f} small files a day, more than "
-        f"table.small_files_a_day {allowed:,}: they slow down every reader. Raise transaction.interval_seconds (to {interval:,} "
-        "for that limit)" + (", or partition the table by fewer values" if folders > 1 else "") + "."
+        f"partitions). {makes} {rate:,.0f} small files a day, more than table.small_files_a_day {allowed:,}: they slow down "
+        f"every reader. Raise transaction.interval_seconds (to {math.ceil(interval * rate / allowed):,} for that limit)"
+        + (", or partition the table by fewer values" if folders > 1 else "")
+        + "."
     )

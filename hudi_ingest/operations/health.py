@@ -13,7 +13,7 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.catalog_state import CatalogState
 from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.read_amplification import read_amplification, why_due
-from hudi_ingest.hudi.small_files import small_files, small_files_warning
+from hudi_ingest.hudi.small_files import DAY_SECONDS, small_files, small_files_warning
 from hudi_ingest.hudi.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -40,7 +40,7 @@ QUESTIONS = {
     UP_TO_DATE: "Fails while records have waited longer than asset.late_after_seconds and nothing was committed meanwhile.",
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
     ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, or their ranges do not tile.",
-    FILES_LARGE_ENOUGH: "Fails if the commits of a day, counted or like the last one, create more small files than table.small_files_a_day.",
+    FILES_LARGE_ENOUGH: "Fails if the commits create more small files a day than table.small_files_a_day, at the pace of those on the active timeline.",
     DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them, or "
     "no value for a column though its records have a field of nearly that name.",
 }
@@ -203,25 +203,39 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
 def files_large_enough(
     pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
 ) -> Finding:
-    """Check the file sizes of the newest commit. `commits`: the pipeline's own on the active timeline."""
+    """Check how many small files the commits make. `commits`: the pipeline's own on the active timeline."""
     last = max(commits, key=lambda commit: commit.instant, default=None)
     sizes = last.files if last else {}
-    small = small_files(sizes, pipeline.table.target_file_bytes)
     figures: dict[str, int | float | str] = {
         "files": len(sizes),
-        "small files": len(small),
+        "small files": len(small_files(sizes, pipeline.table.target_file_bytes)),
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
-    warning = small_files_warning(pipeline, sizes)
-    text = warning or f"{len(small)} of the last commit's {len(sizes)} files are small."
-    if last is not None and checkpoint is not None and checkpoint.sequence <= len(commits):
-        # The timeline has the table's whole history, so what was made is known, and nothing has to be expected of the future.
-        day = [commit for commit in commits if last.completed_at - commit.completed_at < timedelta(days=1)]
-        made = sum(len(small_files(commit.files, pipeline.table.target_file_bytes)) for commit in day)
-        if warning and made <= pipeline.table.small_files_a_day:
-            warning = ""
-            text = f"{text.partition(' (')[0]}: {made:,} in the last day, and table.small_files_a_day allows {pipeline.table.small_files_a_day:,}."
-    return Finding(FILES_LARGE_ENOUGH, not warning, text, figures, warning=True)
+    a_day = _small_files_a_day(pipeline, checkpoint, commits)
+    warning = small_files_warning(pipeline, sizes, a_day)
+    text = f"{figures['small files']} of the last commit's {len(sizes)} files are small."
+    if a_day is not None:
+        text += f" The commits make {a_day:,.0f} a day, and table.small_files_a_day allows {pipeline.table.small_files_a_day:,}."
+    return Finding(FILES_LARGE_ENOUGH, not warning, warning or text, figures, warning=True)
+
+
+def _small_files_a_day(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
+) -> float | None:
+    """How many small files the newest day of the timeline made, or would at the pace of the part that it still has. None if it
+    has too little to say."""
+    times = sorted(commit.completed_at for commit in commits)
+    if not times:
+        return None
+    seconds = (times[-1] - times[0]).total_seconds()
+    is_whole = checkpoint is not None and checkpoint.sequence <= len(commits)
+    if not is_whole and not seconds:
+        return None
+    # Of a part of the history, the first commit marks only where the time begins in which the others came.
+    since = times[-1] - timedelta(seconds=DAY_SECONDS) if is_whole or seconds >= DAY_SECONDS else times[0]
+    newest = [commit for commit in commits if commit.completed_at > since]
+    made = sum(len(small_files(commit.files, pipeline.table.target_file_bytes)) for commit in newest)
+    return made if is_whole else made * DAY_SECONDS / min(seconds, DAY_SECONDS)
 
 
 def dead_letters(

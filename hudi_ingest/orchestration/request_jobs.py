@@ -97,8 +97,8 @@ class RetryConfig(Config):
 
 
 def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
-    """Build `<name>_backfill_hours`, `<name>_backfill`, `<name>_replay` and `<name>_retry_dead_letters`. A keyed table has no
-    hours: whatever it reads again, it reads to the committed offsets."""
+    """Build `<name>_backfill`, `<name>_replay` and, unless the table is keyed, `<name>_backfill_hours` and
+    `<name>_retry_dead_letters`. Whatever a keyed table reads again, it reads to the committed offsets."""
     # Such a run waits most of the time, so it needs no processes of its own.
     shared = {tags.PIPELINE_RANGES: pipeline.name, tags.IN_PROCESS: "true"}
     ranges, again, letters = _backfill_op(pipeline), _replay_op(pipeline), _retry_dead_letters_op(pipeline)
@@ -120,8 +120,8 @@ def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
     def retry_dead_letters() -> None:
         letters()
 
-    hours = () if pipeline.table.is_keyed else (_backfill_hours_job(pipeline, shared),)
-    return *hours, backfill, replay, retry_dead_letters
+    of_append = () if pipeline.table.is_keyed else (_backfill_hours_job(pipeline, shared), retry_dead_letters)
+    return *of_append, backfill, replay
 
 
 def _backfill_hours_job(pipeline: Pipeline, shared: dict[str, str]) -> JobDefinition:

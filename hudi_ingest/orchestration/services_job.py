@@ -1,10 +1,11 @@
-"""The table services job, which runs beside transactions, and its schedules: a daily one, off until turned on, and for a keyed
-table one that runs a compaction whenever it is due."""
+"""The table services job, which runs beside transactions, and its schedules: a daily one, and for a keyed table one that runs a
+compaction whenever it is due."""
 
 from collections.abc import Sequence
 from datetime import datetime, time, timezone
 from itertools import takewhile
 from typing import Any
+from zlib import crc32
 
 from dagster import (
     AssetObservation,
@@ -49,7 +50,7 @@ from hudi_ingest.orchestration.sensor import backoff_seconds
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import leased_until_of
 
-DAILY = time(2, 30)
+DAILY_HOUR = 2
 MOST_SECONDS = 6 * 3600
 
 
@@ -104,9 +105,16 @@ def services_op_name(pipeline: Pipeline) -> str:
 
 
 def services_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleDefinition:
-    """Return the schedule that runs all services of the table every night, once turned on."""
+    """Return the schedule that runs all services of the table every night: on from the start if nothing else merges the table's
+    files, else once turned on. Each table has its own minute, so that many do not keep transactions from the queue's places."""
     merges = "Compacts" if pipeline.table.is_keyed else "Clusters"
-    return daily_schedule(serving, DAILY, f"{merges} and cleans the table of {pipeline.name}")
+    is_on = pipeline.enabled and not pipeline.table.is_keyed
+    return daily_schedule(
+        serving,
+        time(DAILY_HOUR, crc32(pipeline.name.encode()) % 60),
+        f"{merges} and cleans the table of {pipeline.name}",
+        status=DefaultScheduleStatus.RUNNING if is_on else DefaultScheduleStatus.STOPPED,
+    )
 
 
 def compaction_schedule(pipeline: Pipeline, serving: JobDefinition) -> ScheduleDefinition:

@@ -141,9 +141,10 @@ class Table(_Model):
     """A base file is closed at this many rows, unless `target_file_bytes` closes it first. A longer range of one Kafka
     partition is split over several Spark tasks."""
 
-    small_files_a_day: Annotated[Whole, Field(ge=1)] = 10_000
+    small_files_a_day: Annotated[Whole, Field(ge=1)] = 15_000
     """A commit warns when commits like it would write more files than this per day below a quarter of
-    `target_file_bytes`."""
+    `target_file_bytes`, and the check `files_large_enough` when the table's commits do. The default leaves room for
+    `max_tasks` files at every `interval_seconds`, with the defaults of both."""
 
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""

@@ -233,7 +233,7 @@ def test_d1_services_are_a_job_that_shows_on_the_asset(
     job = definitions.resolve_job_def(f"{pipeline.name}_services")
     assert not job.graph.pools & definitions.resolve_job_def(job_name(pipeline)).graph.pools
     schedule = definitions.resolve_schedule_def(f"{pipeline.name}_services_daily")
-    assert schedule.default_status is DefaultScheduleStatus.STOPPED
+    assert schedule.default_status is DefaultScheduleStatus.STOPPED, "as the pipeline's sensor"
     for start in (0, 9):
         ground.send_rows(0, 9, start)
         ground.run(pipeline)

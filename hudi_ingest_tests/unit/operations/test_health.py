@@ -264,12 +264,28 @@ def test_h3_the_first_commits_of_a_table_are_counted_and_not_multiplied(write: W
     ]
     found = files_large_enough(pipeline, Checkpoint(2, "orders-2", {}), young)
     assert found.passed
-    assert "5 in the last day, and table.small_files_a_day allows 6" in found.text
+    assert "The commits make 5 a day, and table.small_files_a_day allows 6" in found.text
     busy = [*young, replace(young[1], instant="2")]
     assert not files_large_enough(pipeline, Checkpoint(3, "orders-3", {}), busy).passed, "ten in a day"
-    archived = files_large_enough(pipeline, Checkpoint(40, "orders-40", {}), young)
-    assert not archived.passed
-    assert "can be 7,200 small files a day" in archived.text
+    assert files_large_enough(pipeline, Checkpoint(40, "orders-40", {}), young).passed, "five in the newest day"
+
+
+@pytest.mark.parametrize(("partitions", "passed"), [(8, True), (11, False)])
+def test_h3_a_default_pipeline_with_all_its_ops_writing_at_every_interval_is_green(
+    write: Write, partitions: int, passed: bool
+) -> None:
+    pipeline = load(write)
+    assert (pipeline.transaction.interval_seconds, pipeline.transaction.max_tasks) == (60, 8)
+    files = {f"dt=1/f{number}": 1 << 20 for number in range(partitions)}
+    # What archival leaves; the newest has its day's last rows in one partition and the next day's first ones in another.
+    kept = [CommittedInstant(f"{n:02}", {}, NOW + timedelta(minutes=n), files) for n in range(20)]
+    kept[-1] = replace(kept[-1], files={**files, **{f"dt=2/f{number}": 1 << 20 for number in range(partitions)}})
+    found = files_large_enough(pipeline, Checkpoint(5000, "orders-5000", {}), kept)
+    assert found.passed is passed, found.text
+    if not passed:
+        assert (
+            "The table's commits make 16,674 small files a day, more than table.small_files_a_day 15,000" in found.text
+        )
 
 
 def test_d3_bad_records_of_the_last_transaction_fail_the_check_and_the_commands_are_named(write: Write) -> None:

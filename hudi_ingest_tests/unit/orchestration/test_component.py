@@ -68,6 +68,12 @@ def test_d1_a_keyed_table_also_has_a_schedule_that_compacts_when_due_and_a_check
     assert "compacted_in_time" in {key.name for key in repository.asset_graph.asset_check_keys}
 
 
+def test_h3_nobody_has_to_turn_on_what_merges_the_small_files_of_an_enabled_pipeline(tmp_path: Path) -> None:
+    repository = load_project(make_project(tmp_path, orders=attributes(enabled=True))).get_repository_def()
+    schedules = {each.name: each.default_status for each in repository.schedule_defs}
+    assert schedules["orders_services_daily"] is DefaultScheduleStatus.RUNNING
+
+
 def test_the_attributes_mean_what_a_pipeline_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVERS", "broker:9092")
     monkeypatch.setenv("PASSWORD", SECRET)
