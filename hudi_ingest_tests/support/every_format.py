@@ -338,10 +338,10 @@ def subjects() -> Mapping[str, Subject]:
     }
 
 
-_TYPED = parse_ddl(
+TYPED = parse_ddl(
     "id string, price decimal(12,2), day date, at timestamp, times array<timestamp>, more map<string, date>"
 )
-_TYPED_FIELDS: list[dict[str, Any]] = [
+TYPED_FIELDS: list[dict[str, Any]] = [
     {"field": "id", "type": "string"},
     {"field": "price", "type": "bytes", "name": DECIMAL, "parameters": {"scale": "2"}},
     {"field": "day", "type": "int32", "name": "io.debezium.time.Date"},
@@ -363,38 +363,38 @@ _TYPED_ROW: dict[str, Any] = {
 }
 
 
-def _enveloped(payload: Any, fields: Sequence[Mapping[str, Any]], separators: tuple[str, str] = (",", ":")) -> bytes:
+def enveloped(payload: Any, fields: Sequence[Mapping[str, Any]], separators: tuple[str, str] = (",", ":")) -> bytes:
     schema = {"type": "struct", "fields": fields}
     return json.dumps({"schema": schema, "payload": payload}, separators=separators).encode()
 
 
 def _connect() -> Subject:
     good = (
-        _enveloped(_TYPED_ROW, _TYPED_FIELDS),
-        _enveloped({**_TYPED_ROW, "other": [1], "more": None, "times": []}, _TYPED_FIELDS, (", ", ": ")),
-        _enveloped({}, _TYPED_FIELDS[:1]),
+        enveloped(_TYPED_ROW, TYPED_FIELDS),
+        enveloped({**_TYPED_ROW, "other": [1], "more": None, "times": []}, TYPED_FIELDS, (", ", ": ")),
+        enveloped({}, TYPED_FIELDS[:1]),
         b'{"schema":null,"payload":{"day":1}}',
     )
     bad = (
         *(
-            _enveloped({**_TYPED_ROW, **wrong}, _TYPED_FIELDS)
+            enveloped({**_TYPED_ROW, **wrong}, TYPED_FIELDS)
             for wrong in ({"price": "x"}, {"at": 1}, {"times": [2**62]}, {"more": {"x": 2**31 - 1}})
         ),
-        _enveloped(None, _TYPED_FIELDS),
-        _enveloped({}, [{"field": {}, "type": "string"}]),
-        _enveloped({}, [{"field": "id", "type": {}, "name": {}}]),
-        _enveloped(_TYPED_ROW, [{**_TYPED_FIELDS[1], "name": {"a": 1}}]),
-        _enveloped(_TYPED_ROW, [{**_TYPED_FIELDS[1], "parameters": {"scale": 10**30}}]),
+        enveloped(None, TYPED_FIELDS),
+        enveloped({}, [{"field": {}, "type": "string"}]),
+        enveloped({}, [{"field": "id", "type": {}, "name": {}}]),
+        enveloped(_TYPED_ROW, [{**TYPED_FIELDS[1], "name": {"a": 1}}]),
+        enveloped(_TYPED_ROW, [{**TYPED_FIELDS[1], "parameters": {"scale": 10**30}}]),
         *_JSON_BAD,
     )
-    return Subject(ConnectJsonConverter(_TYPED, framed=True), _TYPED, good, bad, b'{"schema":' + b"[" * 10_000)
+    return Subject(ConnectJsonConverter(TYPED, framed=True), TYPED, good, bad, b'{"schema":' + b"[" * 10_000)
 
 
 def _debezium(framed: bool) -> Subject:
     naming = NamingFields(("id", "day"), whole=True)
-    events = ConnectJsonConverter(event_schema(_TYPED, naming, ["source.lsn"]), framed=False)
-    converter = AvailableValues(DebeziumConverter(events, _TYPED, naming, {"lsn": "source.lsn"}))
-    row = {"type": "struct", "optional": True, "fields": _TYPED_FIELDS}
+    events = ConnectJsonConverter(event_schema(TYPED, naming, ["source.lsn"]), framed=False)
+    converter = AvailableValues(DebeziumConverter(events, TYPED, naming, {"lsn": "source.lsn"}))
+    row = {"type": "struct", "optional": True, "fields": TYPED_FIELDS}
     fields: list[dict[str, Any]] = [
         {**row, "field": "before"},
         {**row, "field": "after"},
@@ -404,7 +404,7 @@ def _debezium(framed: bool) -> Subject:
 
     def event(op: Any, before: Any = None, after: Any = None) -> bytes:
         payload = {"before": before, "after": after, "op": op, "source": {"lsn": 7}}
-        return _enveloped(payload, fields) if framed else json.dumps(payload).encode()
+        return enveloped(payload, fields) if framed else json.dumps(payload).encode()
 
     image = _TYPED_ROW if framed else plain
     good = (event("c", None, image), event("u", {**image, "id": None}, image), event("d", image), event("r", None, {}))
