@@ -1,7 +1,7 @@
 """A schema registry, through Confluent's own client: schemas by id, and the schemas of a subject.
 
 The process that plans a transaction fetches all versions of the topics' subjects once and passes them to the Spark tasks
-(`known_schemas`), so that workers decode without the registry. A worker asks only for other ids, of schemas registered a
+(`KnownSchemas`), so that workers decode without the registry. A worker asks only for other ids, of schemas registered a
 moment ago or under another subject: once per process and id. Each task asks for at most a hundred ids that the registry does
 not have.
 """
@@ -9,7 +9,7 @@ not have.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from threading import Lock
@@ -265,11 +265,6 @@ def _untrusted(error: BaseException | None) -> bool:
             return True
         error, depth = error.__cause__ or error.__context__, depth + 1
     return False
-
-
-def known_schemas(client: RegistryClient, subjects: Iterable[str]) -> dict[int, RegisteredSchema]:
-    """All versions of these subjects, by schema id."""
-    return {version.schema_id: version.schema for subject in subjects for version in client.versions(subject)}
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,11 @@ class KafkaSource(_Model):
     optional_fields: tuple[str, ...] = Field(
         default=(), json_schema_extra={"allowed": "a list of fields, like [old_name, address.zip]", "default": "none"}
     )
-    """Fields that the schema in a record may lack: they are null then. With `envelope: debezium` or `connect` and
-    `table.mode: upsert`, a JSON record whose schema lacks another declared field is bad, because its row would erase the value that
-    the table has; the source may have dropped or renamed the column. If columns come from a registry, no transaction of such a
-    table begins while the latest version lacks a field that one before had. See docs/formats.md."""
+    """Fields that a record's schema may lack: they are null then. With `table.mode: upsert`, a record is bad whose schema has lost
+    another declared field, because its row would erase the value that the table has: a JSON record with Connect's schema
+    (`envelope: debezium` or `connect`) that lacks the field, a record of a registry's schema that lacks one of an earlier version. If
+    columns come from a registry, no transaction of such a table begins while the latest version lacks a field that one before
+    had. See docs/formats.md."""
 
     unavailable_value: Annotated[str, StringConstraints(min_length=2)] | None = Field(
         default=None,

@@ -21,11 +21,11 @@ from hudi_ingest.pipeline.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.connect_columns import NewerColumnsGuard
 from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect_schema import RequiredFields
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
 from hudi_ingest.records.convert.record_type import RecordType
+from hudi_ingest.records.convert.required_fields import RequiredFields
 from hudi_ingest.records.convert.unavailable import AvailableValues
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
@@ -36,7 +36,7 @@ from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, Schem
 from hudi_ingest.transaction.registered_columns import columns_of, has_message, message_of
 
 if TYPE_CHECKING:
-    from hudi_ingest.kafka.registry import KnownSchemas
+    from hudi_ingest.kafka.registry import KnownSchemas, SubjectVersion
     from hudi_ingest.records.convert.avro import Writers
     from hudi_ingest.records.schema.avro import Resolution
 
@@ -152,7 +152,7 @@ class _RecordPart:
     """The schema that a transaction resolved, if `schema` is not declared."""
     envelope: str = "none"
     required: RequiredFields | None = None
-    """Of a keyed table: the fields that a schema in the records has to have."""
+    """Of a keyed table: the columns that a record's schema has to have."""
     guard: NewerColumnsGuard | None = None
     """If the columns are inferred: what judges the schemas in the records."""
 
@@ -222,7 +222,8 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
             if part.schema_file is not None and part.envelope == "debezium":
                 # The file declares the row, while a registered schema declares the event.
                 resolution = resolution.under("after")
-            return ConnectAvroConverter(part.schema, _writers(part), resolution)
+            writers, required = _writers(part)
+            return ConnectAvroConverter(part.schema, writers, resolution, required)
         return converter_for(part.declared.format, part.schema, _options(part))
     except ValueError as error:
         problem = str(error)
@@ -238,9 +239,11 @@ def _options(part: _RecordPart) -> Mapping[str, Any]:
     if declared.format == "avro":
         from hudi_ingest.records.convert.avro import AvroValuesOf
 
-        return {"values": AvroValuesOf(_writers(part), _resolution(part))}
+        return {"values": AvroValuesOf(_writers(part)[0], _resolution(part))}
     if declared.format == "json_schema":
-        return {"schemas": _known(part, "JSON")}
+        from hudi_ingest.records.convert.json_framed import RegisteredSchemas
+
+        return {"registered": RegisteredSchemas(*_known(part, "JSON"))}
     if declared.format != "protobuf":
         return {}
     if declared.protobuf.descriptor_file is None:
@@ -268,24 +271,36 @@ def _resolution(part: _RecordPart) -> Resolution:
     return resolution
 
 
-def _writers(part: _RecordPart) -> Writers:
+def _writers(part: _RecordPart) -> tuple[Writers, RequiredFields | None]:
     from hudi_ingest.records.convert.avro import ConfluentWireFormat, OneSchema, SingleObjectEncoding
 
     avro = part.declared.avro
     if avro.wire_format == "confluent":
-        return ConfluentWireFormat(_known(part, "AVRO"))
+        schemas, required = _known(part, "AVRO")
+        return ConfluentWireFormat(schemas), required
     files = [RegisteredSchema(_text(path)) for path in avro.schema_files]
     if avro.wire_format == "datum":
-        return OneSchema(files[0])
-    return SingleObjectEncoding.of(*(file.text for file in files))
+        return OneSchema(files[0]), None
+    return SingleObjectEncoding.of(*(file.text for file in files)), None
 
 
-def _known(part: _RecordPart, kind: SchemaKind) -> SchemaLookup:
-    from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, known_schemas
+def _known(part: _RecordPart, kind: SchemaKind) -> tuple[SchemaLookup, RequiredFields | None]:
+    from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient
 
     assert part.registry is not None, "checked with the pipeline file"
-    schemas = known_schemas(RegistryClient(part.registry, kind), part.subjects)
-    return _guarded(part, KnownSchemas(part.registry, schemas, kind))
+    client = RegistryClient(part.registry, kind)
+    versions = [client.versions(subject) for subject in part.subjects]
+    schemas = {version.schema_id: version.schema for of_subject in versions for version in of_subject}
+    return _guarded(part, KnownSchemas(part.registry, schemas, kind)), _required(part, versions)
+
+
+def _required(part: _RecordPart, versions: Sequence[Sequence[SubjectVersion]]) -> RequiredFields | None:
+    """The columns that a record's schema has to have if one before it had them; None if the transaction has judged that already, for
+    columns that are not declared."""
+    if part.required is None or part.found is not None:
+        return None
+    schemas = tuple(tuple(version.schema for version in of_subject) for of_subject in versions)
+    return replace(part.required, versions=schemas)
 
 
 def _guarded(part: _RecordPart, known: KnownSchemas, message: str | None = None) -> SchemaLookup:
@@ -307,7 +322,8 @@ def _registered_messages(part: _RecordPart) -> Any:
     declared, registry = part.declared.protobuf, part.registry
     assert registry is not None, "checked with the pipeline file"
     client = RegistryClient(registry, "PROTOBUF")
-    newest_first = [version for subject in part.subjects for version in reversed(client.versions(subject))]
+    versions = [client.versions(subject) for subject in part.subjects]
+    newest_first = [version for of_subject in versions for version in reversed(of_subject)]
     known = KnownSchemas(registry, {version.schema_id: version.schema for version in newest_first}, "PROTOBUF")
     if part.found is not None:
         # The columns come from the message type that was first at that time.
@@ -316,7 +332,8 @@ def _registered_messages(part: _RecordPart) -> Any:
     message = message_of(registry, declared.message, [*newest.values()], part.subjects, part.place)
     if newest_first and part.found is None:
         require_columns(part.schema, message, (compiled(version.schema) for version in newest_first))
-    return RegisteredMessages(CompiledSchemas(_guarded(part, known, message)), message, declared.truncate_nanoseconds)
+    schemas = CompiledSchemas(_guarded(part, known, message))
+    return RegisteredMessages(schemas, message, declared.truncate_nanoseconds, _required(part, versions))
 
 
 @dataclass(frozen=True)

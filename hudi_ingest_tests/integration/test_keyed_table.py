@@ -37,7 +37,9 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
+from hudi_ingest_tests.support.registry import Registry
 from hudi_ingest_tests.support.requesting import requested
+from hudi_ingest_tests.support.serializers import avro_bytes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -415,6 +417,34 @@ def test_p1_a_column_that_the_source_renames_or_drops_erases_no_value(bootstrap_
             ground.run(pipeline(both, optional_fields=["city", "town"]))
         ground.run(pipeline(both, optional_fields=["city", "town", "size"]))
         assert rows("city", "size", "town") == [(1, None, 4, "Ulm"), (2, None, None, "Bern")]
+
+
+def test_p1_a_column_that_a_registered_schema_loses_erases_no_value(
+    bootstrap_servers: str, registry: Registry, tmp_path: Path
+) -> None:
+    with fresh_ground(bootstrap_servers, tmp_path) as ground:
+        create_topic(bootstrap_servers, ground.name, 1)
+
+        def run(**source: Any) -> list[tuple[Any, ...]]:
+            of_registry = {"format": "avro", "schema_registry": {"url": registry.url}, **source}
+            columns = "id long not null, city string, planned string"
+            table = {"mode": "upsert", "key": ["id"], "partition_by": [], "buckets": 1, "schema": columns}
+            ground.run(make_pipeline(ground, source=of_registry, table=table))
+            found = ground.rows().select(["id", "city", "planned"]).to_pylist()
+            return sorted(tuple(row.values()) for row in found)
+
+        def record(identifier: int, **texts: str) -> bytes:
+            fields = [{"name": name, "type": ["null", "string"], "default": None} for name in texts]
+            schema = {"type": "record", "name": "Row", "fields": [{"name": "id", "type": "long"}, *fields]}
+            return avro_bytes(registry, ground.name, json.dumps(schema), {"id": identifier, **texts})
+
+        ground.send(0, [record(1), record(1, city="Ulm"), record(2, city="Bonn"), record(3)])
+        expected = [(1, "Ulm", None), (2, "Bonn", None), (3, None, None)]
+        assert run() == expected
+        ground.send(0, [record(2, city="Bern"), record(1, town="Ulm")])
+        with pytest.raises(BadRecord, match=rf"{ground.name}:0:5.*city.*erase.*optional_fields.*town"):
+            run()
+        assert run(optional_fields=["city"]) == [(1, None, None), (2, "Bern", None), (3, None, None)]
 
 
 ALL_TYPES = {

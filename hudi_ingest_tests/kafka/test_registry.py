@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.exceptions import ConfigError, RegistryRefused, RegistryUnreachable, SchemaMissing
 from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, known_schemas
+from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.registry import SchemaRegistry
@@ -81,7 +81,7 @@ def test_two_versions_are_read_into_the_latest(registry: Registry, topic: str) -
         ]
     )
     assert version_columns(settings, client.version(f"{topic}-value", 1), "AVRO").names == ["id", "price", "at"]
-    schemas = known_schemas(client, [settings.subject_of(topic)])
+    schemas = {version.schema_id: version.schema for version in client.versions(settings.subject_of(topic))}
     assert len(schemas) == 2
 
     converter = AvroConverter(columns, ConfluentWireFormat(KnownSchemas(settings, schemas)))
@@ -142,7 +142,7 @@ def test_a_subject_that_is_not_there(registry: Registry, topic: str) -> None:
     with pytest.raises(SchemaMissing, match=f"{topic}-value") as raised:
         client.latest(f"{topic}-value")
     assert (raised.value.url, raised.value.subject, raised.value.status) == (registry.url, f"{topic}-value", 404)
-    assert known_schemas(client, [f"{topic}-value"]) == {}
+    assert client.versions(f"{topic}-value") == ()
 
 
 def test_a_registry_that_is_down() -> None:

@@ -22,6 +22,7 @@ from hudi_ingest.records.convert.connect_schema import DECIMAL
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for
+from hudi_ingest.records.convert.json_framed import RegisteredSchemas
 from hudi_ingest.records.convert.protobuf import RegisteredMessages
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
 from hudi_ingest.records.convert.protobuf_schema import record_schema as protobuf_record_schema
@@ -320,7 +321,7 @@ def subjects() -> Mapping[str, Subject]:
     in_json, in_csv = (_JSON_GOOD, _JSON_BAD), (_CSV_GOOD, _CSV_BAD)
     text, raw = parse_ddl("value string not null"), parse_ddl("value binary not null")
     plain = (b"", "ü\0\n".encode(), b"x" * 300)
-    behind_ids = converter_for("json_schema", FLAT, {"schemas": OneId()})
+    behind_ids = converter_for("json_schema", FLAT, {"registered": RegisteredSchemas(OneId())})
     return {
         "json": _subject(converter_for("json", FLAT), FLAT, in_json, nested=_JSON_NESTED),
         "json with a map": _subject(converter_for("json", MAPPED), MAPPED, in_json, nested=_JSON_NESTED),

@@ -7,10 +7,10 @@ to the exact path, so a record's outcome depends on neither the path nor its nei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from hudi_ingest.records.convert.avro_fast import BatchReader
 from hudi_ingest.records.convert.converter import Decoded, Options, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
 from hudi_ingest.records.convert.mismatch import Mismatch
+from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import (
     HEADER_BYTES,
@@ -127,19 +128,27 @@ def avro_converter(schema: pa.Schema, options: Options) -> AvroConverter:
 class AvroConverter:
     """Decodes Avro records to rows of `schema`.
 
+    `required`: a record is bad whose schema lacks one of these columns that a schema before it had, unless it deletes a row.
     Raises ValueError at construction when a column's type cannot be read from Avro.
     """
 
-    def __init__(self, schema: pa.Schema, writers: Writers, resolution: Resolution = NO_RESOLUTION) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        writers: Writers,
+        resolution: Resolution = NO_RESOLUTION,
+        required: RequiredFields | None = None,
+    ) -> None:
         self._schema = schema
         self._writers = writers
         self._resolution = resolution
+        self._required = required
         self._readers: dict[bytes, _Reader | _UnionReader | Mismatch] = {}
         """Readers by header. Only headers that name a schema are kept: there may be as many others as records. A header's
         meaning never changes, so this is not state that a record's outcome could depend on."""
 
-    def __reduce__(self) -> tuple[type[AvroConverter], tuple[pa.Schema, Writers, Resolution]]:
-        return (AvroConverter, (self._schema, self._writers, self._resolution))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (AvroConverter, (self._schema, self._writers, self._resolution, self._required))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode `values`, which are binary without nulls. Raises TypeError or ValueError when they are not, and what
@@ -175,18 +184,67 @@ class AvroConverter:
         try:
             writer = parse_writer(written)
             if writer.kind == "union" and all(part.kind in ("record", "null") for part in writer.parts):
-                return _UnionReader(writer, self._schema, self._resolution, self._writers.header_bytes)
-            return _Reader(writer, self._schema, self._resolution, self._writers.header_bytes)
+                refusals = [self._refusal_of(written, writer, branch) for branch in range(len(writer.parts))]
+                return _UnionReader(writer, self._schema, self._resolution, self._writers.header_bytes, refusals)
+            refusal = self._refusal_of(written, writer)
+            return _Reader(writer, self._schema, self._resolution, self._writers.header_bytes, refusal)
         except Mismatch as mismatch:
             return mismatch
         except WriterSchemaProblem as problem:
             return unusable_schema(problem)
 
+    def _refusal_of(self, written: RegisteredSchema, writer: AvroType, branch: int | None = None) -> Refusal | None:
+        """`branch`: which of the records of a union, in the schemas before it, too."""
+        required = self._required
+        if required is None:
+            return None
+
+        def shape(of: AvroType) -> pa.DataType:
+            if branch is not None and of.kind == "union":
+                of = of.parts[branch] if branch < len(of.parts) else AvroType("null")
+            return _shape(of, required.record, "", self._resolution)
+
+        def earlier() -> Iterator[pa.DataType]:
+            for schema in required.before(written.__eq__):
+                try:
+                    yield shape(parse_writer(schema))
+                except WriterSchemaProblem:
+                    continue  # No record was read with it.
+
+        return required.refusal_of(shape(writer), earlier())
+
+
+def _shape(writer: AvroType, column: pa.DataType, path: str, resolution: Resolution) -> pa.DataType:
+    """As `required_fields` has it, of values that `column` takes."""
+    inner = writer.inner[0]
+    if pa.types.is_struct(column) and inner.kind == "record":
+        parts = dict(zip(inner.names, inner.parts, strict=True))
+        fields, taken = [], set[str]()
+        for field_ in column:
+            of_field = f"{path}.{field_.name}".removeprefix(".")
+            name = resolution.written_name(of_field, inner.names)
+            if name is not None:
+                fields.append(pa.field(field_.name, _shape(parts[name], field_.type, of_field, resolution)))
+                taken.add(name)
+        return pa.struct([*fields, *(pa.field(name, UNKNOWN) for name in inner.names if name not in taken)])
+    if pa.types.is_list(column) and inner.kind == "array":
+        return pa.list_(_shape(inner.parts[0], column.value_type, f"{path}[]", resolution))
+    if pa.types.is_map(column) and inner.kind == "map":
+        return pa.map_(pa.string(), _shape(inner.parts[0], column.item_type, f"{path}[]", resolution))
+    return UNKNOWN
+
 
 class _Reader:
-    """Reads the values of one writer's schema."""
+    """Reads the values of one writer's schema. `refusal`: why those that write a row are bad."""
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int) -> None:
+    def __init__(
+        self,
+        writer: AvroType,
+        schema: pa.Schema,
+        resolution: Resolution,
+        header_bytes: int,
+        refusal: Refusal | None = None,
+    ) -> None:
         if writer.inner[0].kind not in ("record", "union") and len(schema) == 1:
             # The one column: a record of one field is encoded like the field.
             writer = AvroType("record", names=(schema.names[0],), parts=(writer,), aliases=((),), defaults=(None,))
@@ -194,6 +252,7 @@ class _Reader:
             raise Mismatch("a record", f"a value of schema {writer}"[:80])
         self._schema = schema
         self._writer = writer
+        self._refusal = refusal
         datum_reader = DatumReader(writer, schema, resolution)
         self._exact = record_by_record(schema, lambda value: datum_reader.read(value[header_bytes:]))
         try:
@@ -202,7 +261,8 @@ class _Reader:
             self._fast = None
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        return decode_in_pieces(self._schema, values, self._fast, self._exact, LIMITS)
+        read = decode_in_pieces(self._schema, values, self._fast, self._exact, LIMITS)
+        return read if self._refusal is None else self._refusal.of(read, len(values))
 
     def fields(self, within: str) -> tuple[str, ...]:
         """The names of the writer's fields, or of those of the record that is its field `within`."""
@@ -215,11 +275,18 @@ class _Reader:
 class _UnionReader:
     """Reads the values of a union of records: each begins with the number of its branch, which is one more byte of header."""
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int) -> None:
+    def __init__(
+        self,
+        writer: AvroType,
+        schema: pa.Schema,
+        resolution: Resolution,
+        header_bytes: int,
+        refusals: Sequence[Refusal | None],
+    ) -> None:
         self._schema = schema
         self._header_bytes = header_bytes + 1
         self._branches = {
-            bytes([2 * number]): _Reader(part, schema, resolution, self._header_bytes)
+            bytes([2 * number]): _Reader(part, schema, resolution, self._header_bytes, refusals[number])
             for number, part in enumerate(writer.parts[:64])
             if part.kind == "record"
         }

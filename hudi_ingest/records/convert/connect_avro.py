@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from hudi_ingest.records.convert.connect_schema import ConnectType, parse_avro_s
 from hudi_ingest.records.convert.connect_values import Reading, avro_reading_of, decoded_rows, wire_schema
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.mismatch import Mismatch
+from hudi_ingest.records.convert.required_fields import RequiredFields
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import by_header
 from hudi_ingest.records.schema.avro import NO_RESOLUTION, Resolution
@@ -22,19 +24,26 @@ from hudi_ingest.records.transform.casts import convert_exactly
 class ConnectAvroConverter:
     """Decodes Avro records to rows of `schema`.
 
-    Raises ValueError at construction when a column's type cannot be read from Avro.
+    `required`: as in AvroConverter. Raises ValueError at construction when a column's type cannot be read from Avro.
     """
 
-    def __init__(self, schema: pa.Schema, writers: Writers, resolution: Resolution = NO_RESOLUTION) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        writers: Writers,
+        resolution: Resolution = NO_RESOLUTION,
+        required: RequiredFields | None = None,
+    ) -> None:
         self._schema = schema
         self._writers = writers
         self._resolution = resolution
-        self._plain = AvroConverter(schema, writers, resolution)
+        self._required = required
+        self._plain = AvroConverter(schema, writers, resolution, required)
         self._readers: dict[bytes, tuple[AvroConverter, list[Reading]]] = {}
         """By header; its meaning never changes."""
 
-    def __reduce__(self) -> tuple[type[ConnectAvroConverter], tuple[pa.Schema, Writers, Resolution]]:
-        return (ConnectAvroConverter, (self._schema, self._writers, self._resolution))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ConnectAvroConverter, (self._schema, self._writers, self._resolution, self._required))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode `values`, which are binary without nulls. Raises what AvroConverter.decode raises; bad content never raises."""
@@ -67,7 +76,8 @@ class ConnectAvroConverter:
         ]
         converter = self._plain
         if not all(reading.is_plain for reading in readings):
-            converter = AvroConverter(wire_schema(self._schema, readings), self._writers, self._resolution)
+            wire = wire_schema(self._schema, readings)
+            converter = AvroConverter(wire, self._writers, self._resolution, self._required)
         self._readers[header] = converter, readings
         return converter, readings
 

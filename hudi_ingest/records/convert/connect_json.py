@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.connect_schema import ConnectType, RequiredFields, parse_connect_schema
+from hudi_ingest.records.convert.connect_schema import ConnectType, parse_connect_schema
 from hudi_ingest.records.convert.connect_values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.json import JsonConverter, as_records, field_names
 from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.required_fields import Refusal, RequiredFields
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values, value_bytes
 from hudi_ingest.records.schema.columns import TIMESTAMP
 
@@ -49,8 +50,8 @@ _BASE64_IN_DECIMAL = (
 
 class ConnectJsonConverter:
     """Decodes payloads to rows of `schema`. `framed`: whether a record without `schema` and `payload` is bad. `required`: a
-    record whose schema lacks one of these fields is bad. `guard`: is called with each schema that has them, and raises ValueError if
-    its records are bad, or an IngestError.
+    record whose schema lacks one of these fields is bad, unless it deletes a row. `guard`: is called with each schema that has them,
+    and raises ValueError if its records are bad, or an IngestError.
 
     Raises ValueError at construction when a type in the schema cannot be read from JSON.
     """
@@ -102,10 +103,10 @@ class ConnectJsonConverter:
                 if connect is None:
                     reader = self._without_schema
                 else:
-                    refusal = self._required.refusal_of(connect) if self._required is not None else None
+                    refusal = self._required.refusal_of(connect.shape) if self._required is not None else None
                     if refusal is None and self._guard is not None:
                         self._guard(connect)
-                    reader = refusal or PayloadReader(self._schema, connect)
+                    reader = PayloadReader(self._schema, connect, refusal)
             except ValueError as problem:
                 reader = Rejected(
                     0, "schema", "a schema of Kafka Connect that fits the columns", shortened(str(problem))
@@ -116,15 +117,20 @@ class ConnectJsonConverter:
 
 
 class PayloadReader:
-    """Reads payloads of one Connect schema, or of none."""
+    """Reads payloads of one Connect schema, or of none. `refusal`: why those that write a row are bad."""
 
-    def __init__(self, schema: pa.Schema, connect: ConnectType | None) -> None:
+    def __init__(self, schema: pa.Schema, connect: ConnectType | None, refusal: Refusal | None = None) -> None:
         self._schema = schema
+        self._refusal = refusal
         self._has_schema = connect is not None
         first, second = _RowReader(schema, connect, plain=False), _RowReader(schema, connect, plain=True)
         self._readings = [first] if first.wire == second.wire else [first, second]
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
+        read = self._read(payloads)
+        return read if self._refusal is None else self._refusal.of(read, len(payloads))
+
+    def _read(self, payloads: pa.BinaryArray) -> Decoded:
         first = self._readings[0].decode(payloads)
         if not first.rejected:
             return first

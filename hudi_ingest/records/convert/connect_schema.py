@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.required_fields import UNKNOWN
 from hudi_ingest.records.schema.columns import MAX_DEPTH
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -46,42 +45,14 @@ class ConnectType:
     items: ConnectType | None = None
     """Of an array, or the values of a map."""
 
-
-@dataclass(frozen=True, slots=True)
-class RequiredFields:
-    """The fields that every record's schema has to have, because a row without one would erase its value in a keyed table."""
-
-    row: pa.Schema
-    optional: frozenset[str] = frozenset()
-    """Paths of fields that a schema may lack: they are null then."""
-    within: str = ""
-    """The event's field that holds the row; "" if the record is the row."""
-
-    def refusal_of(self, schema: ConnectType) -> Rejected | None:
-        """Why a record with this schema is bad, as if it were the first of its batch; None if the schema has the fields."""
-        found = schema.members.get(self.within) if self.within else schema
-        if found is None or not found.members:
-            return None
-        lacking = [path for path in _lacking(pa.struct(list(self.row)), found, "") if path not in self.optional]
-        if not lacking:
-            return None
-        fields = f"source.optional_fields: [{', '.join([*sorted(self.optional), *lacking])}]"
-        expected = (
-            "it in the record's schema, because a row without it would erase its value in the table; if the source renamed it, "
-            f"declare the new name; if the source dropped it or got it later, set `{fields}`: it is null then"
-        )
-        new = [name for name in found.members if name not in self.row.names]
-        others = f"; not among the columns: {', '.join(new)}" if new else ""
-        return Rejected(0, f"{self.within}.{lacking[0]}".lstrip("."), expected, shortened(f"no such field{others}"))
-
-
-def _lacking(wanted: pa.StructType, found: ConnectType, parent: str) -> Iterator[str]:
-    for field_ in wanted:
-        member = found.members.get(field_.name)
-        if member is None:
-            yield f"{parent}{field_.name}"
-        elif pa.types.is_struct(field_.type) and member.members:
-            yield from _lacking(field_.type, member, f"{parent}{field_.name}.")
+    @property
+    def shape(self) -> pa.DataType:
+        """As `required_fields` has it."""
+        if self.members:
+            return pa.struct([pa.field(name, member.shape) for name, member in self.members.items()])
+        if self.items is None:
+            return UNKNOWN
+        return pa.map_(pa.string(), self.items.shape) if self.kind == "map" else pa.list_(self.items.shape)
 
 
 def parse_connect_schema(text: bytes) -> ConnectType | None:

@@ -6,22 +6,24 @@ format, which names each record's schema and message type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from hudi_ingest.exceptions.problems import suggestion
+from hudi_ingest.records.convert.compiled_schemas import compiled
 from hudi_ingest.records.convert.converter import Decoded, Options
 from hudi_ingest.records.convert.fast_path import decode_in_pieces
 from hudi_ingest.records.convert.mismatch import Mismatch, shortened
 from hudi_ingest.records.convert.options import one_option, read_options
 from hudi_ingest.records.convert.protobuf_exact import MessageReader
 from hudi_ingest.records.convert.protobuf_fast import fast_path
-from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema, is_map
+from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
 from hudi_ingest.records.convert.values import regrouped, require_values
 from hudi_ingest.records.convert.wire_format import (
     select_known,
@@ -29,7 +31,7 @@ from hudi_ingest.records.convert.wire_format import (
     split_schema_ids,
     unusable_schema,
 )
-from hudi_ingest.records.schema.registered import UnusableSchema
+from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class RegisteredMessages:
     message: str
     """Full name of the message type; records of other types are refused."""
     truncate_nanoseconds: bool = False
+    required: RequiredFields | None = None
+    """A record is bad whose schema lacks one of these columns that a schema before it had."""
 
 
 def protobuf_converter(schema: pa.Schema, options: Options) -> ProtobufConverter | RegisteredProtobufConverter:
@@ -125,7 +129,7 @@ class ProtobufConverter:
 
 
 class RegisteredProtobufConverter:
-    """Decodes messages in Confluent's wire format. A column that a record's schema lacks is null.
+    """Decodes messages in Confluent's wire format. A column that a record's schema lacks is null, unless it is required.
 
     `decode` raises what `DescriptorLookup` raises when the registry is unavailable.
     """
@@ -182,6 +186,7 @@ class _SchemaTypes:
     """The message types of one schema, by message indexes. Raises ValueError when the set is incomplete."""
 
     def __init__(self, descriptor_set: bytes, schema: pa.Schema, registered: RegisteredMessages) -> None:
+        self._descriptor_set = descriptor_set
         self._types = ProtobufSchema(descriptor_set)
         self._schema, self._registered = schema, registered
         self._reader: _Reader | Mismatch | None = None
@@ -197,10 +202,25 @@ class _SchemaTypes:
             return Mismatch(shortened(f"a message {expected_name}"), shortened(message.full_name))
         if self._reader is None:
             try:
-                self._reader = _Reader(message, self._schema, self._registered.truncate_nanoseconds)
+                refusal = self._refusal_of(message)
+                self._reader = _Reader(message, self._schema, self._registered.truncate_nanoseconds, refusal)
             except ValueError as error:
                 self._reader = unusable_schema(error)
         return self._reader
+
+    def _refusal_of(self, message: Descriptor) -> Refusal | None:
+        required = self._registered.required
+        if required is None:
+            return None
+
+        def earlier() -> Iterator[pa.DataType]:
+            for schema in required.before(lambda version: _compiled(version) == self._descriptor_set):
+                descriptors = _compiled(schema)
+                types = ProtobufSchema(descriptors) if descriptors is not None else None
+                if types is not None and types.has(message.full_name):
+                    yield _shape(types.message(message.full_name), required.record)
+
+        return required.refusal_of(_shape(message, required.record), earlier())
 
     def fields(self, within: str) -> frozenset[str]:
         name = self._registered.message
@@ -215,14 +235,43 @@ def _field_names(message: Descriptor, within: str) -> frozenset[str]:
     return frozenset(field.name for field in message.fields) if message else frozenset()
 
 
-class _Reader:
-    """Reads bare messages of one type."""
+def _compiled(schema: RegisteredSchema) -> bytes | None:
+    """None if no record can be read with it."""
+    try:
+        return compiled(schema)
+    except ValueError:
+        return None
 
-    def __init__(self, message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool) -> None:
-        self._schema, self.message = schema, message
+
+def _shape(message: Descriptor, column: pa.StructType) -> pa.StructType:
+    """As `required_fields` has it, of messages that `column` takes; a message may contain itself, a column may not."""
+    taken = {field.name: field.type for field in column}
+    return pa.struct([pa.field(field.name, _of_field(field, taken.get(field.name))) for field in message.fields])
+
+
+def _of_field(field: FieldDescriptor, column: pa.DataType | None) -> pa.DataType:
+    if column is None or field.message_type is None:
+        return UNKNOWN
+    if pa.types.is_struct(column):
+        return _shape(field.message_type, column)
+    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
+        return pa.list_(_shape(field.message_type, column.value_type))
+    if pa.types.is_map(column) and is_map(field):
+        return pa.map_(pa.string(), _of_field(field.message_type.fields_by_name["value"], column.item_type))
+    return UNKNOWN
+
+
+class _Reader:
+    """Reads bare messages of one type. `refusal`: why those that write a row are bad."""
+
+    def __init__(
+        self, message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool, refusal: Refusal | None = None
+    ) -> None:
+        self._schema, self.message, self._refusal = schema, message, refusal
         self._exact = MessageReader(message, schema, truncate_nanoseconds)
         self._fast = fast_path(message, schema, truncate_nanoseconds)
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         fast = self._fast.read if self._fast else None
-        return decode_in_pieces(self._schema, values, fast, self._exact.read)
+        read = decode_in_pieces(self._schema, values, fast, self._exact.read)
+        return read if self._refusal is None else self._refusal.of(read, len(values))

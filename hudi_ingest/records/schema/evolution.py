@@ -107,9 +107,19 @@ def absent(known: pa.Schema | pa.StructType, records: pa.Schema | pa.StructType,
         path = f"{parent}{column.name}"
         if column.name not in found:
             paths.append(path)
-        elif pa.types.is_struct(column.type) and pa.types.is_struct(found[column.name]):
-            paths += absent(column.type, found[column.name], f"{path}.")
+        else:
+            paths += _absent_within(column.type, found[column.name], path)
     return tuple(paths)
+
+
+def _absent_within(known: pa.DataType, records: pa.DataType, path: str) -> tuple[str, ...]:
+    if pa.types.is_struct(known) and pa.types.is_struct(records):
+        return absent(known, records, f"{path}.")
+    if pa.types.is_list(known) and pa.types.is_list(records):
+        return _absent_within(known.value_type, records.value_type, f"{path}.element")
+    if pa.types.is_map(known) and pa.types.is_map(records):
+        return _absent_within(known.item_type, records.item_type, f"{path}.value")
+    return ()
 
 
 def joined(schemas: Sequence[pa.Schema]) -> Evolution:

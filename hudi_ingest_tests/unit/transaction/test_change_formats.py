@@ -289,6 +289,49 @@ def test_a_field_that_the_registry_no_longer_has_is_not_erased_from_a_keyed_tabl
         assert parse_spark_json(resolve_schema(accepted, timeline).record).names == [*known.names, "email"]
 
 
+def test_an_event_whose_schema_lost_a_declared_column_erases_nothing_and_a_delete_may_still_delete(
+    write: Write,
+) -> None:
+    # The newer version is the one that lacks the column.
+    versions = [
+        {"subject": SUBJECT, "version": 1, "id": 2, "schema": NEW, "schemaType": "AVRO"},
+        {"subject": SUBJECT, "version": 2, "id": 1, "schema": OLD, "schemaType": "AVRO"},
+    ]
+    answers: dict[str, object] = {f"/subjects/{SUBJECT}/versions": [1, 2]}
+    answers |= {f"/subjects/{SUBJECT}/versions/{at}": version for at, version in enumerate(versions, 1)}
+    without, whole = {"op": "c", "after": ANN}, {"op": "c", "after": {**ANN, "email": "a@b"}}
+    values = [avro_event(2, **whole), avro_event(1, **without), avro_event(1, "d", ANN)]
+    with canned_registry(answers) as (url, _):
+        settings: dict[str, Any] = {
+            **CUSTOMERS,
+            "table__schema": "id long not null, name string not null, email string, planned string",
+            "source__format": "avro",
+            "source__schema_registry": {"url": url},
+        }
+        outcome = made(load(write, **settings), *values)
+        accepted = made(load(write, **settings, source__optional_fields=["email"]), *values)
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(1, "email")]
+    assert "erase its value in the table" in outcome.bad[0].expected
+    assert "not among the columns" in outcome.bad[0].found
+    assert rows_of(outcome, "id", "email") == [(1, "a@b", False), (1, None, True)]
+    assert rows_of(accepted, "id", "email") == [(1, "a@b", False), (1, None, False), (1, None, True)]
+
+
+def test_a_delete_with_connects_schema_needs_no_columns(write: Write) -> None:
+    def with_schema(record: dict[str, Any]) -> bytes:
+        row = [{"field": "id", "type": "int64", "optional": True}]
+        fields = [{"field": name, "type": "struct", "optional": True, "fields": row} for name in ("before", "after")]
+        schema = {"type": "struct", "fields": [*fields, {"field": "op", "type": "string"}]}
+        return json.dumps({"schema": schema, "payload": {"before": None, "after": None, **record}}).encode()
+
+    pipeline = load(write, **{**CUSTOMERS, "table__schema": "id long not null, country string"})
+    outcome = made(
+        pipeline, with_schema({"op": "d", "before": {"id": 1}}), with_schema({"op": "c", "after": {"id": 2}})
+    )
+    assert rows_of(outcome, "id", "country") == [(1, None, True)]
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(1, "country")]
+
+
 def test_keys_of_connect_may_have_schemas_too(write: Write) -> None:
     pipeline = load(
         write,

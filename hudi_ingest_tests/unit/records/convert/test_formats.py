@@ -16,6 +16,7 @@ import pytest
 from hudi_ingest.exceptions import RegistryUnreachable
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.formats import converter_for, known_formats
+from hudi_ingest.records.convert.json_framed import RegisteredSchemas
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 
@@ -73,7 +74,9 @@ def test_a_plain_value_is_one_column(format: str, schema: pa.Schema) -> None:
 
 
 def test_json_behind_the_wire_format() -> None:
-    converter = pickle.loads(pickle.dumps(converter_for("json_schema", IDS, {"schemas": Registered({7, 8})})))
+    converter = pickle.loads(
+        pickle.dumps(converter_for("json_schema", IDS, {"registered": RegisteredSchemas(Registered({7, 8}))}))
+    )
     values = [
         framed(7, b'{"id":1}'),
         framed(9, b'{"id":2}'),
@@ -101,7 +104,7 @@ def test_json_behind_the_wire_format() -> None:
 
 
 def test_a_registry_that_does_not_answer_makes_no_bad_record_of_json() -> None:
-    converter = converter_for("json_schema", IDS, {"schemas": Silent()})
+    converter = converter_for("json_schema", IDS, {"registered": RegisteredSchemas(Silent())})
     with pytest.raises(RegistryUnreachable):
         converter.decode(pa.array([framed(7, b"{}")], pa.binary()))
     assert (
@@ -113,7 +116,7 @@ def test_a_registry_that_does_not_answer_makes_no_bad_record_of_json() -> None:
 @pytest.mark.parametrize("format", ["json", "json_schema"])
 def test_deep_and_large_json(format: str) -> None:
     head = framed(7, b"") if format == "json_schema" else b""
-    options = {"schemas": Registered({7})} if format == "json_schema" else {}
+    options = {"registered": RegisteredSchemas(Registered({7}))} if format == "json_schema" else {}
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("s", pa.string()), pa.field("l", pa.list_(pa.int64()))])
     lists, objects = b"[" * 10_000 + b"]" * 10_000, b'{"l":' * 10_000 + b"1" + b"}" * 10_000
     values = [
@@ -138,7 +141,7 @@ def test_deep_and_large_json(format: str) -> None:
     [
         ("jsn", {}, r"format 'jsn' is not known; known are: json, .*; did you mean json\?"),
         ("json", {"a": 1}, "format json has no options, found 'a'"),
-        ("json_schema", {}, "format json_schema needs its only option, 'schemas'; found none"),
+        ("json_schema", {}, "format json_schema needs its only option, 'registered'; found none"),
         ("no_such_package.x:Y", {}, "importing no_such_package.x failed, ModuleNotFoundError"),
         ("json:detect_encodin", {}, r"json has no detect_encodin; did you mean detect_encoding\?"),
         ("json:__name__", {}, "__name__ is 'json'.*, not a converter"),

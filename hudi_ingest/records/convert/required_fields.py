@@ -1,0 +1,96 @@
+"""Columns that a record's schema has to have, because a row without one would erase its value in a keyed table. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.records.convert.converter import Decoded, Rejected
+from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.values import without_faults
+from hudi_ingest.records.schema.evolution import absent
+from hudi_ingest.records.schema.registered import RegisteredSchema
+
+UNKNOWN = pa.null()
+"""The shape of whatever has no fields, or may have any. The shape of a schema is a struct of its fields' names and shapes, by the
+names of the columns that take them, and a list or map of its items' shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the records of one schema are bad that write a row. One that deletes a row has no columns to erase."""
+
+    fault: Rejected
+    of_events: bool
+
+    def of(self, read: Decoded, count: int) -> Decoded:
+        """The outcome of `count` records of the schema; `read`: the same by their bytes alone."""
+        rows = read.rows
+        writes = pc.not_equal(rows["op"], "d") if self.of_events else pa.repeat(True, rows.num_rows)
+        faults = {index: replace(self.fault, index=index) for index in pc.indices_nonzero(writes).to_pylist()}
+        rejected = tuple(
+            replace(self.fault, index=each.index) if each.field == self.fault.field else each for each in read.rejected
+        )
+        return without_faults(replace(read, rejected=rejected), rows, count, faults)
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredFields:
+    """The columns of a keyed table that a record's schema has to have."""
+
+    row: pa.Schema
+    optional: frozenset[str] = frozenset()
+    """Paths of columns that a schema may lack: they are null then."""
+    within: str = ""
+    """The event's field that holds the row; "" if the record is the row."""
+    versions: tuple[tuple[RegisteredSchema, ...], ...] = ()
+    """The versions of each subject, ascending."""
+
+    @property
+    def record(self) -> pa.StructType:
+        """The row where it is in a record."""
+        row = pa.struct(list(self.row))
+        return pa.struct([pa.field(self.within, row)]) if self.within else row
+
+    def before(self, is_written: Callable[[RegisteredSchema], bool]) -> Iterator[RegisteredSchema]:
+        """The versions before the one that `is_written`; all of a subject without it, because it was registered since."""
+        known = [[*map(is_written, versions)] for versions in self.versions]
+        subjects = [at for at, flags in enumerate(known) if any(flags)] or range(len(known))
+        for at in subjects:
+            flags = known[at]
+            yield from reversed(self.versions[at][: flags.index(True) if any(flags) else None])
+
+    def refusal_of(self, shape: pa.DataType, earlier: Iterable[pa.DataType] | None = None) -> Refusal | None:
+        """Why records with a schema of this shape are bad; None if they are not. `earlier`: the shapes of schemas before it, if they
+        are known; then only columns are required that one of them had."""
+        found = self._row_of(shape)
+        if found is None:
+            return None
+        lacking = [path for path in absent(self.row, found) if path not in self.optional]
+        if lacking and earlier is not None:
+            lacked = [absent(self.row, row) for row in map(self._row_of, earlier) if row is not None]
+            lacking = [path for path in lacking if not all(_has(paths, path) for paths in lacked)]
+        if not lacking:
+            return None
+        fields = f"source.optional_fields: [{', '.join([*sorted(self.optional), *lacking])}]"
+        expected = (
+            "it in the record's schema, because a row without it would erase its value in the table; if the source renamed it, "
+            f"declare the new name; if the source dropped it or got it later, set `{fields}`: it is null then"
+        )
+        new = [field.name for field in found if field.name not in self.row.names]
+        others = f"; not among the columns: {', '.join(new)}" if new else ""
+        path = f"{self.within}.{lacking[0]}".lstrip(".")
+        return Refusal(Rejected(0, path, expected, shortened(f"no such field{others}")), bool(self.within))
+
+    def _row_of(self, shape: pa.DataType) -> pa.StructType | None:
+        if self.within and pa.types.is_struct(shape):
+            place = shape.get_field_index(self.within)
+            shape = shape.field(place).type if place >= 0 else UNKNOWN
+        return shape if pa.types.is_struct(shape) and shape.num_fields else None
+
+
+def _has(paths: Iterable[str], path: str) -> bool:
+    return any(path == each or path.startswith(f"{each}.") for each in paths)
