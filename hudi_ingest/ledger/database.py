@@ -17,14 +17,17 @@ _BUSY_SECONDS = 30
 """How long a statement waits for another writer."""
 _REUSED_SECONDS = 60
 """Firewalls forget connections that are silent for longer."""
-_NETWORK_LIMITS = {
+_CONNECTION = {
+    # psycopg2 would encode texts as the database does, and fail at the first letter that is not ASCII in one that was made in the
+    # locale C.
+    "client_encoding": "utf8",
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Settings of libpq, unless the URL has them: a host that is gone is noticed within half a minute."""
+"""Settings of libpq, unless the URL has them. A host that is gone is noticed within half a minute."""
 WRITES = "hudi_ingest_writes"
 
 
@@ -97,7 +100,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             # The server may have been restarted since the last call.
             pool_pre_ping=True,
             connect_args={
-                **{name: value for name, value in _NETWORK_LIMITS.items() if name not in url.query},
+                **{name: value for name, value in _CONNECTION.items() if name not in url.query},
                 "connection_factory": LimitedConnection,
                 "cursor_factory": LimitedCursor,
             },

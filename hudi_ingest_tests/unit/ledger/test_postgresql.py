@@ -59,6 +59,14 @@ def test_one_connection_serves_all_calls_and_none_waits_for_a_writing_op(url: st
         wait_for(lambda: len(backends(url)) == 1, "the lock's session has ended", 10)
 
 
+def test_a_database_of_the_locale_c_takes_every_text(url: str) -> None:
+    with sa.create_engine(url, isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.execute(sa.text("CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"))
+    with Ledger.open(sa.make_url(url).set(database="ascii").render_as_string(hide_password=False)) as ledger:
+        begin(ledger, "größe")
+        assert [row.transaction_id for row in ledger.history("orders")] == ["größe"]
+
+
 def test_a_forked_process_leaves_its_parent_s_connection_alone(url: str) -> None:
     with Ledger.open(url) as ledger:
         ledger.history("orders")
