@@ -11,13 +11,14 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import server
-from hudi_ingest_tests.support.rest_api import running_rest_api
+from hudi_ingest_tests.support.rest_api import RestApi, running_rest_api
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.fast
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.fast
 TOKEN = "a-token-that-may-write"
 SERVE = """
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import server
@@ -38,21 +40,34 @@ server.serve(home, server.Listening(port=0), Access(sys.argv[3]), Allowed(), sta
 """
 
 
-def test_half_open_connections_are_closed_and_keep_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_HEAD_SECONDS", 15)
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[RestApi]:
+    with running_rest_api(Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}")) as found:
+        yield found
+
+
+def test_half_open_connections_keep_nobody_out(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_HEAD_SECONDS", 600)
     monkeypatch.setattr(server, "_MOST_CONNECTIONS", 20)
-    home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}")
-    with running_rest_api(home) as api:
-        clients = []
-        for _ in range(40):
-            client = socket.create_connection(("127.0.0.1", api.port), timeout=60)
-            client.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
-            clients.append(client)
-            if len(clients) % 10 == 0:
+    with ExitStack() as clients:
+        oldest_first = []
+        for number in range(1, 41):
+            oldest_first.append(clients.enter_context(_half_open(api)))
+            if number % 10 == 0:
                 assert api.ask("GET", "//healthz").status == 200
-        for client in clients:
-            with client:
-                assert _closed(client)
+        assert all(_closed(client) for client in oldest_first[:20])
+
+
+def test_a_half_open_connection_is_closed_in_time(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_HEAD_SECONDS", 0.2)
+    with _half_open(api) as client:
+        assert _closed(client)
+
+
+def _half_open(api: RestApi) -> socket.socket:
+    client = socket.create_connection(("127.0.0.1", api.port), timeout=60)
+    client.sendall(b"GET /healthz HTTP/1.1\r\nHost:")
+    return client
 
 
 def _closed(client: socket.socket) -> bool:
