@@ -9,7 +9,7 @@ import typer
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import AsJson
-from hudi_ingest.cli.printing import err, out, print_json, say
+from hudi_ingest.cli.printing import err, out, print_json, progress, say
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 
@@ -55,6 +55,8 @@ def serve(
     """Serve the REST API, and metrics for Prometheus at /metrics, in the foreground. Ctrl-C stops it once running requests have finished."""
     from hudi_ingest.pipeline.extras import require
 
+    # What follows loads Dagster and Spark's client, which takes some seconds, and a minute on a busy machine.
+    progress("starting the REST API")
     try:
         require("rest")
     except ValueError as error:

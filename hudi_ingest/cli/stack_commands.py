@@ -86,10 +86,14 @@ def up(
 
 
 @app.command()
-def down() -> None:
+def down(as_json: AsJson = False) -> None:
     """Stop the embedded stack. Topics, tables and history stay in its home."""
     home = Home.from_environment()
-    say("stopped" if bring_down(home, progress) else f"nothing runs in {home.root}")
+    stopped = bring_down(home, progress)
+    if as_json:
+        print_json({"home": str(home.root), "stopped": stopped})
+    else:
+        say("stopped" if stopped else f"nothing runs in {home.root}")
 
 
 @app.command()
