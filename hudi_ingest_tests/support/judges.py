@@ -199,7 +199,7 @@ def _from_connect(row: Mapping[str, Any]) -> dict[str, Any]:
             return _instant(number)
         return None if number is None else EPOCH + timedelta(microseconds=int(number) // per_micro)
 
-    def price(value: Any) -> Decimal | None:
+    def price(value: Any) -> Any:
         if not isinstance(value, str):
             return value
         return Decimal(int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)).scaleb(-2)
@@ -232,7 +232,7 @@ _SCHEMA = _loaded(enveloped(None, TYPED_FIELDS))["schema"]
 def _debezium(framed: bool) -> Judged:
     """Events of new rows: what the others become is of `test_debezium.py`."""
     image = {"type": "struct", "optional": True, "fields": TYPED_FIELDS}
-    fields = [{**image, "field": "after"}, {"field": "op", "type": "string"}]
+    fields: list[dict[str, Any]] = [{**image, "field": "after"}, {"field": "op", "type": "string"}]
     schema = _loaded(enveloped(None, fields))["schema"]
     plain = pa.struct(list(TYPED))
 
@@ -319,9 +319,10 @@ def _protobuf(name: str, descriptors: bytes, before: bytes = b"") -> Judged:
 
     def write(row: Mapping[str, Any]) -> bytes:
         maps = {"counts": dict(row["counts"] or ())} if "counts" in row else {}
-        return before + ParseDict(_in_proto_json({**row, **maps}), make()).SerializeToString()
+        message: bytes = ParseDict(_in_proto_json({**row, **maps}), make()).SerializeToString()
+        return before + message
 
-    def read(value: bytes) -> Mapping[str, Any]:
+    def read(value: bytes) -> Any:
         message = make.FromString(value[len(before) :])
         row = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
         return _from_json(_no_numbers(row), pa.struct(list(schema)))

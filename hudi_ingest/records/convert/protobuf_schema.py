@@ -204,43 +204,63 @@ def record_schema(message: Descriptor) -> pa.Schema:
     """Return the columns of a message type, ordered by field number.
 
     A field that distinguishes absent from default (message, oneof, `optional`, proto2) is nullable, others are not. Raises
-    ValueError for what no table can hold: recursion, structs without columns, and more than MAX_FIELDS columns.
+    ValueError for what no table can hold, each by its column: recursion, structs without columns, and more than MAX_FIELDS columns.
     """
-    return pa.schema(_fields(message, (), "", count(1)))
-
-
-def _fields(message: Descriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> list[pa.Field]:
-    where = f"column {path}" if path else f"message {message.full_name}"
-    if message.full_name in enclosing:
-        raise ValueError(
-            f"{where}: {message.full_name} contains itself, which columns cannot; declare the columns you need, to the depth "
-            "you need"
-        )
-    if not message.fields:
-        raise ValueError(
-            f"{where}: {message.full_name} has no fields, but a struct needs one; declare the other columns"
-        )
-    if len(enclosing) >= MAX_DEPTH:
-        raise ValueError(f"{where}: nested more than {MAX_DEPTH} deep; declare the columns you need")
-    below = (*enclosing, message.full_name)
-    return [_field(field, below, f"{path}.{field.name}".removeprefix("."), numbers) for field in sorted_fields(message)]
+    columns = _Columns()
+    found = pa.schema(columns.fields(message, (), ""))
+    if columns.problems:
+        raise ValueError("; ".join(columns.problems[:10]))
+    return found
 
 
 def sorted_fields(message: Descriptor) -> list[FieldDescriptor]:
     return sorted(message.fields, key=lambda field: int(field.number))
 
 
-def _field(field: FieldDescriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> pa.Field:
-    # Messages that contain the next one twice, and so on, take few lines but have any number of columns.
-    if next(numbers) > MAX_FIELDS:
-        raise ValueError(f"more than {MAX_FIELDS} columns, nested ones counted; declare the columns you need")
-    if is_map(field):
-        value = _type(field.message_type.fields_by_name["value"], enclosing, path, numbers)
-        return pa.field(field.name, pa.map_(pa.string(), pa.field("value", value, False)), False)
-    if field.is_repeated:
-        element = pa.field("element", _type(field, enclosing, f"{path}[]", numbers), False)
-        return pa.field(field.name, pa.list_(element), False)
-    return pa.field(field.name, _type(field, enclosing, path, numbers), field.has_presence)
+class _Columns:
+    """The columns of one message type, and why some of them cannot be."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._numbers = count(1)
+
+    def fields(self, message: Descriptor, enclosing: tuple[str, ...], path: str) -> list[pa.Field]:
+        problem = ""
+        if message.full_name in enclosing:
+            problem = f"{message.full_name} contains itself, which columns cannot; declare the columns you need, to the depth you need"
+        elif not message.fields:
+            problem = f"{message.full_name} has no fields, but a struct needs one; declare the other columns"
+        elif len(enclosing) >= MAX_DEPTH:
+            problem = f"nested more than {MAX_DEPTH} deep; declare the columns you need"
+        if problem:
+            self.problems.append(f"{f'column {path}' if path else f'message {message.full_name}'}: {problem}")
+            return []
+        below = (*enclosing, message.full_name)
+        return [self._field(field, below, f"{path}.{field.name}".removeprefix(".")) for field in sorted_fields(message)]
+
+    def _field(self, field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.Field:
+        # Messages that contain the next one twice, and so on, take few lines but have any number of columns.
+        if next(self._numbers) > MAX_FIELDS:
+            raise ValueError(f"more than {MAX_FIELDS} columns, nested ones counted; declare the columns you need")
+        if is_map(field):
+            value = self._type(field.message_type.fields_by_name["value"], enclosing, path)
+            return pa.field(field.name, pa.map_(pa.string(), pa.field("value", value, False)), False)
+        if field.is_repeated:
+            element = pa.field("element", self._type(field, enclosing, f"{path}[]"), False)
+            return pa.field(field.name, pa.list_(element), False)
+        return pa.field(field.name, self._type(field, enclosing, path), field.has_presence)
+
+    def _type(self, field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.DataType:
+        message = field.message_type
+        if message is None:
+            return _SCALARS[field.cpp_type] if field.type != FieldDescriptor.TYPE_BYTES else pa.binary()
+        if message.full_name == TIMESTAMP_MESSAGE:
+            return TIMESTAMP
+        if message.full_name in WRAPPERS:
+            return self._type(message.fields_by_name["value"], enclosing, path)
+        if message.full_name in JSON_MESSAGES:
+            return pa.string()
+        return pa.struct(self.fields(message, enclosing, path))
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -251,19 +271,6 @@ def is_proto3(file: FileDescriptor) -> bool:
     copy = FileDescriptorProto()
     file.CopyToProto(copy)
     return bool(copy.syntax == "proto3")
-
-
-def _type(field: FieldDescriptor, enclosing: tuple[str, ...], path: str, numbers: Iterator[int]) -> pa.DataType:
-    message = field.message_type
-    if message is None:
-        return _SCALARS[field.cpp_type] if field.type != FieldDescriptor.TYPE_BYTES else pa.binary()
-    if message.full_name == TIMESTAMP_MESSAGE:
-        return TIMESTAMP
-    if message.full_name in WRAPPERS:
-        return _type(message.fields_by_name["value"], enclosing, path, numbers)
-    if message.full_name in JSON_MESSAGES:
-        return pa.string()
-    return pa.struct(_fields(message, enclosing, path, numbers))
 
 
 _SCALARS: Mapping[int, pa.DataType] = {

@@ -108,8 +108,15 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
     """
     parsed, named, tree = _parsed(schema)
     if not isinstance(parsed, dict) or parsed["type"] != "record":
-        raise SchemaProblem([f"the schema is {tree}, not a record"])
+        raise SchemaProblem([f"the schema is {_named_union(parsed) or tree}, not a record"])
     return parse_avsc(json.dumps(_self_contained(parsed, named, set())))
+
+
+def _named_union(parsed: Any) -> str:
+    """Show a union with the names of its records; "" for anything else."""
+    if not isinstance(parsed, list):
+        return ""
+    return f"a union of [{', '.join(part if isinstance(part, str) else part.get('name', part['type']) for part in parsed)}]"
 
 
 def _self_contained(schema: Any, named: Mapping[str, Any], declared: set[str]) -> Any:

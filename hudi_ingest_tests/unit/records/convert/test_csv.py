@@ -134,6 +134,10 @@ def test_good_texts(kind: pa.DataType, text: str, expected: Any) -> None:
         (pa.timestamp("us"), "2026-01-02Z"),
         (pa.timestamp("us", "UTC"), "0000-12-31T23:59:59Z"),
         (pa.binary(), "AA"),
+        (pa.binary(), "AAAA="),
+        (pa.binary(), "AAAA=="),
+        (pa.binary(), "AAAA==="),
+        (pa.binary(), "AAAA===="),
     ],
 )
 def test_bad_texts_name_their_column(kind: pa.DataType, text: str) -> None:
