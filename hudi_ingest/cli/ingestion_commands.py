@@ -317,5 +317,5 @@ def status(
             err.print(f"error: {names}: {error}", style="red", markup=False)
         for file in broken:
             err.print(f"error: {file.in_one_line}", style="red", markup=False)
-    if errors or broken or any(state.stopped for state in states):
+    if errors or broken or any(state.stopped or state.lag is None for state in states):
         raise typer.Exit(1)

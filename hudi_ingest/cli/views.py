@@ -44,7 +44,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     stopped = {loss.source for loss in status.stopped}
     for partition in status.partitions:
         committed = "-" if partition.committed is None else f"{partition.committed:,}"
-        end = ("?" if status.error else "-") if partition.end is None else f"{partition.end:,}"
+        end = ("?" if partition.lag is None else "-") if partition.end is None else f"{partition.end:,}"
         style = "red" if TopicPartition(partition.topic, partition.partition) in stopped else None
         name = f"{partition.topic}:{partition.partition}"
         offsets.add_row(name, committed, end, _count_text(partition.lag), style=style)

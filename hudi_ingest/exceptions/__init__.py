@@ -112,6 +112,10 @@ class KafkaUnreachable(_AtKafka, Transient):
     """No broker answered in time."""
 
 
+class LeaderMissing(KafkaUnreachable):
+    """The broker answered, but a partition has no leader that knows its offsets."""
+
+
 class KafkaRefused(_AtKafka, Terminal):
     """A broker refused the login or the client certificate, or its own certificate is not trusted."""
 

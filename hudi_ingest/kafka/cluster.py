@@ -23,7 +23,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AclOperation, OffsetSpec
 
-from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
+from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, LeaderMissing, TopicMissing
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
 from hudi_ingest.kafka.client_errors import answer_text
@@ -45,6 +45,8 @@ _LEADER_MOVES = {
 }
 """The partition's leader is being elected, as for a new topic or after a broker's restart: retry."""
 _AGAIN_SECONDS = 0.2
+_ELECTION_SECONDS = 2.0
+"""How long partitions without a leader are waited for where the others can be read without them."""
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
 _Answer = TypeVar("_Answer")
@@ -67,10 +69,6 @@ def kept_cluster(source: KafkaSource) -> Iterator[KafkaCluster]:
     """
     with kept_clients(source) as clients:
         yield KafkaCluster(source, clients)
-
-
-class _NoLeaderYet(Exception):
-    """The partition's leader is being elected."""
 
 
 class KafkaCluster:
@@ -132,6 +130,16 @@ class KafkaCluster:
             partition: Watermarks(begins[partition], max(begins[partition], ends[partition]))
             for partition in partitions
         }
+
+    def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """As `watermarks`, without the partitions that have had no leader for two seconds."""
+        partitions = list(partitions)
+        deadline = time.monotonic() + min(_ELECTION_SECONDS, self._seconds)
+        while True:
+            led = with_leader(self.each_watermarks(partitions))
+            if len(led) == len(partitions) or time.monotonic() > deadline:
+                return led
+            time.sleep(_AGAIN_SECONDS)
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The last stable offset of each partition, by half of the requests of `watermarks`."""
@@ -302,15 +310,9 @@ class KafkaCluster:
         while True:
             try:
                 return self._offsets_now(requests, isolation)
-            except _NoLeaderYet as error:
+            except LeaderMissing:
                 if time.monotonic() > deadline:
-                    raise KafkaUnreachable(
-                        f"could not read offsets at Kafka {self._source.bootstrap_servers} within {self._seconds:g} s: {error}. "
-                        "The partition has no leader. If one is being elected, as after a topic was created or a broker "
-                        "restarted, the next tick succeeds. Otherwise the brokers that have the partition are down: start them; "
-                        "`kafka-topics.sh --describe --unavailable-partitions` names them. Nothing is read meanwhile.",
-                        servers=self._source.bootstrap_servers,
-                    ) from error
+                    raise
             time.sleep(_AGAIN_SECONDS)
 
     def _each_offset(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int | IngestError]:
@@ -322,16 +324,26 @@ class KafkaCluster:
         )
         return {
             TopicPartition(partition.topic, partition.partition): _or_error(
-                partial(self._offset, partition.topic, answer)
+                partial(self._offset, TopicPartition(partition.topic, partition.partition), answer)
             )
             for partition, answer in answers.items()
         }
 
-    def _offset(self, topic: str, answer: Future[Any]) -> int:
+    def _offset(self, partition: TopicPartition, answer: Future[Any]) -> int:
         try:
             return int(self._wait(answer).offset)
         except (KafkaException, TimeoutError) as error:
-            raise self._failed(f"read offsets of {topic}", error) from error
+            if _is_of(error, _LEADER_MOVES):
+                raise LeaderMissing(
+                    f"could not read offsets at Kafka {self._source.bootstrap_servers}: {partition}: {answer_text(error)}. The "
+                    "partition has no leader. If one is being elected, as after a topic was created or a broker restarted, the "
+                    "next tick succeeds. Otherwise the brokers that have the partition are down: start them; "
+                    "`kafka-topics.sh --describe --unavailable-partitions` names them.",
+                    servers=self._source.bootstrap_servers,
+                    topic=partition.topic,
+                    partition=partition.partition,
+                ) from error
+            raise self._failed(f"read offsets of {partition.topic}", error) from error
 
     def _offsets_now(
         self, requests: Mapping[KafkaTopicPartition, Any], isolation: IsolationLevel
@@ -339,16 +351,10 @@ class KafkaCluster:
         answers = self._clients.admin.list_offsets(
             dict(requests), isolation_level=isolation, request_timeout=self._seconds
         )
-        offsets = {}
-        for partition, answer in answers.items():
-            source = TopicPartition(partition.topic, partition.partition)
-            try:
-                offsets[source] = int(self._wait(answer).offset)
-            except (KafkaException, TimeoutError) as error:
-                if _is_of(error, _LEADER_MOVES):
-                    raise _NoLeaderYet(f"{source}: {answer_text(error)}") from error
-                raise self._failed(f"read offsets of {source.topic}", error) from error
-        return offsets
+        sources = {
+            TopicPartition(partition.topic, partition.partition): answer for partition, answer in answers.items()
+        }
+        return {source: self._offset(source, answer) for source, answer in sources.items()}
 
     def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Each partition's first offset whose record's timestamp is not before `at`; its end if there is none."""
@@ -390,6 +396,19 @@ class KafkaCluster:
 
     def _failed(self, action: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
         return self._clients.trouble.explained(action, answer_text(error), self._source)
+
+
+def with_leader(
+    answers: Mapping[TopicPartition, Watermarks | IngestError],
+) -> dict[TopicPartition, Watermarks]:
+    """The partitions that have a leader. Raises the first other error."""
+    led = {}
+    for source, marks in answers.items():
+        if isinstance(marks, Watermarks):
+            led[source] = marks
+        elif not isinstance(marks, LeaderMissing):
+            raise marks
+    return led
 
 
 def _or_error(ask: Callable[[], _Answer]) -> _Answer | IngestError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from hudi_ingest.exceptions import IngestError, TopicMissing
-from hudi_ingest.kafka.cluster import Topic, kept_cluster
+from hudi_ingest.kafka.cluster import Topic, kept_cluster, with_leader
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.pipeline.source import KafkaSource
 
@@ -19,6 +19,7 @@ class HeldOffsets(Protocol):
 
     def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]: ...
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]: ...
+    def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]: ...
     def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]: ...
 
 
@@ -51,6 +52,9 @@ class SourceSnapshot:
 
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         return {partition: _answer(self.cluster.watermarks[partition]) for partition in partitions}
+
+    def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        return with_leader({partition: self.cluster.watermarks[partition] for partition in partitions})
 
     def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Asks the broker only if the pipeline starts at a time and has committed nothing yet."""

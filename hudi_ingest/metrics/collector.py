@@ -280,13 +280,15 @@ def _partitions(
 ) -> tuple[PartitionRecord, ...]:
     checkpoint, lag = situation.committed.checkpoint, situation.lag.by_partition
     stopped = {loss.source for loss in stopped_partitions(pipeline, situation)}
+    ends = {source: marks.end for source, marks in situation.watermarks.items() if marks.led}
+    leaderless = {*situation.leaderless}
     return tuple(
         PartitionRecord(
             source,
             committed=checkpoint.offsets.get(source) if checkpoint else None,
-            end=situation.watermarks[source].end if source in situation.watermarks else None,
-            lag=lag.get(source, 0),
-            lag_seconds=waited.get(source) if lag.get(source, 0) else 0.0,
+            end=ends.get(source),
+            lag=lag.get(source, None if source in leaderless else 0),
+            lag_seconds=waited.get(source) if lag.get(source, 0) or source in leaderless else 0.0,
             stopped=source in stopped,
         )
         for source in sorted(situation.watermarks.keys() | stopped)

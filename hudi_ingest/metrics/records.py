@@ -20,7 +20,7 @@ class PartitionRecord:
     source: TopicPartition
     committed: int | None = None
     end: int | None = None
-    lag: int = 0
+    lag: int | None = 0
     lag_seconds: float | None = None
     stopped: bool = False
 

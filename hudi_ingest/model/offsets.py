@@ -34,6 +34,8 @@ class Watermarks:
 
     begin: int
     end: int
+    led: bool = True
+    """False: the partition has no leader now, so nobody knows its offsets; both are the committed one, or 0 if none is."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from hudi_ingest.exceptions import NothingToDo, RangeRefused
+from hudi_ingest.exceptions import LeaderMissing, NothingToDo, RangeRefused
 from hudi_ingest.hudi.offsets_in_files import read_kafka_columns
 from hudi_ingest.hudi.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import kept_cluster
@@ -88,8 +88,10 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
     at the committed offset: later records belong to live transactions. Without an `end` it is the committed offset.
 
     Times are the records' Kafka timestamps. If producers set them and they are out of order, the slice's ends are where
-    Kafka's time index puts them. Raises NothingToDo, KafkaUnreachable, KafkaRefused.
+    Kafka's time index puts them. Raises NothingToDo, KafkaUnreachable, KafkaRefused; LeaderMissing rather than leave a partition
+    out.
     """
+    _require_leaders(situation.leaderless)
     with kept_cluster(pipeline.source) as cluster:
         starts = cluster.offsets_at(start, situation.watermarks)
         ends = None if end is None else cluster.offsets_at(end, situation.watermarks)
@@ -134,7 +136,10 @@ def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]
 
 def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[TopicPartition]) -> RangeContext:
     """Return the table's and the broker's state of the partitions. Where a checkpoint of an older version does not say what
-    is covered, it is derived from the table's commits and its files' statistics. Raises TableUnreachable."""
+    is covered, it is derived from the table's commits and its files' statistics. Raises TableUnreachable, and LeaderMissing if
+    nobody knows now what the broker has of one of them."""
+    sources = set(sources)
+    _require_leaders(sources.intersection(situation.leaderless))
     checkpoint = situation.committed.checkpoint
     covered = dict(checkpoint.covered) if checkpoint else {}
     committed = checkpoint.offsets if checkpoint else {}
@@ -148,3 +153,14 @@ def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[Topi
             source: ranges([(first.get(source, committed[source]), committed[source])]) for source in unrecorded
         }
     return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids)
+
+
+def _require_leaders(leaderless: Collection[TopicPartition]) -> None:
+    source = min(leaderless, default=None)
+    if source is not None:
+        raise LeaderMissing(
+            f"{source} has no leader, so the range cannot be read whole. Nothing was written. Try again when the brokers that have "
+            "the partition are up; `kafka-topics.sh --describe --unavailable-partitions` names them.",
+            topic=source.topic,
+            partition=source.partition,
+        )

@@ -20,6 +20,7 @@ from hudi_ingest.operations.health import (
     offsets_honoured,
     runs_succeed,
     up_to_date,
+    without_leader,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.situation import Situation, oldest_waiting_seconds, stopped_partitions
@@ -36,7 +37,9 @@ def findings_now(
     caller knows. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
     waiting, committed = situation.lag.total, situation.committed
     timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
-    if not timely.passed:
+    if situation.leaderless:
+        timely = without_leader(situation.leaderless)
+    elif not timely.passed:
         # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
         age = oldest() if oldest else age_of_oldest(pipeline, situation, now)
         timely = up_to_date(pipeline, waiting, committed, now, age, busy)

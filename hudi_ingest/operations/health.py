@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.hudi.catalog_state import CatalogState
 from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.read_amplification import read_amplification, why_due
@@ -33,6 +33,7 @@ FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
 CATALOG_SYNCED = "catalog_synced"
 COMPACTED_IN_TIME = "compacted_in_time"
+_SHOWN = 10
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
@@ -149,6 +150,16 @@ def up_to_date(
         f"the newest runs of {pipeline.name}_transaction failed or hang."
     )
     return Finding(UP_TO_DATE, False, text, figures)
+
+
+def without_leader(leaderless: Sequence[TopicPartition]) -> Finding:
+    """Say that nobody knows whether these partitions are up to date."""
+    has = "has" if len(leaderless) == 1 else "have"
+    text = (
+        f"{listed(leaderless, _SHOWN)} {has} no leader, so nobody knows what is waiting there; the other partitions continue. "
+        "The brokers with replicas are down: start them. `kafka-topics.sh --describe --unavailable-partitions` names them."
+    )
+    return Finding(UP_TO_DATE, False, text)
 
 
 def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: str = "") -> Finding:

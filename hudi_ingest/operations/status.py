@@ -43,7 +43,7 @@ class PartitionStatus:
     committed: int | None
     end: int | None
     lag: int | None
-    """None while the broker is away."""
+    """None while the broker is away, or the partition has no leader."""
     covered: Ranges | None = None
     """Offset ranges already ingested; None if a checkpoint of an older version does not say."""
     undecided: Slice | None = None
@@ -79,10 +79,10 @@ class PipelineStatus:
 
     @property
     def lag(self) -> int | None:
-        """None while the broker is away."""
-        if self.error is not None:
-            return None
-        return sum(partition.lag or 0 for partition in self.partitions)
+        """None while that of a partition is unknown."""
+        counts = [partition.lag for partition in self.partitions]
+        known = [count for count in counts if count is not None]
+        return None if self.error is not None or len(known) < len(counts) else sum(known)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -146,8 +146,9 @@ def pipeline_status(
     stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
     lag = situation.lag.by_partition
+    ends = {source: marks.end for source, marks in situation.watermarks.items() if marks.led}
     with kept_cluster(pipeline.source) as cluster:
-        undecided = cluster.undecided(situation.watermarks)
+        undecided = cluster.undecided(ends)
     return replace(
         status_without_broker(pipeline, situation.committed, ledger, now),
         partitions=tuple(
@@ -155,8 +156,8 @@ def pipeline_status(
                 topic=source.topic,
                 partition=source.partition,
                 committed=checkpoint.offsets.get(source) if checkpoint else None,
-                end=situation.watermarks[source].end if source in situation.watermarks else None,
-                lag=lag.get(source, 0),
+                end=ends.get(source),
+                lag=lag.get(source, None if source in situation.leaderless else 0),
                 covered=checkpoint.covered.get(source) if checkpoint else None,
                 undecided=undecided.get(source),
             )

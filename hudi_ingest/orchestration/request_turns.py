@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from hudi_ingest.exceptions import RangeRefused
+from hudi_ingest.exceptions import LeaderMissing, RangeRefused
 from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.operations.request_planning import next_transaction, request_goes_first, settled_progress
@@ -56,6 +56,9 @@ def requested_transaction(
     try:
         progress = settled_progress(pipeline, ledger, request.request_id)
         plan = next_transaction(pipeline, situation, request, progress)
+    except LeaderMissing as error:
+        # Live transactions of the other partitions need not wait for it.
+        return f"{request.request_id} waits: {error}"
     except RangeRefused as error:
         ledger.end_request(request.request_id, RequestState.FAILED, str(error))
         return f"{request.request_id} has failed: {error}"

@@ -221,7 +221,8 @@ def _next_run(
             return resync
         if lost is not None:
             raise lost
-        if requested is None and situation.committed.checkpoint is not None and not situation.lag.total:
+        idle = not situation.lag.total and not situation.leaderless
+        if requested is None and situation.committed.checkpoint is not None and idle:
             remember_idle(pipeline, situation, ledger, str(wait))
         return SkipReason(f"{wait}; {requested}" if requested else wait)
     reach("tick_planned")

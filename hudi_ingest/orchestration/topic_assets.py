@@ -86,13 +86,17 @@ def _observation(
                 **({"topic": source.topic} if several else {}),
                 "partition": source.partition,
                 "committed": committed.get(source),
-                "end": situation.watermarks[source].end,
-                "lag": waiting.get(source, 0),
+                "end": situation.watermarks[source].end if situation.watermarks[source].led else None,
+                "lag": waiting.get(source),
             }
         )
         # If there are very many partitions, only those with the largest lag.
         for source in sorted(sorted(sources, key=lambda partition: -waiting.get(partition, 0))[:_MOST_ROWS])
     ]
+    sums = {
+        "end offsets": sum(situation.watermarks[source].end for source in sources),
+        f"lag/{pipeline.name}": sum(waiting.get(source, 0) for source in sources),
+    }
     columns = [TableColumn("topic", "string"), *_COLUMNS] if several else _COLUMNS
     return AssetObservation(
         key,
@@ -100,8 +104,8 @@ def _observation(
         metadata={
             **counts,
             "partitions": len(sources),
-            "end offsets": sum(situation.watermarks[source].end for source in sources),
-            f"lag/{pipeline.name}": sum(waiting.get(source, 0) for source in sources),
+            # Without the partitions that nobody can read now they would be too small.
+            **({} if set(sources).intersection(situation.leaderless) else sums),
             f"offsets/{pipeline.name}": MetadataValue.table(rows, schema=TableSchema(columns)),
         },
     )

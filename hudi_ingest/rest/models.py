@@ -102,7 +102,9 @@ class PartitionState(BaseModel):
     partition: int
     committed: int | None = Field(description="The next offset to read; None before the first commit.")
     end: int | None = Field(description="Where the broker's records end; None if it no longer has the partition.")
-    lag: int | None = Field(description="Offsets that wait; None while the broker is away.")
+    lag: int | None = Field(
+        description="Offsets that wait; None while the broker is away, or the partition has no leader."
+    )
     undecided: int = Field(
         default=0, description="Offsets after the end that wait until a producer ends its transaction."
     )
@@ -154,7 +156,9 @@ class PipelineState(BaseModel):
     )
     base_path: str | None = Field(default=None, description="As in the file, with references.")
     sequence: int | None = Field(default=None, description="Number of the last transaction.")
-    lag: int | None = Field(default=None, description="Offsets that wait, of all partitions.")
+    lag: int | None = Field(
+        default=None, description="Offsets that wait, of all partitions; None while that of one is unknown."
+    )
     lag_seconds: float | None = Field(default=None, description="Age of the oldest waiting record; None if unknown.")
     last_committed_at: datetime | None = None
     dead_letters: int | None = Field(default=None, description="Dead letters that wait for a retry.")

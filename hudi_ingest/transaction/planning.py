@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, OffsetLoss, TakeOver
 from hudi_ingest.transaction.offset_losses import find_losses, is_stopped, sources_text, stop_text
 
+_SHOWN = 10
 FIRST_GUESS_RECORD_BYTES = 1000
 """Mean record size assumed for `max_bytes` until a transaction has measured one."""
 
@@ -59,7 +61,8 @@ def slice_starts(
 
 
 def lag(starts: Offsets, watermarks: Mapping[TopicPartition, Watermarks]) -> Lag:
-    return Lag({source: marks.end - starts[source] for source, marks in sorted(watermarks.items())})
+    """Partitions without a leader have none: it is unknown."""
+    return Lag({source: marks.end - starts[source] for source, marks in sorted(watermarks.items()) if marks.led})
 
 
 def plan_transaction(
@@ -84,7 +87,8 @@ def plan_transaction(
     transaction; the first transaction and a full one do not wait. Every partition gets a slice, an empty one if idle; all
     are empty when a first start is pinned at the topics' ends. A partition whose committed offset the broker cannot honour
     is reset if `accepts` says so (for all partitions of a recreated topic, or for none), else it is stopped: the plan
-    names it and gives it no slice. `take_over`: another system's rows in the table; `first` then holds its offsets.
+    names it and gives it no slice. One without a leader gets an empty slice where it is committed, and none if it is not.
+    `take_over`: another system's rows in the table; `first` then holds its offsets.
     `starts_at_ends`: `first` holds the topics' ends, which move on until they are committed.
 
     Raises NothingToDo when none is due; OffsetsLost instead when a partition is stopped; and KafkaUnreachable.
@@ -92,7 +96,12 @@ def plan_transaction(
     losses = find_losses(checkpoint, watermarks, topic_ids)
     resets = tuple(loss for loss in losses if accepts(loss))
     stopped = tuple(loss for loss in losses if not accepts(loss))
-    readable = {source: marks for source, marks in watermarks.items() if not is_stopped(source, stopped)}
+    committed = checkpoint.offsets if checkpoint else {}
+    readable = {
+        source: marks
+        for source, marks in watermarks.items()
+        if not is_stopped(source, stopped) and (marks.led or source in committed)
+    }
     starts = slice_starts(checkpoint, readable, first, resets)
     backlog = lag(starts, readable)
     most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
@@ -103,7 +112,13 @@ def plan_transaction(
         checkpoint is None
         and (starts_at_ends or any(starts[source] > marks.begin for source, marks in readable.items()))
     )
-    wait = _reason_to_wait(backlog.total, most, len(readable), has_to_commit, limits, now, last_began_at)
+    wait = "no topic on the broker matches source.topics_pattern yet"
+    if readable:
+        led = len(backlog.by_partition)
+        wait = _reason_to_wait(backlog.total, most, led, has_to_commit, limits, now, last_began_at)
+    leaderless = [source for source, marks in sorted(watermarks.items()) if not marks.led]
+    if wait and leaderless:
+        wait += f"; nobody knows what is waiting in {listed(leaderless, _SHOWN)}, which {'has' if len(leaderless) == 1 else 'have'} no leader"
     if wait:
         raise _lost_for_now(pipeline, stopped, wait if readable else "") if stopped else NothingToDo(pipeline, wait)
     shares = fair_shares(backlog.by_partition, most)
@@ -113,7 +128,7 @@ def plan_transaction(
         transaction_id=f"{pipeline}-{sequence:06d}-{suffix}",
         sequence=sequence,
         slices=tuple(
-            Slice(source.topic, source.partition, starts[source], starts[source] + shares[source])
+            Slice(source.topic, source.partition, starts[source], starts[source] + shares.get(source, 0))
             for source in sorted(readable)
         ),
         topics={
@@ -155,8 +170,6 @@ def _reason_to_wait(
     last_began_at: datetime | None,
 ) -> str:
     """Why no transaction begins now; "" when one does."""
-    if not partitions:
-        return "no topic on the broker matches source.topics_pattern yet"
     if waiting == 0 and not has_to_commit:
         return f"no new records: all {partitions} partitions are read to their ends"
     if last_began_at is not None and last_began_at > now:

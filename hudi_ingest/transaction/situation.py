@@ -48,6 +48,11 @@ class Situation:
     """Where the pipeline continues a table that another system wrote, until its own first commit."""
 
     @property
+    def leaderless(self) -> tuple[TopicPartition, ...]:
+        """Partitions without a leader: what is waiting there is unknown, and the others continue without them."""
+        return tuple(source for source, marks in sorted(self.watermarks.items()) if not marks.led)
+
+    @property
     def losses(self) -> tuple[OffsetLoss, ...]:
         """Committed offsets that the broker cannot honour. Raises KafkaUnreachable."""
         return find_losses(self.committed.checkpoint, self.watermarks, self.topic_ids)
@@ -75,7 +80,7 @@ def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None) -> Situation
     table = _readable_table(pipeline)
     committed = table.committed()
     take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
-    topic_ids, watermarks = _held_offsets(cluster, committed.checkpoint)
+    topic_ids, watermarks = held_offsets(cluster, committed.checkpoint)
     if take_over is not None:
         require_held(take_over, watermarks, pipeline.name)
     known = committed.checkpoint.offsets if committed.checkpoint else take_over.offsets if take_over else {}
@@ -95,17 +100,38 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
     Raises KafkaUnreachable, KafkaRefused, TopicMissing.
     """
     with kept_cluster(source) as cluster:
-        topic_ids, watermarks = _held_offsets(cluster, checkpoint)
+        topic_ids, watermarks = held_offsets(cluster, checkpoint)
     return find_losses(checkpoint, watermarks, topic_ids)
 
 
-def _held_offsets(
+def held_offsets(
     cluster: HeldOffsets, checkpoint: Checkpoint | None
 ) -> tuple[dict[str, str], dict[TopicPartition, Watermarks]]:
-    """Each topic's id and, read after it, the offsets that the broker holds of each partition."""
-    topics = cluster.topics({source.topic for source in checkpoint.offsets} if checkpoint else ())
-    watermarks = cluster.watermarks(partition for topic in topics.values() for partition in topic.partitions)
-    return {topic: described.topic_id for topic, described in topics.items()}, watermarks
+    """Each topic's id and, read after it, the offsets that the broker holds of each partition.
+
+    A partition without a leader does not stop the others if it certainly continues later where it is committed.
+    """
+    committed = checkpoint.offsets if checkpoint else {}
+    topics = cluster.topics({source.topic for source in committed})
+    topic_ids = {topic: described.topic_id for topic, described in topics.items()}
+    partitions = [partition for topic in topics.values() for partition in topic.partitions]
+    if checkpoint is None:
+        # Where the first transaction leaves a partition out, `starting_offsets` would not decide where it begins.
+        return topic_ids, cluster.watermarks(partitions)
+    led = cluster.led_watermarks(partitions)
+    leaderless = [partition for partition in partitions if partition not in led]
+    if leaderless and not (led and all(_continues(source.topic, checkpoint, topic_ids) for source in leaderless)):
+        # Waits for the leaders.
+        return topic_ids, cluster.watermarks(partitions)
+    offsets = {source: committed.get(source, 0) for source in leaderless}
+    return topic_ids, {**led, **{source: Watermarks(offset, offset, led=False) for source, offset in offsets.items()}}
+
+
+def _continues(topic: str, checkpoint: Checkpoint, topic_ids: Mapping[str, str]) -> bool:
+    """Whether it is known without the partitions' offsets that the topic is the committed one, or that none is committed."""
+    version = checkpoint.topics.get(topic)
+    is_the_same = version is not None and bool(version.topic_id) and version.topic_id == topic_ids.get(topic)
+    return is_the_same or all(source.topic != topic for source in checkpoint.offsets)
 
 
 def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:

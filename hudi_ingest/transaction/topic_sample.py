@@ -34,9 +34,10 @@ def newest_values(pipeline: Pipeline, count: int) -> tuple[list[tuple[str, bytes
 
 def _whole(pipeline: Pipeline) -> list[Slice]:
     cluster = KafkaCluster(pipeline.source)
-    partitions = sorted(partition for topic in cluster.topics().values() for partition in topic.partitions)
-    marks = cluster.watermarks(partitions)
-    return [Slice(source.topic, source.partition, marks[source].begin, marks[source].end) for source in partitions]
+    partitions = [partition for topic in cluster.topics().values() for partition in topic.partitions]
+    # No transaction reads a partition without a leader, so its records have no say.
+    led = cluster.led_watermarks(partitions) or cluster.watermarks(partitions)
+    return [Slice(source.topic, source.partition, marks.begin, marks.end) for source, marks in sorted(led.items())]
 
 
 def _values(pipeline: Pipeline, requests: list[ReadRequest]) -> list[tuple[str, bytes]]:

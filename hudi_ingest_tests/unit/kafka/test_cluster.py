@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from hudi_ingest.exceptions import KafkaUnreachable
+from hudi_ingest.exceptions import KafkaUnreachable, LeaderMissing
 from hudi_ingest.kafka import cluster as kafka
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
@@ -17,16 +17,18 @@ from hudi_ingest.pipeline.source import KafkaSource
 
 
 class _Admin:
-    """A broker whose partition has no leader for the first so many requests: a real one cannot be made to."""
+    """A broker whose partitions, or those with these numbers, have no leader for the first so many requests: a real one cannot be
+    made to."""
 
-    def __init__(self, without_leader: int) -> None:
+    def __init__(self, without_leader: int, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
         self._left = without_leader
+        self._partitions = partitions
 
     def list_offsets(self, wanted: Any, **more: Any) -> dict[Any, Future[Any]]:
         self._left -= 1
         answers: dict[Any, Future[Any]] = {each: Future() for each in wanted}
-        for answer in answers.values():
-            if self._left >= 0:
+        for partition, answer in answers.items():
+            if self._left >= 0 and partition.partition in self._partitions:
                 answer.set_exception(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)))
             else:
                 answer.set_result(SimpleNamespace(offset=7))
@@ -49,3 +51,19 @@ def test_a_partition_whose_leader_is_being_chosen_is_asked_again(monkeypatch: py
     ) as raised:
         cluster.watermarks([partition])
     assert "Check source.bootstrap_servers" not in str(raised.value)
+
+
+def test_partitions_without_a_leader_are_left_out_where_the_others_can_do_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka, "_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(kafka, "_ELECTION_SECONDS", 0.1)
+    cluster = KafkaCluster(KafkaSource(bootstrap_servers="a:1,b:2", topics=("orders",), request_timeout_seconds=1))
+    first, second = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    monkeypatch.setitem(cluster._clients.__dict__, "admin", _Admin(3, (1,)))
+    assert cluster.led_watermarks([first, second]) == {first: Watermarks(7, 7), second: Watermarks(7, 7)}
+    monkeypatch.setitem(cluster._clients.__dict__, "admin", _Admin(10**9, (1,)))
+    assert cluster.led_watermarks([first, second]) == {first: Watermarks(7, 7)}
+    with pytest.raises(LeaderMissing, match="orders:1: ") as raised:
+        cluster.watermarks([first, second])
+    assert (raised.value.topic, raised.value.partition) == ("orders", 1)

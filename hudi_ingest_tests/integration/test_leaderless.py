@@ -1,0 +1,98 @@
+"""P1, P2 and X4 on two real brokers: when one of them dies, the partitions of the other go on, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from hudi_ingest.cli.views import status_view
+from hudi_ingest.exceptions import LeaderMissing, NothingToDo
+from hudi_ingest.local.broker import BrokerSettings, start_broker
+from hudi_ingest.local.processes import LOOPBACK, free_port, stop, wait_until
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.asked_ranges import in_time, known_state
+from hudi_ingest.operations.findings import findings_now
+from hudi_ingest.operations.health import UP_TO_DATE
+from hudi_ingest.operations.status import pipeline_status
+from hudi_ingest.transaction.situation import observe
+from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[tuple[BrokerSettings, BrokerSettings]]:
+    """The first is the controller, too."""
+    first = BrokerSettings(tmp_path / "first", free_port(), free_port(), more={"broker.session.timeout.ms": "3000"})
+    other = {
+        "node.id": "2",
+        "process.roles": "broker",
+        "controller.quorum.voters": f"1@{LOOPBACK}:{first.controller_port}",
+    }
+    port = free_port()
+    second = BrokerSettings(
+        tmp_path / "second", port, free_port(), more={**other, "listeners": f"BROKER://{LOOPBACK}:{port}"}
+    )
+    record = start_broker(first, lambda line: None)
+    second.home.mkdir()
+    (second.home / "cluster-id").write_text((first.home / "cluster-id").read_text())
+    yield first, second
+    stop([record])
+
+
+def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
+    brokers: tuple[BrokerSettings, BrokerSettings], tmp_path: Path
+) -> None:
+    first, second = brokers
+    record = start_broker(second, lambda line: None)
+    admin = AdminClient({"bootstrap.servers": first.bootstrap})
+    with fresh_ground(first.bootstrap, tmp_path / "ground") as ground:
+        topic = NewTopic(ground.name, num_partitions=2, replica_assignment=[[1], [2]])
+        wait_until(
+            lambda: len(admin.list_topics(timeout=5).brokers) == 2, what="two brokers are there", timeout_seconds=60
+        )
+        admin.create_topics([topic])[ground.name].result()
+        pipeline = make_pipeline(ground)
+        ground.send_rows(0, 5)
+        ground.send_rows(1, 5)
+        ground.run(pipeline)
+        ground.send_rows(1, 4, start=5)
+
+        stop([record], grace_seconds=0)
+        wait_until(
+            lambda: admin.list_topics(ground.name, timeout=5).topics[ground.name].partitions[1].leader == -1,
+            what="the second partition has lost its leader",
+            timeout_seconds=60,
+        )
+        ground.send_rows(0, 3, start=5)
+        assert ground.run(pipeline).rows == 3
+        situation = observe(pipeline)
+        status = pipeline_status(pipeline, situation, ground.ledger)
+        assert [(part.committed, part.end, part.lag) for part in status.partitions] == [(8, 8, 0), (5, None, None)]
+        assert status.lag is None
+        assert status_view(status)
+        findings = {
+            finding.check: finding for finding in findings_now(pipeline, situation, status.transactions[0].began_at)
+        }
+        assert not findings[UP_TO_DATE].passed and f"{ground.name}:1 has no leader" in findings[UP_TO_DATE].text
+        with pytest.raises(LeaderMissing, match=f"{ground.name}:1 has no leader"):
+            in_time(pipeline, situation, datetime(2026, 1, 1, tzinfo=timezone.utc), None)
+        with pytest.raises(LeaderMissing, match=f"{ground.name}:1 has no leader"):
+            known_state(pipeline, situation, [TopicPartition(ground.name, 1)])
+        assert known_state(pipeline, situation, [TopicPartition(ground.name, 0)])
+        with pytest.raises(NothingToDo, match=f"{ground.name}:1, which has no leader"):
+            ground.plan(pipeline)
+
+        record = start_broker(second, lambda line: None)
+        try:
+            wait_until(lambda: not observe(pipeline).leaderless, what="the leader is back", timeout_seconds=60)
+            assert ground.run(pipeline).rows == 4
+        finally:
+            stop([record])
+        rows = ground.rows().select(["_kafka_partition", "_kafka_offset", "id"]).to_pylist()
+        read = {(row["_kafka_partition"], row["_kafka_offset"]): row["id"] for row in rows}
+        assert len(rows) == len(read) == 17 and read == ground.produced
