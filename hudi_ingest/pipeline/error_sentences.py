@@ -65,7 +65,9 @@ def all_sentences(errors: Iterable[ErrorDetails], document: Document) -> list[st
 def _sentences(error: ErrorDetails, document: Document) -> Iterator[str]:
     """Yield one line for each problem in a pydantic error."""
     for place, problem in _problems(error, document):
-        yield f"{setting_at(place, document.model).shown}: {_masked(problem, document.secrets)}"
+        sentence = f"{setting_at(place, document.model).shown}: {_masked(problem, document.secrets)}"
+        line = document.line_of(place)
+        yield sentence if line is None or error["type"] == "extra_forbidden" else f"{sentence} (line {line})"
 
 
 def _masked(text: str, secrets: Iterable[str]) -> str:

@@ -56,6 +56,10 @@ class Document:
     secrets: set[str] = field(default_factory=set)
     """Values of secrets, and of files and vaults: no message shows them, wherever they stand."""
 
+    def line_of(self, place: Place) -> int | None:
+        """The line of the key, or of the nearest one above it that the file has."""
+        return next((line for end in range(len(place), 0, -1) if (line := self.lines.get(place[:end]))), None)
+
     def is_broken(self, place: Place) -> bool:
         return any(place[: len(broken_place)] == broken_place for broken_place in self.broken)
 
@@ -200,6 +204,12 @@ def _syntax_problem(text: str, error: yaml.MarkedYAMLError) -> str:
         hint = '; inside [ ] and { } put "${NAME}" in quotes'
     elif "\\t" in words:
         hint = "; indent with spaces, not with a tab"
+    elif "but found '<block mapping start>'" in words:
+        hint = "; the line is indented more than those above it: keys of one mapping begin in the same column"
+    elif "mapping values are not allowed" in words:
+        hint = "; begin the keys of one mapping in the same column, and put a text with `: ` in quotes"
+    elif "expected ',' or" in words:
+        hint = "; close the bracket above, and put a text with `: ` or `, ` in quotes"
     return f"line {mark.line + 1}, column {mark.column + 1}: not YAML: {words}{hint}"
 
 
@@ -276,7 +286,8 @@ class _Builder:
         return text if setting.is_reference else filled_in
 
     def _note(self, place: Place, problem: str) -> None:
-        self._add(f"{self._setting(place).shown}: {problem}" if place else problem)
+        line = self._document.line_of(place)
+        self._add(f"{self._setting(place).shown}: {problem}{f' (line {line})' if line else ''}" if place else problem)
         self._document.broken.add(place)
 
     def _add(self, problem: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,12 @@ def load_pipelines(folder: Path, environment: Mapping[str, str] | None = None) -
 def problems(
     write: Write, text: str | None = None, environment: Mapping[str, str] | None = None, **changes: Any
 ) -> list[str]:
-    """All problems of the text, or of the changed document."""
+    """All problems of the text, or of the changed document, without their lines."""
     path = write(yaml.safe_dump(document(**changes)) if text is None else text)
     with pytest.raises(ConfigError) as raised:
         load_pipeline(path, environment or {})
     assert raised.value.where == str(path)
-    return list(raised.value.problems)
+    return [re.sub(r" \(line \d+\)$", "", found) for found in raised.value.problems]
 
 
 def problem(write: Write, text: str | None = None, environment: Mapping[str, str] | None = None, **changes: Any) -> str:

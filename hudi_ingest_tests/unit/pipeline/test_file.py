@@ -47,6 +47,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ("- a\n- b\n", "the file must hold keys (name, source, table …); found a list"),
         ("just words", "the file must hold keys (name, source, table …); found text"),
         ("a: [1, 2\nb: 3\n", "line 2, column 2: not YAML"),
+        ("a:\n  b: 1\n   c: 2\n", "line 3, column 5: not YAML: mapping values are not allowed here"),
+        ("a:\n- b\n d: 1\n", "begin the keys of one mapping in the same column"),
+        ("a: [b]\n  c: 1\n", "keys of one mapping begin in the same column"),
+        ("a: {b: c\nd: e\n", "close the bracket above, and put a text with `: ` or `, ` in quotes"),
         ("a: b: c\n", "line 1, column 5: not YAML: mapping values are not allowed here"),
         (
             "a:\n\tb: 1\n",
@@ -118,6 +122,19 @@ def test_a_self_containing_alias_does_not_hang(write: Write) -> None:
 )
 def test_yaml_traps_in_text(write: Write, written: str, expected: str) -> None:
     assert expected in problem(write, RIGHT.replace("name: orders", f"name: {written}"))
+
+
+def test_each_problem_has_the_line_of_its_key_or_of_the_one_above_it(write: Write) -> None:
+    path = write(
+        "name: a b\nsource:\n  topics: [a]\n  bootstrap_servers: ${S}\ntable: {base_path: /t,\n  schema: id strin}\n"
+    )
+    with pytest.raises(ConfigError) as raised:
+        load_pipeline(path, {})
+    lines = {found.partition(":")[0]: found.rpartition(" (line ")[2] for found in raised.value.problems}
+    assert lines == {"name": "1)", "source.bootstrap_servers": "4)", "table.schema": "6)"}
+    path.write_text("name: a\nsource:\n  topics: [a]\ntable: {base_path: /t, schema: id string}\n")
+    with pytest.raises(ConfigError, match=r"source.bootstrap_servers: missing.* \(line 2\)"):
+        load_pipeline(path, {})
 
 
 def test_numbers_and_booleans_in_lists_of_text(write: Write) -> None:

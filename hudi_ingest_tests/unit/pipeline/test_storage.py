@@ -114,7 +114,7 @@ def test_a_reference_that_cannot_be_resolved_is_a_problem(tmp_path: Path) -> Non
 
 def test_storage_belongs_to_tables_on_s3(tmp_path: Path) -> None:
     assert problems(tmp_path, {}, base_path="/tables/shop") == [
-        "table.storage: only for tables on S3, and base_path is /tables/shop; remove it"
+        "table.storage: only for tables on S3, and base_path is /tables/shop; remove it (line 9)"
     ]
 
 
