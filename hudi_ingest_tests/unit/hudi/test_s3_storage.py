@@ -9,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
-from hudi_ingest.hudi import new_files
+from hudi_ingest.hudi import new_files, s3_access
 from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
 from hudi_ingest.hudi.durability import NoDurability, durability_of
 from hudi_ingest.hudi.epoch import Epoch, TableEpoch
@@ -36,7 +37,7 @@ from hudi_ingest.hudi.local_storage import LocalStorage
 from hudi_ingest.hudi.orphans import judge_uploads
 from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
 from hudi_ingest.hudi.row_source import RowSource
-from hudi_ingest.hudi.s3_access import client_of, credentials_of, hudi_rs_options
+from hudi_ingest.hudi.s3_access import client_of, credentials_of, filesystem_of, hudi_rs_options
 from hudi_ingest.hudi.s3_output import PART_BYTES
 from hudi_ingest.hudi.s3_storage import S3Storage
 from hudi_ingest.hudi.storage import TableStorage, Versioned, WriteConflict
@@ -54,6 +55,7 @@ from hudi_ingest_tests.support.log_blocks import read_log
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.s3_proxy import Request
 from hudi_ingest_tests.support.s3_table import SECRET, S3Tables, s3_tables
+from hudi_ingest_tests.support.silent_server import silent_server
 
 pytestmark = pytest.mark.fast
 
@@ -634,6 +636,31 @@ def test_p6_a_store_that_is_down_is_told_soon(tables: S3Tables) -> None:
     with pytest.raises(TableUnreachable, match=r"cannot be written to.*correct table\.storage\.endpoint"):
         down.make()
     assert pickle.loads(pickle.dumps(raised.value)).remedy == raised.value.remedy
+
+
+def test_p6_a_store_that_never_answers_is_given_up_and_holds_up_no_other_table(
+    tables: S3Tables, storage: S3Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write("a", b"1")
+    monkeypatch.setattr(s3_access, "REQUEST_SECONDS", 1)
+    with silent_server() as address, ThreadPoolExecutor(3) as pool:
+        hanging = S3Storage("s3a://lake/t", replace(tables.options, endpoint=f"http://{address}"))
+        began = time.monotonic()
+        asked = [
+            pool.submit(partial(hanging.read, "a")),
+            pool.submit(hanging.make),
+            pool.submit(lambda: filesystem_of(hanging.options).get_file_info("lake/t/a")),
+        ]
+        answered = 0
+        while not all(each.done() for each in asked):
+            assert storage.read("a") == b"1"
+            answered += 1
+        assert answered > 1, "meanwhile"
+        assert time.monotonic() - began < 60
+        errors = [each.exception() for each in asked]
+    assert [type(error) for error in errors] == [StoreError, TableUnreachable, OSError]
+    assert "Read timeout" in str(errors[0])
+    assert "cannot be written to" in str(errors[1])
 
 
 def test_p6_a_missing_bucket_is_told_for_objects_and_streams(tables: S3Tables) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,6 +33,7 @@ from hudi_ingest.metrics.records import (
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.operations.health import Finding
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
+from hudi_ingest_tests.support.silent_server import silent_server
 
 NOW = datetime(2026, 11, 23, 10, 0, tzinfo=timezone.utc)
 WELL = PipelineRecord(
@@ -236,3 +238,18 @@ def test_an_export_that_is_refused_is_logged_once(
         export = OtlpExport(lambda: families(SCENE))
         assert [export.export(), export.export()] == [False, False]
     assert len([record for record in caplog.records if record.name == "hudi_ingest.metrics.otlp"]) == 1
+
+
+def test_an_endpoint_that_never_answers_holds_up_neither_the_metrics_nor_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
+    with silent_server() as address:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://{address}")
+        export = OtlpExport(lambda: families(SCENE))
+        began = time.monotonic()
+        export.start()
+        assert not export.export()
+        export.stop()
+    assert time.monotonic() - began < 30
+    assert "metrics could not be exported" in caplog.text

@@ -22,6 +22,13 @@ def test_what_other_settings_or_exactly_once_decide_is_refused_with_the_reason(w
     assert f"source.kafka.{name}: cannot be set here: " in problem(write, source__kafka={name: SECRET})
 
 
+@pytest.mark.parametrize("name", ["sasl.kerberos.kinit.cmd", "plugin.library.paths", "ssl.engine.location"])
+def test_no_property_runs_a_command_or_loads_code_in_every_process(write: Write, name: str) -> None:
+    told = problem(write, source__kafka={name: "/tmp/x; id"})
+    assert f"source.kafka.{name}: cannot be set here: it " in told
+    assert "every process" in told
+
+
 def test_a_wrong_name_or_value_is_a_problem_of_the_file(write: Write) -> None:
     found = problems(write, source__kafka={"client.rak": "a", "fetch.min.bytes": SECRET, "max.poll.record": "1"})
     assert "no such property" in found[0]
