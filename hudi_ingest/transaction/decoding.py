@@ -217,11 +217,12 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
             return ConnectJsonConverter(part.schema, part.envelope == "connect", part.required, part.guard)
         if part.declared.format == "avro" and (part.envelope != "none" or part.place == "source"):
             from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
+            from hudi_ingest.records.schema.avro import Resolution
 
             resolution = _resolution(part)
             if part.schema_file is not None and part.envelope == "debezium":
-                # The file declares the row, while a registered schema declares the event.
-                resolution = resolution.under("after")
+                # The file declares the row, while a registered schema declares the event. No default stands in for what names a row.
+                resolution = resolution.under("after").or_else(Resolution(aliases=resolution.aliases).under("before"))
             writers, required = _writers(part)
             return ConnectAvroConverter(part.schema, writers, resolution, required)
         return converter_for(part.declared.format, part.schema, _options(part))

@@ -69,17 +69,30 @@ class ConnectAvroConverter:
         except (Mismatch, UnusableSchema, ValueError):
             # The plain converter says what is wrong with the header or its schema.
             return self._plain, []
-        written = [self._resolution.written_name(name, [*connect.members]) for name in self._schema.names]
-        readings = [
-            avro_reading_of(field.type, connect.members.get(name or ""))
-            for field, name in zip(self._schema, written, strict=True)
-        ]
+        members = _by_columns(connect, pa.struct(list(self._schema)), "", self._resolution).members
+        readings = [avro_reading_of(field.type, members.get(field.name)) for field in self._schema]
         converter = self._plain
         if not all(reading.is_plain for reading in readings):
             wire = wire_schema(self._schema, readings)
             converter = AvroConverter(wire, self._writers, self._resolution, self._required)
         self._readers[header] = converter, readings
         return converter, readings
+
+
+def _by_columns(connect: ConnectType, column: pa.DataType, path: str, resolution: Resolution) -> ConnectType:
+    """The type of values that `column` takes, its members by the names of the columns that take them."""
+    if pa.types.is_struct(column):
+        members = {}
+        for field in column:
+            inner = f"{path}.{field.name}".removeprefix(".")
+            name = resolution.written_name(inner, [*connect.members])
+            if name is not None:
+                members[field.name] = _by_columns(connect.members[name], field.type, inner, resolution)
+        return replace(connect, members=members)
+    if connect.items is not None and (pa.types.is_list(column) or pa.types.is_map(column)):
+        content = column.value_type if pa.types.is_list(column) else column.item_type
+        return replace(connect, items=_by_columns(connect.items, content, f"{path}[]", resolution))
+    return connect
 
 
 def with_meant_defaults(resolution: Resolution, schema: RegisteredSchema, columns: Iterable[pa.Field]) -> Resolution:

@@ -317,6 +317,30 @@ def test_an_event_whose_schema_lost_a_declared_column_erases_nothing_and_a_delet
     assert rows_of(accepted, "id", "email") == [(1, "a@b", False), (1, None, False), (1, None, True)]
 
 
+def test_fields_of_events_under_an_alias_keep_their_meaning_and_name_the_row(write: Write, tmp_path: Path) -> None:
+    version = {"subject": SUBJECT, "version": 1, "id": 1, "schema": OLD, "schemaType": "AVRO"}
+    micros = {"type": "long", "logicalType": "timestamp-micros"}
+    fields = [
+        {"name": "number", "aliases": ["id"], "type": "long"},
+        {"name": "moment", "aliases": ["at"], "type": ["null", micros], "default": None},
+        {"name": "days", "type": {"type": "array", "items": ["null", {"type": "int", "logicalType": "date"}]}},
+    ]
+    (tmp_path / "row.avsc").write_text(json.dumps({"type": "record", "name": "Row", "fields": fields}))
+    answers = {f"/subjects/{SUBJECT}/versions": [1], f"/subjects/{SUBJECT}/versions/1": version}
+    with canned_registry(answers) as (url, _):
+        pipeline = load(
+            write,
+            **{**CUSTOMERS, "table__schema": None, "table__key": ["number"]},
+            table__schema_file=str(tmp_path / "row.avsc"),
+            source__format="avro",
+            source__schema_registry={"url": url},
+        )
+        outcome = made(pipeline, avro_event(1, "c", None, ANN), avro_event(1, "d", ANN, None))
+    assert outcome.bad == ()
+    made_at = datetime(2026, 1, 31, 12, 34, 56, 123456, timezone.utc)
+    assert rows_of(outcome, "number", "moment") == [(1, made_at, False), (1, None, True)]
+
+
 def test_a_delete_with_connects_schema_needs_no_columns(write: Write) -> None:
     def with_schema(record: dict[str, Any]) -> bytes:
         row = [{"field": "id", "type": "int64", "optional": True}]
