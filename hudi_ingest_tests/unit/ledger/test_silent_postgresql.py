@@ -16,11 +16,12 @@ from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.silent_server import silent_postgresql
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answer_limit, "SECONDS", 1.0)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     "call",
     [
@@ -39,14 +40,16 @@ def test_a_server_that_does_not_answer_is_given_up(call: Callable[[str], object]
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
 
 
-def test_a_server_that_stops_answering_is_given_up_and_asked_again() -> None:
+def test_a_server_that_stops_answering_is_given_up_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with postgres.running() as url:
         if url is None:
             pytest.skip("PostgreSQL is not installed")
         with Ledger.open(url) as ledger:
             engine = open_engine(url)
             with engine.connect() as connection, pytest.raises(sa.exc.OperationalError, match="within 1 s"):
+                monkeypatch.setattr(answer_limit, "SECONDS", 1.0)
                 connection.execute(sa.text("SELECT pg_sleep(60)"))
+            monkeypatch.undo()
             assert not ledger.history("orders")
             with engine.connect() as connection:
                 assert connection.execute(sa.text("SHOW statement_timeout")).scalar_one() == "40s"

@@ -170,14 +170,15 @@ stopped = threading.Event()
 def test_a_webhook_that_answers_nonsense_costs_no_other_channel_anything(
     home: Callable[[str], Home], handler: type[socketserver.BaseRequestHandler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hudi_ingest.operations.channels.DEADLINE_SECONDS", 2.0)
     stopped.clear()
     with silent_server.serving(handler) as bad, _http_server() as (good, posts):
         settings = load_alert_settings(
             home(f"webhooks: [{{name: good, url: {good}}}, {{name: bad, url: 'http://{bad}/{SECRET}'}}]"), {}
         )
         told = Told({})
-        for _ in range(3):
+        # Only the first one has the good channel to tell.
+        for seconds in (2.0, 0.2):
+            monkeypatch.setattr("hudi_ingest.operations.channels.DEADLINE_SECONDS", seconds)
             told, failures = tell(Told.read(told.to_text()), [LATE], channels(settings))
             assert len(failures) == 1 and "bad" in failures[0]
             assert SECRET not in failures[0]
