@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -646,7 +646,7 @@ def test_p6_a_store_that_never_answers_is_given_up_and_holds_up_no_other_table(
     with silent_server() as address, ThreadPoolExecutor(3) as pool:
         hanging = S3Storage("s3a://lake/t", replace(tables.options, endpoint=f"http://{address}"))
         began = time.monotonic()
-        asked = [
+        asked: list[Future[object]] = [
             pool.submit(partial(hanging.read, "a")),
             pool.submit(hanging.make),
             pool.submit(lambda: filesystem_of(hanging.options).get_file_info("lake/t/a")),
