@@ -26,11 +26,14 @@ from hudi_ingest.operations.status import PipelineStatus
 from hudi_ingest.operations.sweep import SweepResult
 from hudi_ingest.operations.table_services import ServicesResult
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.kafka_times import time_text
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
 from hudi_ingest.transaction.dead_letters.reading import DeadLetter, LetterCount, preview
 
 _SHOWN_PIPELINES = 20
+_MOST_CHARACTERS = 200
+"""Of a type."""
 
 
 def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
@@ -156,12 +159,13 @@ def plan_view(plan: TransactionPlan) -> RenderableType:
 
 
 def columns_view(columns: pa.Schema) -> RenderableType:
-    """Render a table's columns and their types."""
+    """Render a table's columns and their types; a long type is cut, and --json shows all of it."""
     table = Table(title="columns of the table", title_justify="left")
     for name in ("column", "type", "null"):
         table.add_column(name)
     for column in columns:
-        table.add_row(column.name, Text(ddl_type(column.type)), "may be" if column.nullable else "never")
+        kind = shortened(ddl_type(column.type), _MOST_CHARACTERS)
+        table.add_row(column.name, Text(kind), "may be" if column.nullable else "never")
     return table
 
 
@@ -186,10 +190,10 @@ def replay_text(survey: ReplaySurvey) -> str:
     whole_files = [file for file in survey.replaces if not file.kept]
     lines = [
         f"transactions: {survey.transactions}",
-        f"files replaced whole: {len(whole_files)}, {sum(file.size_bytes for file in whole_files) / 1e6:.1f} MB, "
+        f"files replaced whole: {len(whole_files)}, {size_text(sum(file.size_bytes for file in whole_files))}, "
         f"{sum(file.rows for file in whole_files):,} rows",
         f"files rewritten, because they hold other ranges' rows too: {len(survey.rewritten)}, "
-        f"{sum(file.size_bytes for file in survey.rewritten) / 1e6:.1f} MB, "
+        f"{size_text(sum(file.size_bytes for file in survey.rewritten))}, "
         f"{sum(file.rows for file in survey.rewritten):,} rows replaced, "
         f"{sum(file.kept for file in survey.rewritten):,} rows copied",
         f"rows deleted since they were ingested: {survey.missing.deleted:,}"

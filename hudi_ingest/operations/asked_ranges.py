@@ -127,8 +127,8 @@ def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]
         raise RangeRefused(
             f"transaction {transaction_id} of pipeline {pipeline.name}",
             [
-                "the table's active timeline has no commit of it with records: it was rolled back or archived. Give its "
-                "offsets with --partition, --start and --end"
+                "the table's active timeline has no commit of it with records: its id is misspelt, or it was rolled back or archived. "
+                f"`hudi-ingest status {pipeline.name}` shows the last ids; or give the offsets with --partition, --start and --end"
             ],
         )
     return tuple(sorted(slices))

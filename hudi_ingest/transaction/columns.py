@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaRefused
-from hudi_ingest.exceptions.problems import ProblemsFromTop, dotted
+from hudi_ingest.exceptions.problems import ProblemsFromTop, counted, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
@@ -240,17 +240,21 @@ def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str
 
 def _inferred(pipeline: Pipeline) -> _RecordColumns:
     sample = first_values(pipeline, SAMPLE_RECORDS)
-    envelope = pipeline.source.envelope
-    inferred = infer(sample) if envelope == "none" else infer_columns(sample, of_events=envelope == "debezium")
+    envelope, allows_bad = pipeline.source.envelope, pipeline.on_bad_record != "fail"
+    inferred = (
+        infer(sample, allows_bad=allows_bad)
+        if envelope == "none"
+        else infer_columns(sample, of_events=envelope == "debezium", allows_bad=allows_bad)
+    )
     if inferred.problems:
         problems = "\n".join(f"  - {problem}" for problem in inferred.problems)
         partial_columns = f"\nWhat was found: {ddl(inferred.schema)}" if len(inferred.schema) else ""
         raise SchemaRefused(
-            f"pipeline {pipeline.name}: no columns can be inferred from the first {len(sample):,} records of "
+            f"pipeline {pipeline.name}: no columns can be inferred from the first {counted(len(sample), 'record')} of "
             f"{pipeline.source.topics_text}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{partial_columns}"
         )
     return _RecordColumns(
-        inferred.schema, f"inferred from the first {len(sample):,} records", warnings=tuple(inferred.warnings)
+        inferred.schema, f"inferred from the first {counted(len(sample), 'record')}", warnings=tuple(inferred.warnings)
     )
 
 

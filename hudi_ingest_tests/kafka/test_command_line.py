@@ -50,7 +50,7 @@ def test_x1_validate_and_plan_say_where_the_columns_are_from(ground: Ground, pip
     assert planned["schema"]["record"] == "id string, n long, dt string, never string"
     assert (planned["schema_changes"], planned["schema"]["declared"]) == ([], False)
     shown = answer(ground.home, "plan", pipeline.name)
-    assert "columns inferred from the first 1 records" in shown.stdout
+    assert "columns inferred from the first 1 record" in shown.stdout
     assert "warning: column never is null in the whole sample, and assumed to be string" in shown.stdout
     ground.send(1, [b'{"id": 1, "dt": "x"}'])
     refused = answer(ground.home, "plan", pipeline.name)

@@ -86,9 +86,9 @@ def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema, kept: pa.S
     return meant_columns(pa.schema(list(envelope.field(index).type)), parse_avro_schema(schema).members["after"], kept)
 
 
-def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool) -> Inferred:
+def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool, *, allows_bad: bool = False) -> Inferred:
     """Infer the columns of records in an envelope, from the schemas that they carry or else from the payloads. Each record
-    comes with its place, such as `orders:0:17`. `of_events`: whether the columns are those of `after` of Debezium's events."""
+    comes with its place, such as `orders:0:17`. `of_events`: whether the columns are those of `after` of Debezium's events. `allows_bad`: as in `infer`."""
     schemas, plain = _apart(sample)
     if schemas:
         columns, problems = _columns_of(schemas, of_events)
@@ -99,7 +99,7 @@ def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool) -> Infer
     if of_events:
         members = [(place, members_of(value) or {}) for place, value in plain]
         plain = [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
-    return infer(plain)
+    return infer(plain, allows_bad=allows_bad)
 
 
 def carried_columns(

@@ -1,14 +1,16 @@
 """Infer columns from a sample of JSON records. Pure.
 
 A field's type follows from its values in the sample: whole numbers are long, numbers with fractions double, texts string,
-objects struct, arrays array. Dates and times are texts in JSON and stay string. All columns are nullable. Values that no
-single type can hold, such as a text in one record and a number in another, are a problem: the user must declare the
-columns.
+objects struct, arrays array. Dates and times are texts in JSON and stay string, with a warning. All columns are nullable.
+Values that no single type can hold, such as a text in one record and a number in another, are a problem: the user must
+declare the columns, unless bad records are allowed and such values are rare.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +20,10 @@ import pyarrow as pa
 from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, column_problems
 
 _LONG = range(-(2**63), 2**63)
+_RARE = 20
+"""Values of one kind are rare if they are at most this fraction, 1/20, of a field's values."""
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_TIME = re.compile(_DATE.pattern + r"T\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,10 @@ class _Seen:
 
     places: dict[str, str] = field(default_factory=dict)
     """By kind (boolean, whole number, …): the first record that has it."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """By kind: how many values have it."""
+    texts: set[str] = field(default_factory=set)
+    """The types that its texts could have, e.g. date and string."""
     fields: dict[str, _Seen] = field(default_factory=dict)
     """The fields of its objects."""
     items: _Seen | None = None
@@ -46,12 +56,14 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Findings:
+    allows_bad: bool = False
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
-def infer(sample: Iterable[tuple[str, bytes]]) -> Inferred:
-    """Infer the columns of records. Each comes with its place, such as `orders:0:17`, for messages."""
+def infer(sample: Iterable[tuple[str, bytes]], *, allows_bad: bool = False) -> Inferred:
+    """Infer the columns of records. Each comes with its place, such as `orders:0:17`, for messages. `allows_bad`: rare values that
+    do not fit to the others make their records bad, instead of a problem."""
     seen, unread = _Seen(), 0
     records = 0
     for place, value in sample:
@@ -61,7 +73,7 @@ def infer(sample: Iterable[tuple[str, bytes]]) -> Inferred:
             unread += 1
         else:
             _note_object(seen, record, place, 0)
-    findings = _Findings()
+    findings = _Findings(allows_bad)
     if unread == records:
         which = f"none of {records} records is a JSON object" if records else "there is no record with a value"
         return Inferred(pa.schema([]), (which,), ())
@@ -94,6 +106,9 @@ def _note(seen: _Seen, value: object, place: str, depth: int) -> None:
         return
     kind = _kind(value) if depth <= MAX_DEPTH else "something nested too deeply"
     seen.places.setdefault(kind, place)
+    seen.counts[kind] += 1
+    if isinstance(value, str):
+        seen.texts.add("date" if _DATE.fullmatch(value) else "timestamp" if _TIME.fullmatch(value) else "string")
     if kind == "object":
         assert isinstance(value, dict)
         _note_object(seen, value, place, depth)
@@ -126,18 +141,34 @@ def _type(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:
     if not kinds:
         findings.warnings.append(f"column {path} is null in the whole sample, and assumed to be string")
         return pa.string()
-    if "number" in kinds and kinds <= _NUMBERS:
-        return pa.float64()
-    if len(kinds) > 1 or not kinds <= {*_SIMPLE, "object", "array"}:
+    if findings.allows_bad and not _have_a_type(kinds):
+        rare = {kind for kind in kinds if seen.counts[kind] * _RARE <= seen.counts.total()}
+        if rare and _have_a_type(kinds - rare):
+            findings.warnings.append(
+                f"column {path}: {_kinds_seen(seen)}; records with {' or '.join(sorted(rare))} will be bad"
+            )
+            kinds -= rare
+    if not _have_a_type(kinds):
         findings.problems.append(f"column {path}: {_kinds_seen(seen)}; no type holds that")
         return pa.string()
+    if "number" in kinds:
+        return pa.float64()
     (kind,) = kinds
     if kind == "array":
         assert seen.items is not None
         return pa.list_(pa.field("element", _type(seen.items, f"{path}.element", findings)))
     if kind == "object":
         return _struct(seen, path, findings)
+    if kind == "text" and seen.texts in ({"date"}, {"timestamp"}):
+        (better,) = seen.texts
+        findings.warnings.append(
+            f"column {path} has only texts like {better}s; to store them so, declare it as {better} in table.schema"
+        )
     return _SIMPLE[kind]
+
+
+def _have_a_type(kinds: set[str]) -> bool:
+    return ("number" in kinds and kinds <= _NUMBERS) or (len(kinds) == 1 and kinds <= {*_SIMPLE, "object", "array"})
 
 
 def _struct(seen: _Seen, path: str, findings: _Findings) -> pa.DataType:

@@ -176,3 +176,5 @@ def test_columns_are_shown_as_the_file_writes_them() -> None:
     text = shown(columns_view(pa.schema([pa.field("tags", pa.list_(pa.string()), False), ("at", pa.int64())])))
     assert "array<string>" in text
     assert "never" in text
+    long = pa.struct([(f"field{number}", pa.int64()) for number in range(500)])
+    assert shown(columns_view(pa.schema([("s", long)]))).count("field") < 20, "a type of pages is for --json"

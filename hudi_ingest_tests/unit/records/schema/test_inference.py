@@ -25,7 +25,7 @@ def inferred(*records: Any) -> Inferred:
         ([{"a": 1}, {"a": 1.5}], "a double"),
         ([{"a": 1.5}, {"a": 2**70}], "a double"),
         ([{"a": True}, {"a": None}], "a boolean"),
-        ([{"a": "2026-01-01"}], "a string"),
+        ([{"a": "2026-01-01"}, {"a": "soon"}], "a string"),
         ([{"b": "x"}, {"a": 1, "b": "y"}], "b string, a long"),
         ([{"s": {"x": 1}}, {"s": {"y": "t"}}, {"s": None}], "s struct<x:long,y:string>"),
         ([{"l": []}, {"l": [1, None, 2.5]}], "l array<double>"),
@@ -45,6 +45,24 @@ def test_what_is_null_in_the_whole_sample_is_string_and_a_warning() -> None:
         "column a is null in the whole sample, and assumed to be string",
         "column l.element is null in the whole sample, and assumed to be string",
     )
+
+
+def test_texts_that_are_all_dates_or_times_stay_text_and_the_better_type_is_named() -> None:
+    found = inferred({"day": "2026-01-31", "at": "2026-01-31T12:00:00.5Z", "mixed": "2026-01-31"}, {"mixed": "x"})
+    assert ddl(found.schema) == "day string, at string, mixed string"
+    assert found.warnings == (
+        "column day has only texts like dates; to store them so, declare it as date in table.schema",
+        "column at has only texts like timestamps; to store them so, declare it as timestamp in table.schema",
+    )
+
+
+def test_a_rare_value_of_another_kind_is_a_bad_record_where_those_are_allowed() -> None:
+    sample = [(f"t:0:{n}", json.dumps({"a": "x" if n == 7 else n, "b": 1.5 if n else 1}).encode()) for n in range(40)]
+    assert "no type holds that" in infer(sample).problems[0]
+    found = infer(sample, allows_bad=True)
+    assert (ddl(found.schema), found.problems) == ("a long, b double", ())
+    assert found.warnings == ("column a: found whole number in t:0:0 and text in t:0:7; records with text will be bad",)
+    assert infer(sample[:10], allows_bad=True).problems, "one in ten is not rare"
 
 
 def test_records_that_are_no_objects_are_counted() -> None:
