@@ -551,6 +551,28 @@ def test_volumes_of_the_cluster_belong_to_the_user_that_writes_to_them(dockerfil
     assert on_top["s3-volume"]["command"] == ["test", "-w", folder]
 
 
+def test_every_volume_of_our_image_belongs_to_its_user_and_commands_write_nowhere_else(
+    compose: dict[str, Any], cluster: dict[str, Any], dockerfile: str
+) -> None:
+    """A named volume takes over the owner of the image's folder; where the image has none, it is root's."""
+    rest = yaml.safe_load((DEPLOY / "docker-compose.rest.yaml").read_text())
+    (installed,) = re.findall(r"install --directory --owner=hudi ([^&\n]*)", dockerfile)
+    ours = installed.split()
+    named = {"tables", "dagster", "s3", "metastore"}
+    services = [(name, service) for file in (compose, cluster, rest) for name, service in file["services"].items()]
+    for name, service in services:
+        if name in ("kafka", "postgres", "s3"):
+            continue  # Images of others, or a volume that s3-volume has made.
+        targets = dict(volume.split(":")[:2] for volume in service.get("volumes", ()))
+        assert {target for source, target in targets.items() if source in named} <= set(ours), name
+        # Further folders in a command, such as a worker's.
+        written = [word for word in service.get("command", ()) if word.startswith("/") and "/run/secrets" not in word]
+        readable = (*ours, "/opt/dagster/")
+        assert all(any(word.startswith(place) for place in readable) for word in written), (name, written)
+    in_image = dict(re.findall(r"\b([A-Z_]+)=(\S+)", dockerfile.split("\nENV ")[1].split("\n")[0]))
+    assert {in_image[name] for name in (HOME_VARIABLE, JARS_VARIABLE, "DAGSTER_HOME")} <= set(ours)
+
+
 def test_only_pods_of_the_namespace_reach_the_rest_api(rest: dict[str, dict[str, Any]]) -> None:
     policy = rest["NetworkPolicy"]["spec"]
     labels = rest["Deployment"]["spec"]["template"]["metadata"]["labels"]
