@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +164,24 @@ def test_an_error_of_a_check_breaks_only_its_own_file(tmp_path: Path) -> None:
     graph = ingest_definitions(tmp_path).resolve_asset_graph()
     assert graph.has(AssetKey(["orders"]))
     assert graph.has(AssetKey(["wrong"]))
+
+
+@pytest.mark.parametrize("place", ["schema_file", "writer"])
+def test_a_default_that_does_not_fit_its_type_breaks_no_file(tmp_path: Path, place: str) -> None:
+    (tmp_path / "orders.yaml").write_text(yaml.safe_dump(document()))
+    fields = [
+        {"name": "id", "type": "string"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": None},
+    ]
+    (tmp_path / "odd.avsc").write_text(json.dumps({"type": "record", "name": "r", "fields": fields}))
+    avro = {"wire_format": "datum", "schema_files": ["odd.avsc"]}
+    settings = document(name="odd", source__format="avro", source__avro=avro)
+    columns = {"schema_file": "odd.avsc"} if place == "schema_file" else {"schema": "id string"}
+    settings["table"] = {"base_path": "/data/odd", **columns}
+    (tmp_path / "odd.yaml").write_text(yaml.safe_dump(settings))
+    definitions, built = code_location.definitions_of(load_folder(tmp_path, {}))
+    assert [pipeline.name for pipeline in built.pipelines] == ["odd", "orders"] and not built.broken
+    assert definitions.resolve_asset_graph().has(AssetKey(["orders"]))
 
 
 @pytest.mark.parametrize("text", ["runs: 5\n", "runs: [", "runs: 0x" + "f" * 5000])
