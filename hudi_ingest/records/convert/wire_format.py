@@ -28,6 +28,10 @@ HEADER_BYTES = 5
 MAX_MESSAGE_INDEXES = 64
 """Maximum nesting of message types; protoc itself stops at 32."""
 
+_WIRE_FORMAT = (
+    "Confluent's wire format: byte 0, then a schema id of 4 bytes; ids in headers need `schema_registry.schema_ids: headers`, "
+    "and Confluent's names of headers (Apicurio's serializers have others: set apicurio.registry.headers.enabled to false)"
+)
 _COMMON_PREFIXES = 8
 _MAX_VARINT_BYTES = 10
 
@@ -166,7 +170,7 @@ def _no_header(value: bytes) -> Mismatch:
         found = f"first byte 0x{value[0]:02x}; the producer may write no schema id, or write it into headers"
     else:
         found = f"{len(value)} byte" + ("s" if len(value) > 1 else "")
-    return Mismatch("Confluent's wire format: byte 0, then a schema id of 4 bytes", found)
+    return Mismatch(_WIRE_FORMAT, found)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,11 @@ IDS = pa.schema([pa.field("id", pa.int64(), False)])
 TEXT = pa.schema([pa.field("value", pa.string(), False)])
 BYTES = pa.schema([pa.field("value", pa.binary(), False)])
 
+WIRE_FORMAT = (
+    "Confluent's wire format: byte 0, then a schema id of 4 bytes; ids in headers need `schema_registry.schema_ids: headers`, "
+    "and Confluent's names of headers (Apicurio's serializers have others: set apicurio.registry.headers.enabled to false)"
+)
+
 
 @dataclass(frozen=True)
 class Registered:
@@ -91,11 +96,11 @@ def test_json_behind_the_wire_format() -> None:
         ("", "the id of a JSON schema in the schema registry", "schema id 9, which it does not have"),
         (
             "",
-            "Confluent's wire format: byte 0, then a schema id of 4 bytes",
+            WIRE_FORMAT,
             "first byte 0x7b; the producer may write no schema id, or write it into headers",
         ),
         ("id", "int (64 bit)", '"x"'),
-        ("", "Confluent's wire format: byte 0, then a schema id of 4 bytes", "an empty value"),
+        ("", WIRE_FORMAT, "an empty value"),
         ("", "a JSON object", "an empty value"),
         {"id": 4},
     ]
