@@ -285,8 +285,8 @@ def status(
     name: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show committed offsets, lag and recent transactions. Exits with 1 if a partition is stopped, a pipeline's
-    status cannot be read or a file cannot be loaded."""
+    """Show committed offsets, lag and recent transactions. Exits with 1 if a partition is stopped or has no
+    leader, a pipeline's status cannot be read or a file cannot be loaded."""
     from hudi_ingest.cli.views import by_error, status_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.status import statuses

@@ -102,7 +102,8 @@ def test_p11_the_longest_name_with_a_reason_decides(option: str, reason: str | N
 
 def test_p11_any_other_option_reaches_each_client_and_never_the_tables_properties(tmp_path: Path) -> None:
     options = {"hoodie.metrics.on": True, "hoodie.memory.merge.max.size": 1000}
-    for more in ({}, {"mode": "upsert", "key": ["id"]}):
+    modes: list[dict[str, Any]] = [{}, {"mode": "upsert", "key": ["id"]}]
+    for more in modes:
         pipeline = make(tmp_path, "/data/orders", hudi=options, **more)
         assert (
             write_options(pipeline, "files").items()

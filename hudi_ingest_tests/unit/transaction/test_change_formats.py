@@ -299,8 +299,8 @@ def test_an_event_whose_schema_lost_a_declared_column_erases_nothing_and_a_delet
     ]
     answers: dict[str, object] = {f"/subjects/{SUBJECT}/versions": [1, 2]}
     answers |= {f"/subjects/{SUBJECT}/versions/{at}": version for at, version in enumerate(versions, 1)}
-    without, whole = {"op": "c", "after": ANN}, {"op": "c", "after": {**ANN, "email": "a@b"}}
-    values = [avro_event(2, **whole), avro_event(1, **without), avro_event(1, "d", ANN)]
+    whole = avro_event(2, "c", None, {**ANN, "email": "a@b"})
+    values = [whole, avro_event(1, "c", None, ANN), avro_event(1, "d", ANN)]
     with canned_registry(answers) as (url, _):
         settings: dict[str, Any] = {
             **CUSTOMERS,
