@@ -451,7 +451,10 @@ def _chain(table: Table, source: KafkaSource, transforms: Sequence[TransformStep
     problems: list[tuple[Place, str]] = []
     columns = chain.output
     kept = pa.schema([column for column in columns if column.name != table.delete_field])
-    remedy = "; a field that a producer calls so is declared like this, and then renamed with the transform `rename`, or dropped"
+    remedy = (
+        "; a field that a producer calls so is declared like this, and then renamed with the transform `rename`, or dropped; one "
+        "inside a struct is taken out of it with the transform `sql`"
+    )
     problems += [(("table", "schema"), f"{problem}{remedy}") for problem in column_problems(kept)]
     for index, name in enumerate(table.partition_columns):
         place = ("table", "partition_by", index)

@@ -266,7 +266,7 @@ class Table(_Model):
         if value.suffix != ".avsc":
             raise ValueError(f"not an Avro schema file; found {quoted(str(value))}; allowed: a path that ends in .avsc")
         path = _beside_the_file(value, info)
-        parse_avsc(read_text(path))
+        parse_avsc(read_text(path), renamable=True)
         return path
 
     @field_validator("key")
@@ -440,7 +440,7 @@ class Table(_Model):
 
 def _declared(ddl: str | None, schema_file: Path | None) -> pa.Schema | None:
     if schema_file is not None:
-        return parse_avsc(read_text(schema_file))
+        return parse_avsc(read_text(schema_file), renamable=True)
     return None if ddl is None or ddl == INFER else parse_ddl(ddl, renamable=True)
 
 

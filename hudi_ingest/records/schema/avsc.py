@@ -27,10 +27,10 @@ AVRO_TYPES = (
 )
 
 
-def parse_avsc(text: str) -> pa.Schema:
+def parse_avsc(text: str, renamable: bool = False) -> pa.Schema:
     """Parse the fields of an Avro record schema. Defaults and aliases are read by `avro.resolution_of`, docs by descriptions.py.
 
-    Raises SchemaProblem.
+    Raises SchemaProblem, but with `renamable` not for names of columns that only Hudi refuses.
     """
     try:
         record = json.loads(text)
@@ -41,7 +41,7 @@ def parse_avsc(text: str) -> pa.Schema:
     if not isinstance(record, dict) or record.get("type") != "record":
         raise SchemaProblem(['is not an Avro record; the file must hold {"type": "record", "name": …, "fields": […]}'])
     parser = _AvroParser()
-    return checked_columns(parser.fields(record), parser.problems)
+    return checked_columns(parser.fields(record), parser.problems, renamable)
 
 
 _AVRO_SIMPLE: Mapping[str, pa.DataType] = {

@@ -88,7 +88,7 @@ def spark_json(schema: pa.Schema) -> str:
 
 def column_problems(columns: pa.Schema, renamable: Collection[str] = ()) -> tuple[str, ...]:
     """List why Hudi and Spark could not store columns with these names; empty when they could. `renamable`: those that may
-    still get another name."""
+    still get another name, or whose members may still be taken out of them."""
     return tuple(_name_problems([*columns], "", top=True, renamable=renamable))
 
 
@@ -262,7 +262,8 @@ def _name_problems(
         if first is not None:
             difference = "is declared twice" if first == field.name else f"differs from {first} only in case"
             yield f"column {path}: {difference}; Spark cannot tell such names apart, so rename or remove one"
-        yield from _type_name_problems(field.type, path)
+        if field.name not in renamable:
+            yield from _type_name_problems(field.type, path)
     if fields and all(re.fullmatch(r"member\d+", field.name) and field.nullable for field in fields):
         where = f"column {parent.rstrip('.')}" if parent else "the schema"
         yield f"{where}: Hudi treats a struct of only nullable columns member0, member1… as a union; rename one of them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -152,6 +153,44 @@ def test_a_field_that_no_column_can_be_called_is_declared_and_renamed(write: Wri
     (problem,) = problems(write, table__schema="id string, `user-id` long", table__partition_by=[])
     assert problem.startswith("table.schema: column user-id: Hudi cannot store this name")
     assert "renamed with the transform `rename`" in problem
+
+
+def test_a_field_inside_another_that_no_column_can_be_called_is_declared_and_taken_out(write: Write) -> None:
+    schema = "id string, caller struct<`user-id`: string, `http.status`: array<struct<`@x`: int>>>"
+    sql = 'select id, caller."user-id" as user_id, caller."http.status"[1]."@x" as x from records'
+    pipeline = append(write, table__schema=schema, transforms=[{"sql": sql}])
+    caller = {"user-id": "u", "http.status": [{"@x": 7}]}
+    rows = outcome(pipeline, {"id": "a", "caller": caller}).rows.select(["id", "user_id", "x"]).to_pylist()
+    assert rows == [{"id": "a", "user_id": "u", "x": 7}]
+    (bad,) = outcome(pipeline, {"caller": {"user-id": 1}}).bad
+    assert (bad.field, bad.expected, bad.found) == ("caller.user-id", "string", "1")
+    found = problems(write, table__schema=schema, table__partition_by=[])
+    assert [problem.partition(":")[0] for problem in found] == ["table.schema"] * 3
+    assert found[0].startswith("table.schema: column caller.user-id: Hudi cannot store this name")
+    assert found[0].endswith("one inside a struct is taken out of it with the transform `sql`")
+
+
+def test_a_schema_file_may_have_such_names_too(write: Write, tmp_path: Path) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "user-id", "type": ["null", "string"]}]
+    marker = {"name": "_hoodie_is_deleted", "type": ["null", "boolean"]}
+    file = tmp_path / "row.avsc"
+    file.write_text(json.dumps({"type": "record", "name": "Row", "fields": [*fields, marker]}))
+    settings: dict[str, Any] = {
+        "table__schema": None,
+        "table__schema_file": str(file),
+        "table__mode": "upsert",
+        "table__key": ["id"],
+        "table__partition_by": [],
+        "table__delete_field": "_hoodie_is_deleted",
+    }
+    pipeline = load(write, **settings, transforms=[{"rename": {"user-id": "user_id"}}])
+    made = outcome(pipeline, {"id": 1, "user-id": "u"}, {"id": 1, "_hoodie_is_deleted": True})
+    assert made.rows.select(["user_id", DELETED]).to_pylist() == [
+        {"user_id": "u", DELETED: False},
+        {"user_id": None, DELETED: True},
+    ]
+    (problem,) = problems(write, **settings)
+    assert problem.startswith("table.schema: column user-id: Hudi cannot store this name")
 
 
 def test_hudis_own_delete_marker_deletes_or_is_told(write: Write) -> None:
