@@ -115,13 +115,16 @@ def undecided_texts(status: PipelineStatus) -> Iterator[str]:
 
 
 def transaction_notes(status: PipelineStatus) -> Iterator[str]:
-    """Explain aborted and dead transactions, a line each."""
+    """Explain aborted and dead transactions, a line each, but one for those that were aborted for the same reason."""
+    aborted: dict[str, list[str]] = {}
     for row in status.transactions:
         if row.transaction_id in status.dead:
             yield f"{row.transaction_id} is dead: {row.owner} is gone, or past its deadline. The next begin clears it."
         elif row.reason:
-            first, *more = row.reason.splitlines()
-            yield f"{row.transaction_id} was aborted: {' '.join([first, *(line.strip() for line in more[:1])])}"
+            lines = [line.strip().removeprefix("- ") for line in row.reason.splitlines()[:2]]
+            aborted.setdefault(" ".join(lines), []).append(row.transaction_id)
+    for reason, ids in aborted.items():
+        yield f"{listed(ids, len(ids))} {'was' if len(ids) == 1 else 'were'} aborted: {reason}"
 
 
 def transactions_view(status: PipelineStatus) -> RenderableType:
@@ -149,7 +152,7 @@ def transactions_view(status: PipelineStatus) -> RenderableType:
 
 
 def plan_view(plan: TransactionPlan) -> RenderableType:
-    table = Table(title=f"{plan.transaction_id}: {plan.count:,} offsets", title_justify="left")
+    table = Table(title=f"{plan.transaction_id}: {counted(plan.count, 'offset')}", title_justify="left")
     table.add_column("partition")
     for name in ("start", "end", "offsets"):
         table.add_column(name, justify="right")
@@ -171,7 +174,7 @@ def columns_view(columns: pa.Schema) -> RenderableType:
 
 def ranges_view(title: str, remaining: RemainingRanges) -> RenderableType:
     """Render the ranges that a backfill or a replay reads."""
-    table = Table(title=f"{title}: {total(remaining):,} offsets", title_justify="left")
+    table = Table(title=f"{title}: {counted(total(remaining), 'offset')}", title_justify="left")
     table.add_column("partition")
     for name in ("start", "end", "offsets"):
         table.add_column(name, justify="right")

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import ServiceRefused
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.file_groups import FileGroup
 from hudi_ingest.hudi.ownership import require_own_table
@@ -130,7 +131,7 @@ class PartitionTtl:
                 # Another run has dropped them since.
                 return result
             made = self.savepoints.create("before ttl", report) if savepoint else None
-            report(f"dropping {len(result.expired)} partitions, {result.size_bytes:,} bytes")
+            report(f"dropping {counted(len(result.expired), 'partition')}, {result.size_bytes:,} bytes")
             instant = self.client.delete([partition.path for partition in result.expired])
         return TtlResult(self.pipeline.name, table, days, result.expired, result.unknown, result.kept, instant, made)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost
-from hudi_ingest.exceptions.problems import listed
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, OffsetLoss, TakeOver
@@ -171,7 +171,11 @@ def _reason_to_wait(
 ) -> str:
     """Why no transaction begins now; "" when one does."""
     if waiting == 0 and not has_to_commit:
-        return f"no new records: all {partitions} partitions are read to their ends"
+        return (
+            f"no new records: all {partitions} partitions are read to their ends"
+            if partitions != 1
+            else "no new records: the only partition is read to its end"
+        )
     if last_began_at is not None and last_began_at > now:
         # That clock was ahead; do not wait until its time comes.
         last_began_at = None
@@ -179,14 +183,14 @@ def _reason_to_wait(
         due = last_began_at + timedelta(seconds=limits.interval_seconds)
         if now < due:
             return (
-                f"{waiting:,} records waiting; the next transaction is due in {(due - now).total_seconds():.0f} s "
+                f"{counted(waiting, 'record')} waiting; the next transaction is due in {(due - now).total_seconds():.0f} s "
                 f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
             )
     if last_began_at is not None and waiting < min(limits.min_records, most) and not has_to_commit:
         remaining = limits.max_wait_seconds - (now - last_began_at).total_seconds()
         if remaining > 0:
             return (
-                f"{waiting:,} records waiting, fewer than min_records {limits.min_records:,}; a transaction takes them within "
+                f"{counted(waiting, 'record')} waiting, fewer than min_records {limits.min_records:,}; a transaction takes them within "
                 f"{remaining:.0f} s (max_wait_seconds {limits.max_wait_seconds:g})"
             )
     return ""

@@ -97,8 +97,11 @@ def test_a_dead_transaction_is_not_shown_as_open_and_an_aborted_one_has_its_reas
     assert "│ dead" in text
     assert "orders-3 is dead: " in text and "The next begin clears it." in text
     assert "orders-2 was aborted: pipeline orders: 1 record cannot become rows" in text
-    assert "orders:3:17: field n" in text
+    assert "refused: orders:3:17: field n" in text
     assert "4.3 kB" in text
+    again = status(*(row(number, TransactionState.ABORTED, reason=why) for number in (4, 3, 2)))
+    assert shown(again).count("field n") == 1, "three attempts at the same record"
+    assert "orders-4, orders-3, orders-2 were aborted: pipeline orders" in shown(again)
     assert [row["dead"] for row in found.to_dict()["transactions"]] == [True, False, False]
 
 
