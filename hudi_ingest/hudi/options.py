@@ -118,7 +118,7 @@ def record_key_of(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 def record_properties(schema: TransactionSchema) -> dict[str, str]:
     """Build the entries of hoodie.properties for the records' columns; none if the pipeline file declares them."""
-    recent = {RECENT_PROPERTY: json.dumps(asdict(schema.recent))} if schema.recent.paths else {}
+    recent = {} if schema.recent is None else {RECENT_PROPERTY: json.dumps(asdict(schema.recent))}
     return {} if schema.declared else {RECORD_PROPERTY: schema.record, **recent}
 
 

@@ -53,7 +53,8 @@ class TransactionSchema:
 
     descriptions: Mapping[str, str] = field(default_factory=dict)
     """What the registry's schemas say about columns, by name."""
-    recent: RecentFields = RecentFields()
+    recent: RecentFields | None = None
+    """None unless the columns follow the schemas in the records."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,7 +63,8 @@ class TransactionSchema:
     def from_dict(cls, schema: Mapping[str, Any]) -> TransactionSchema:
         tuples = {name: tuple(schema.get(name, ())) for name in ("schema_ids", "changes", "warnings", "record_key")}
         avro = tuple(tuple(texts) for texts in schema["avro"])
-        return cls(**{**schema, **tuples, "avro": avro, "recent": RecentFields.from_dict(schema.get("recent", {}))})
+        recent = RecentFields.from_dict(schema["recent"]) if schema.get("recent") else None
+        return cls(**{**schema, **tuples, "avro": avro, "recent": recent})
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from hudi_ingest.model.transaction import RecentFields
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.connect_columns import carried_columns
 from hudi_ingest.records.schema.columns import parse_spark_json
-from hudi_ingest.records.schema.evolution import absent, evolve
+from hudi_ingest.records.schema.evolution import absent, evolve, is_within
 from hudi_ingest.transaction.topic_sample import newest_values
 
 NEWEST_RECORDS = 5
@@ -40,12 +40,16 @@ def with_carried(
     What it cannot adopt stays as it is: records whose values do not fit are bad. `properties`: of the table; `is_new`: whether the
     columns have just been inferred. Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
+    of_events = pipeline.source.envelope == "debezium"
     values, ends = newest_values(pipeline, NEWEST_RECORDS)
-    found, problems = carried_columns(values, pipeline.source.envelope == "debezium")
-    if met := properties.get(MET_PROPERTY):
-        found.append(("a record that ended a transaction", parse_spark_json(met)))
+    newest, problems = carried_columns(values, of_events)
     recent = _recent(pipeline, properties, timeline, ends)
+    # The slices that follow end before the newest records, so what is dropped in them is missing there.
+    lacking = {path for place, columns in newest if _is_later(place, recent) for path in absent(record, columns)}
+    recent = replace(recent, paths=tuple(path for path in recent.paths if not is_within(path, lacking)))
     optional = {*pipeline.source.optional_fields, *recent.paths}
+    met = properties.get(MET_PROPERTY)
+    found = [*newest, *([("a record that ended a transaction", parse_spark_json(met))] if met else [])]
     places: list[str] = []
     left_out: list[str] = []
     adopted = record
@@ -56,10 +60,36 @@ def with_carried(
         places += [place] if evolution.changes else []
         left_out += evolution.left_out
         adopted = evolution.schema
-    new = absent(adopted, record)
-    if new and pipeline.table.is_keyed and not is_new:
+    added = absent(adopted, record)
+    new = [path for path in _paths(pa.struct(list(adopted))) if is_within(path, added)]
+    if is_new:
+        # Fields that the last record of each partition has may be newer than the first records.
+        last = {place.rpartition(":")[0]: (place, value) for place, value in reversed(values)}
+        of_last, _ = carried_columns([*last.values()], of_events)
+        dropped = {path for _, columns in of_last for path in absent(adopted, columns)}
+        new = [path for path in _paths(pa.struct(list(adopted))) if of_last and not is_within(path, dropped)]
+    if new and pipeline.table.is_keyed:
         recent = RecentFields((*recent.paths, *new), {**recent.until, **ends})
     return Carried(adopted, tuple(places), recent, (*problems, *dict.fromkeys(left_out)))
+
+
+def _paths(kind: pa.DataType, parent: str = "") -> Iterator[str]:
+    """The paths of all fields within a type, as `absent` has them."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            path = f"{parent}.{field.name}".removeprefix(".")
+            yield path
+            yield from _paths(field.type, path)
+    elif pa.types.is_list(kind):
+        yield from _paths(kind.value_type, f"{parent}.element")
+    elif pa.types.is_map(kind):
+        yield from _paths(kind.item_type, f"{parent}.value")
+
+
+def _is_later(place: str, recent: RecentFields) -> bool:
+    """Whether a record was written after the recent fields had been found."""
+    source, _, offset = place.rpartition(":")
+    return int(offset) >= recent.until.get(source, 0)
 
 
 def _recent(

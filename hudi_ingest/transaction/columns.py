@@ -155,7 +155,7 @@ class _RecordColumns:
     schema_ids: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
     descriptions: Mapping[str, str] = field(default_factory=dict)
-    recent: RecentFields = field(default_factory=RecentFields)
+    recent: RecentFields | None = None
 
 
 def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:

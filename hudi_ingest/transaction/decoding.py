@@ -174,7 +174,7 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
         source.envelope,
         RequiredFields(
             table.record,
-            frozenset((*source.optional_fields, *(resolved.recent.paths if resolved else ()))),
+            frozenset((*source.optional_fields, *(resolved.recent.paths if resolved and resolved.recent else ()))),
             "after" if of_events else "",
         )
         if table.is_keyed

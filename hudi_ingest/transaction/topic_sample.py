@@ -25,11 +25,12 @@ def first_values(pipeline: Pipeline, count: int) -> list[tuple[str, bytes]]:
 
 
 def newest_values(pipeline: Pipeline, count: int) -> tuple[list[tuple[str, bytes]], dict[str, int]]:
-    """The values at the last `count` offsets of each partition, as `first_values`; and where each partition ends."""
+    """The values at the last `count` offsets of each partition, as `first_values` but the newest first; and where each partition
+    ends."""
     slices = _whole(pipeline)
     last = [replace(slice_, start=max(slice_.start, slice_.end - count)) for slice_ in slices]
     values = _values(pipeline, [ReadRequest(slice_, count) for slice_ in last])
-    return values, {str(slice_.source): slice_.end for slice_ in slices}
+    return values[::-1], {str(slice_.source): slice_.end for slice_ in slices}
 
 
 def _whole(pipeline: Pipeline) -> list[Slice]:

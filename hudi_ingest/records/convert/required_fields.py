@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.convert.values import without_faults
-from hudi_ingest.records.schema.evolution import absent
+from hudi_ingest.records.schema.evolution import absent, is_within
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 UNKNOWN = pa.null()
@@ -72,7 +72,7 @@ class RequiredFields:
         lacking = [path for path in absent(self.row, found) if path not in self.optional]
         if lacking and earlier is not None:
             lacked = [absent(self.row, row) for row in map(self._row_of, earlier) if row is not None]
-            lacking = [path for path in lacking if not all(_has(paths, path) for paths in lacked)]
+            lacking = [path for path in lacking if not all(is_within(path, paths) for paths in lacked)]
         if not lacking:
             return None
         fields = f"source.optional_fields: [{', '.join([*sorted(self.optional), *lacking])}]"
@@ -90,7 +90,3 @@ class RequiredFields:
             place = shape.get_field_index(self.within)
             shape = shape.field(place).type if place >= 0 else UNKNOWN
         return shape if pa.types.is_struct(shape) and shape.num_fields else None
-
-
-def _has(paths: Iterable[str], path: str) -> bool:
-    return any(path == each or path.startswith(f"{each}.") for each in paths)

@@ -7,7 +7,7 @@ a struct, array or map. Everything else is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -120,6 +120,11 @@ def _absent_within(known: pa.DataType, records: pa.DataType, path: str) -> tuple
     if pa.types.is_map(known) and pa.types.is_map(records):
         return _absent_within(known.item_type, records.item_type, f"{path}.value")
     return ()
+
+
+def is_within(path: str, parents: Iterable[str]) -> bool:
+    """Whether it is one of these paths, or of a field within one."""
+    return any(path == parent or path.startswith(f"{parent}.") for parent in parents)
 
 
 def joined(schemas: Sequence[pa.Schema]) -> Evolution:

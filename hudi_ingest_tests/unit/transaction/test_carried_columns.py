@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction import carried_columns
+from hudi_ingest.transaction import carried_columns, columns
 from hudi_ingest.transaction.columns import proposed_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.unit.records.convert.test_connect_json import framed, of, struct
@@ -38,9 +38,10 @@ def propose(write: Write, monkeypatch: pytest.MonkeyPatch) -> Propose:
         properties: Mapping[str, str] | None = None,
         end: int = 7,
         committed: int = 0,
+        first: int = 0,
         **settings: Any,
     ) -> TransactionSchema:
-        values = [(f"orders:0:{place}", framed({}, struct(**members))) for place, members in enumerate(newest)]
+        values = [(f"orders:0:{place}", framed({}, struct(**members))) for place, members in enumerate(newest, first)]
         monkeypatch.setattr(carried_columns, "newest_values", lambda pipeline, count: (values, {"orders:0": end}))
         record = parse_ddl("id long, n int, old string")
         columns = table_schema(record, ("topic", "timestamp")).columns
@@ -93,7 +94,7 @@ def test_a_schema_that_ended_a_transaction_is_known_to_the_next(propose: Propose
 def test_records_from_before_a_field_was_found_may_lack_it_in_a_keyed_table(propose: Propose) -> None:
     newest = {**OLD, "note": TEXT, "more": struct(a=INT)}
     recent = propose(newest, **KEYED).recent
-    assert recent == RecentFields(("note", "more"), {"orders:0": 7})
+    assert recent == RecentFields(("note", "more", "more.a"), {"orders:0": 7})
     kept = {
         RECENT_PROPERTY: json.dumps(asdict(recent)),
         RECORD_PROPERTY: spark_json(parse_ddl("id long, n int, old string, note string, more struct<a: int>")),
@@ -101,9 +102,11 @@ def test_records_from_before_a_field_was_found_may_lack_it_in_a_keyed_table(prop
     assert propose(newest, properties=kept, committed=6, end=9, **KEYED).recent == recent
     assert propose(OLD, properties=kept, committed=6, end=9, **KEYED).recent == recent
     assert propose(newest, properties=kept, committed=7, end=9, **KEYED).recent == RecentFields()
+    # Written after the field had been found, so that the source has dropped it.
+    assert propose(OLD, properties=kept, committed=6, end=9, first=7, **KEYED).recent == replace(recent, paths=())
     wider = {**newest, "more": struct(a=INT, b=INT)}
     assert propose(wider, properties=kept, committed=6, end=9, **KEYED).recent == RecentFields(
-        ("note", "more", "more.b"), {"orders:0": 9}
+        ("note", "more", "more.a", "more.b"), {"orders:0": 9}
     )
 
 
@@ -112,3 +115,16 @@ def test_a_schema_that_lacks_a_field_adds_none_to_a_keyed_table(propose: Propose
     assert propose(renamed, **KEYED).changes == ()
     assert propose(renamed, **KEYED, source__optional_fields=["old"]).changes == ("column new string is added",)
     assert propose(renamed).changes == ("column new string is added",)
+
+
+def test_the_first_records_of_a_new_keyed_table_may_lack_what_the_newest_have(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = {"id": LONG, "new": TEXT}
+    both = [(f"orders:0:{place}", framed({}, struct(**members))) for place, members in enumerate([OLD, newer])]
+    monkeypatch.setattr(columns, "first_values", lambda pipeline, count: both)
+    monkeypatch.setattr(carried_columns, "newest_values", lambda pipeline, count: (both[::-1], {"orders:0": 2}))
+    pipeline = load(write, source__envelope="connect", table__schema="infer", table__base_path="/nowhere", **KEYED)
+    found = proposed_schema(pipeline, Timeline("/nowhere"))
+    assert parse_spark_json(found.record).names == ["id", "n", "old", "new"]
+    assert found.recent == RecentFields(("id", "new"), {"orders:0": 2}), "n and old are dropped"
