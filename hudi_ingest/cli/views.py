@@ -18,6 +18,7 @@ from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey
+from hudi_ingest.operations.health import leaderless_text
 from hudi_ingest.operations.partition_ttl import TtlResult
 from hudi_ingest.operations.ranges import RemainingRanges, as_slices, shown_slices, total
 from hudi_ingest.operations.recovery import Recovery, UnknownInstant
@@ -57,6 +58,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     merging = status.compaction
     compaction = [Text(merging.text, style="" if merging.passed else "red")] if merging else []
     age = Text(age_text(status, datetime.now(timezone.utc)))
+    unread = [Text(leaderless_text(status.leaderless), style="red")] if status.leaderless else []
     open_transactions = [Text(text, style="red") for text in undecided_texts(status)]
     change = status.schema_change
     approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
@@ -66,6 +68,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         *switch,
         offsets,
         age,
+        *unread,
         *open_transactions,
         *letters,
         *catalog,

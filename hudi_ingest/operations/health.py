@@ -154,12 +154,16 @@ def up_to_date(
 
 def without_leader(leaderless: Sequence[TopicPartition]) -> Finding:
     """Say that nobody knows whether these partitions are up to date."""
+    return Finding(UP_TO_DATE, False, leaderless_text(leaderless))
+
+
+def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
+    """What is unknown while these partitions have no leader, and how they get one."""
     has = "has" if len(leaderless) == 1 else "have"
-    text = (
+    return (
         f"{listed(leaderless, _SHOWN)} {has} no leader, so nobody knows what is waiting there; the other partitions continue. "
         "The brokers with replicas are down: start them. `kafka-topics.sh --describe --unavailable-partitions` names them."
     )
-    return Finding(UP_TO_DATE, False, text)
 
 
 def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: str = "") -> Finding:

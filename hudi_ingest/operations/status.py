@@ -17,7 +17,7 @@ from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.offset_ranges import Ranges
-from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.findings import age_of_oldest
@@ -78,11 +78,17 @@ class PipelineStatus:
     """Why the broker could not be asked. Then ends and lag are unknown, and so are stopped partitions."""
 
     @property
+    def leaderless(self) -> tuple[TopicPartition, ...]:
+        """Partitions of which the brokers know nothing, although they answer."""
+        asked = () if self.error is not None else self.partitions
+        return tuple(TopicPartition(each.topic, each.partition) for each in asked if each.lag is None)
+
+    @property
     def lag(self) -> int | None:
         """None while that of a partition is unknown."""
-        counts = [partition.lag for partition in self.partitions]
-        known = [count for count in counts if count is not None]
-        return None if self.error is not None or len(known) < len(counts) else sum(known)
+        if self.error is not None or self.leaderless:
+            return None
+        return sum(partition.lag or 0 for partition in self.partitions)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -101,7 +101,9 @@ class PartitionState(BaseModel):
     topic: str
     partition: int
     committed: int | None = Field(description="The next offset to read; None before the first commit.")
-    end: int | None = Field(description="Where the broker's records end; None if it no longer has the partition.")
+    end: int | None = Field(
+        description="Where the broker's records end; None if it no longer has the partition, or nobody leads it."
+    )
     lag: int | None = Field(
         description="Offsets that wait; None while the broker is away, or the partition has no leader."
     )

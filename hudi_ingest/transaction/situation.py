@@ -138,11 +138,12 @@ def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: dateti
     """The age of the oldest waiting record by its Kafka timestamp, in seconds; 0 when none is waiting.
 
     Asks the broker for the first waiting record of up to ASKED_PARTITIONS partitions, those with the largest backlog. None
-    (unknown) if these have no timestamps, or timestamps in the future. Raises KafkaUnreachable, KafkaRefused.
+    (unknown) if these have no timestamps, or timestamps in the future, or if none waits but a partition has no leader. Raises
+    KafkaUnreachable, KafkaRefused.
     """
     waiting = {source: count for source, count in situation.lag.by_partition.items() if count}
     if not waiting:
-        return 0.0
+        return None if situation.leaderless else 0.0
     sources = sorted(waiting, key=lambda source: -waiting[source])[:ASKED_PARTITIONS]
     starts = situation.starts
     ranges = [

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 from rich.console import Console
 
 from hudi_ingest.cli.views import age_text, by_error, size_text, status_view
+from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.exceptions.problems import counted, duration_text
 from hudi_ingest.ledger import Owner, TransactionRow
 from hudi_ingest.model.offsets import Slice
@@ -122,3 +123,12 @@ def test_an_error_of_many_pipelines_is_said_once() -> None:
         (", ".join(f"p{number}" for number in range(20)) + " and 2 more", "no broker answers"),
         ("other", "its table is gone"),
     ]
+
+
+def test_a_partition_without_a_leader_has_an_unknown_lag_and_is_named_with_what_to_do() -> None:
+    found = status(partitions=(PartitionStatus("orders", 0, 5, 8, 3), PartitionStatus("orders", 1, 7, None, None)))
+    assert found.lag is None
+    lines = [re.sub(r"[│ ]+", " ", line).strip() for line in shown(found).splitlines()]
+    assert {"orders:0 5 8 3", "orders:1 7 ? ?", "all ?"} <= set(lines)
+    assert "orders:1 has no leader, so nobody knows what is waiting there" in shown(found)
+    assert "has no leader" not in shown(status(error=KafkaUnreachable("away")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 import pytest
@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import LeaderMissing, NothingToDo
+from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.transaction.planning import Limits, plan_transaction
-from hudi_ingest.transaction.situation import held_offsets
+from hudi_ingest.transaction.situation import Situation, held_offsets, oldest_waiting_seconds
+from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 FIRST, SECOND, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("returns", 0)
@@ -124,3 +126,11 @@ def test_leaders_are_waited_for_where_it_is_not_certain_how_the_partition_contin
 ) -> None:
     with pytest.raises(LeaderMissing):
         held_offsets(broker, checkpoint)
+
+
+def test_the_age_of_the_oldest_waiting_record_is_unknown_and_not_zero(write: Write) -> None:
+    marks = {FIRST: Watermarks(0, 5), SECOND: Watermarks(3, 3, led=False)}
+    unled = Situation(CommittedState(True, COMMITTED), marks, {}, {"orders": "o1"})
+    assert oldest_waiting_seconds(load(write), unled, NOW) is None
+    led = replace(unled, watermarks={FIRST: Watermarks(0, 5), SECOND: Watermarks(0, 3)})
+    assert oldest_waiting_seconds(load(write), led, NOW) == 0
