@@ -174,8 +174,9 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
         source.envelope,
         RequiredFields(
             table.record,
-            frozenset((*source.optional_fields, *(resolved.recent.paths if resolved and resolved.recent else ()))),
+            frozenset(source.optional_fields),
             "after" if of_events else "",
+            recent=frozenset(resolved.recent.paths if resolved and resolved.recent else ()),
         )
         if table.is_keyed
         else None,

@@ -48,6 +48,8 @@ class RequiredFields:
     """The event's field that holds the row; "" if the record is the row."""
     versions: tuple[tuple[RegisteredSchema, ...], ...] = ()
     """The versions of each subject, ascending."""
+    recent: frozenset[str] = frozenset()
+    """Paths of columns that a schema may lack for now, so nobody has to make them optional."""
 
     @property
     def record(self) -> pa.StructType:
@@ -69,7 +71,7 @@ class RequiredFields:
         found = self._row_of(shape)
         if found is None:
             return None
-        lacking = [path for path in absent(self.row, found) if path not in self.optional]
+        lacking = [path for path in absent(self.row, found) if path not in self.optional | self.recent]
         if lacking and earlier is not None:
             lacked = [absent(self.row, row) for row in map(self._row_of, earlier) if row is not None]
             lacking = [path for path in lacking if not all(is_within(path, paths) for paths in lacked)]

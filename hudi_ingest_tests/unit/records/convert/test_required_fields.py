@@ -21,7 +21,7 @@ from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.convert.json_framed import JsonSchemaConverter
 from hudi_ingest.records.convert.protobuf import RegisteredMessages, RegisteredProtobufConverter
 from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.records.convert.required_fields import RequiredFields
+from hudi_ingest.records.convert.required_fields import UNKNOWN, RequiredFields
 from hudi_ingest.records.schema.avro import Resolution
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -165,3 +165,12 @@ def test_each_record_of_a_union_is_compared_with_itself() -> None:
     ]
     outcome = converter("avro", (old, new), required).decode(pa.array(values, pa.binary()))
     assert [(bad.index, bad.field) for bad in outcome.rejected] == [(0, "city")]
+
+
+def test_what_a_schema_may_lack_for_now_is_not_advised_as_optional() -> None:
+    row = pa.schema([(name, pa.string()) for name in ("id", "old", "new")])
+    required = RequiredFields(row, frozenset({"id"}), recent=frozenset({"new"}))
+    assert required.refusal_of(pa.struct([("old", UNKNOWN)])) is None
+    refusal = required.refusal_of(pa.struct([("id", UNKNOWN)]))
+    assert refusal is not None
+    assert "source.optional_fields: [id, old]`" in refusal.fault.expected
