@@ -41,7 +41,7 @@ TABLES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(params=INSTANCES)
 def instance(
     request: pytest.FixtureRequest, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[DagsterInstance]:
@@ -56,17 +56,7 @@ def instance(
         yield found
 
 
-@pytest.mark.parametrize(
-    ("instance", "mode"),
-    # Each job and each instance in every run; the other pairs in `make e2e`.
-    [
-        ("stock", "append"),
-        ("embedded", "upsert"),
-        pytest.param("stock", "upsert", marks=pytest.mark.long),
-        pytest.param("embedded", "append", marks=pytest.mark.long),
-    ],
-    indirect=["instance"],
-)
+@pytest.mark.parametrize("mode", TABLES)
 def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
     ground: Ground, topic: str, instance: DagsterInstance, mode: str
 ) -> None:
