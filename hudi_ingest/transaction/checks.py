@@ -102,7 +102,7 @@ def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
     lost_now = {loss.source: loss for loss in losses}
     differences = [
         f"planned: {loss_text(loss)}; now: "
-        + (loss_text(lost_now[loss.source]) if loss.source in lost_now else "nothing is lost")
+        + (loss_text(lost_now[loss.source]) if loss.source in lost_now else "nothing is lost, or it has no leader")
         for loss in plan.resets
         if lost_now.get(loss.source) != loss
     ]
