@@ -160,8 +160,7 @@ def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
                 context.log.warning(line)
             opened = _plain({**transaction.to_dict(), _LEDGER: protocol.ledger.place})
         yield Output(opened, "transaction", metadata={"instant": transaction.instant})
-        most_ops = pipeline.transaction.write_ops(plan.count, is_keyed=pipeline.table.is_keyed)
-        groups = group_slices(plan.busy, most_ops)
+        groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
         for name, group in zip(mapping_keys(groups), groups, strict=True):
             yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
 

@@ -32,10 +32,12 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health import ACCOUNTING_HOLDS, QUESTIONS
+from hudi_ingest.operations.table_services import services_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.check_reports import why_failed
 from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import run as ingest
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
@@ -283,12 +285,20 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
     assert verify(ground.base_path, ground.produced).exact
 
 
-def test_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_files(
-    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("settings", "small"),
+    [({}, (2, [(0, 0), (1, 0), (1, 1)])), ({"single_op": True}, (1, [(0, 0), (0, 1), (1, 0), (1, 1)]))],
+)
+def test_r3_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_files(
+    ground: Ground,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, bool],
+    small: tuple[int, list[tuple[int, int]]],
 ) -> None:
-    """By default one op writes a small transaction; a larger one has an op for each partition, which shares no log file."""
+    """By default there is an op for each partition, which shares no log file."""
     table = {"mode": "upsert", "key": ["id"], "buckets": 1, "partition_by": []}
-    pipeline = make_pipeline(ground, table=table, transaction={"fan_out_from": 12})
+    pipeline = make_pipeline(ground, table=table, transaction={"fan_out_from": 12, **settings})
     real, lost = write_slices, set[int]()
 
     def lose_once(*arguments: Any) -> Any:
@@ -314,8 +324,57 @@ def test_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_file
         rows = sorted(f"{partition}-{number}" for partition in (0, 1) for number in range(10))
         assert sorted(row["id"] for row in ground.rows().select(["id"]).to_pylist()) == rows
         require_replay_by_a_job(ground, pipeline, instance)
-    assert steps == [(1, [(0, 0), (0, 1), (1, 0), (1, 1)]), (2, [(0, 0), (1, 0), (1, 1)])]
+    assert steps == [small, (2, [(0, 0), (1, 0), (1, 1)])]
     assert sorted(row["id"] for row in ground.rows().select(["id"]).to_pylist()) == rows
+
+
+def test_r3_the_newest_change_of_a_key_wins_whichever_op_wrote_it(ground: Ground, topic: str) -> None:
+    """The ops of a transaction write log files for the same file group, and readers merge those by the ordering field."""
+    table = {
+        "mode": "upsert",
+        "key": ["id"],
+        "buckets": 1,
+        "partition_by": [],
+        "ordering": "n",
+        "delete_field": "gone",
+        "schema": "id string, n long, gone boolean",
+    }
+    pipeline = make_pipeline(ground, table=table, transaction={"fan_out_from": 100})
+
+    def changes(*of_keys: tuple[str, int, bool]) -> list[bytes | None]:
+        return [json.dumps({"id": key, "n": n, "gone": gone}).encode() for key, n, gone in of_keys]
+
+    def table_now() -> dict[str, int]:
+        by_spark = current_session(ground.home).read.format("hudi").load(ground.base_path).select("id", "n").collect()
+        found = {row["id"]: row["n"] for row in ground.rows().select(["id", "n"]).to_pylist()}
+        assert sorted(map(tuple, by_spark)) == sorted(found.items()), "Spark and hudi-rs agree"
+        return found
+
+    steps = [
+        # The first op has the newer change of a, c and e, the second that of b and d.
+        (
+            [("a", 9, False), ("b", 1, False), ("c", 9, True), ("d", 1, False), ("e", 9, False)],
+            [("a", 2, False), ("b", 8, False), ("c", 3, False), ("d", 8, True), ("e", 4, True)],
+            {"a": 9, "b": 8, "e": 9},
+        ),
+        (
+            [("a", 3, True), ("b", 20, True), ("c", 12, False), ("d", 7, False)],
+            [("a", 11, False), ("b", 10, False), ("c", 11, True), ("e", 10, True)],
+            {"a": 11, "c": 12},
+        ),
+    ]
+    with DagsterInstance.ephemeral() as instance:
+        for first, second, expected in steps:
+            ground.send(0, changes(*first))
+            ground.send(1, changes(*second))
+            result = launch(pipeline, instance)
+            assert result.success, failures(result)
+            assert len(written(result)) == 2
+            assert table_now() == expected
+    services_for(pipeline, ground.ledger, current_session(ground.home), ground.home).run(
+        clean=False, compact=True, report=lambda line: None
+    )
+    assert table_now() == expected
 
 
 def require_replay_by_a_job(ground: Ground, pipeline: Pipeline, instance: DagsterInstance) -> None:

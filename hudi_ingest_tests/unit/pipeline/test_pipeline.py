@@ -459,10 +459,8 @@ def test_columns_that_cannot_be_found(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("single_op", "is_keyed", "count", "ops"),
-    [(None, True, 99, 1), (None, True, 100, 8), (None, False, 99, 8), (False, True, 99, 8), (True, False, 99, 1)],
+    ("settings", "count", "ops"),
+    [({}, 99, 8), ({}, 100, 8), ({"single_op": True}, 99, 1), ({"single_op": True}, 100, 8)],
 )
-def test_one_op_writes_a_small_transaction_of_a_keyed_table(
-    single_op: bool | None, is_keyed: bool, count: int, ops: int
-) -> None:
-    assert Transaction(fan_out_from=100, single_op=single_op).write_ops(count, is_keyed=is_keyed) == ops
+def test_r3_one_op_writes_a_small_transaction_only_if_asked(settings: dict[str, bool], count: int, ops: int) -> None:
+    assert Transaction(fan_out_from=100, **settings).write_ops(count) == ops
