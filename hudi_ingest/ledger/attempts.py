@@ -25,7 +25,7 @@ def of_transaction(connection: sa.Connection, transaction_id: str) -> tuple[Atte
 
 
 def start(
-    connection: sa.Connection, transaction_id: str, sources: Collection[TopicPartition]
+    connection: sa.Connection, transaction_id: str, sources: Collection[TopicPartition], retry: int
 ) -> dict[TopicPartition, int]:
     if not sources:
         # A transaction that only resets offsets reads nothing.
@@ -44,7 +44,8 @@ def start(
         .group_by(ATTEMPTS.c.topic, ATTEMPTS.c.partition)
     )
     newest_attempts = {TopicPartition(topic, partition): attempt for topic, partition, attempt in newest}
-    numbers = {source: newest_attempts.get(source, -1) + 1 for source in sources}
+    before = {source: newest_attempts.get(source, -1) for source in sources}
+    numbers = {source: max(number + 1, retry) for source, number in before.items()}
     started_at = _now()
     connection.execute(
         ATTEMPTS.insert(),
@@ -60,9 +61,11 @@ def start(
             for source, attempt in numbers.items()
         ],
     )
-    retries = sum(number > 0 for number in numbers.values())
-    if retries:
-        counters.add(connection, row.table, {counters.RETRIES: retries})
+    counts = {
+        counters.RETRIES: sum(number - max(0, before[source]) for source, number in numbers.items()),
+        counters.ATTEMPTS_FAILED: sum(number - before[source] - 1 for source, number in numbers.items()),
+    }
+    counters.add(connection, row.table, {name: count for name, count in counts.items() if count})
     return numbers
 
 

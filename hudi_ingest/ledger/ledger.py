@@ -340,8 +340,13 @@ class Ledger:
         with self._reading() as connection:
             return attempts.of_transaction(connection, transaction_id)
 
-    def start_attempts(self, transaction_id: str, sources: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    def start_attempts(
+        self, transaction_id: str, sources: Collection[TopicPartition], retry: int = 0
+    ) -> dict[TopicPartition, int]:
         """Start an attempt at each slice and return their numbers: 0, 1, 2…, for a slice never the same twice.
+
+        `retry`: how many attempts the orchestrator knows before this one; those that died before they started here count
+        as failed, and their numbers are left out.
 
         Raises Fenced when the transaction is no longer open or is unknown (the ledger was wiped), ValueError when one of the
         sources is not in its plan.
@@ -349,7 +354,7 @@ class Ledger:
         with self._writing() as connection:
             # What follows may read and write for minutes.
             close_afterwards(connection)
-            return attempts.start(connection, transaction_id, sources)
+            return attempts.start(connection, transaction_id, sources, retry)
 
     def finish_attempts(self, transaction_id: str, reports: Collection[SliceReport]) -> None:
         """Record that the reports' attempts are done. Idempotent for equal reports.

@@ -212,7 +212,7 @@ def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
         opened = OpenTransaction.from_dict(transaction)
         with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
             try:
-                reports = protocol.write(opened, [Slice(**fields) for fields in slices])
+                reports = protocol.write(opened, [Slice(**fields) for fields in slices], context.retry_number)
             except Fenced as error:
                 own = {(fields["topic"], fields["partition"]) for fields in slices}
                 culprit = first_failure(protocol.ledger.attempts(opened.plan.transaction_id), own)

@@ -115,13 +115,14 @@ class TransactionProtocol(TransactionPorts):
         self.tell_lineage(began(transaction))
         return transaction
 
-    def write(self, transaction: OpenTransaction, slices: Sequence[Slice]) -> tuple[SliceReport, ...]:
-        """Write some of the plan's slices and report on each. Raises what `write.write_slices` raises."""
+    def write(self, transaction: OpenTransaction, slices: Sequence[Slice], retry: int = 0) -> tuple[SliceReport, ...]:
+        """Write some of the plan's slices and report on each. `retry`: how many tries of an orchestrator came before this one,
+        which may have died before they started an attempt. Raises what `write.write_slices` raises."""
         transaction_id = transaction.plan.transaction_id
         require_time(transaction)
         require_same_shape(transaction, self.pipeline)
         self._require_epoch(transaction)
-        attempts = self.ledger.start_attempts(transaction_id, [slice_.source for slice_ in slices])
+        attempts = self.ledger.start_attempts(transaction_id, [slice_.source for slice_ in slices], retry)
         reach("attempt_started")
         try:
             reports = self.write_files(transaction, slices, attempts, transaction.record_bytes)

@@ -160,6 +160,12 @@ class TestCounters:
             "seconds/total/+Inf": 1,
             "seconds/total/sum": 4000.0,
         }
+        begin(ledger, "t3")
+        assert ledger.start_attempts("t3", [P0, P1], 2) == {P0: 2, P1: 2}, "two tries died before they got here"
+        assert ledger.start_attempts("t3", [P0], 2) == {P0: 3}
+        assert ledger.start_attempts("t3", [P1], 3) == {P1: 3}
+        counts = ledger.counters()[TABLE]
+        assert (counts["attempts_failed"], counts["retries"]) == (1 + 4, 1 + 6)
         ledger.count(TABLE + "/", {"aborted": 2})
         assert ledger.counters()[TABLE]["aborted"] == 3
 
