@@ -12,7 +12,7 @@ from numba.core import cgutils, types
 from hudi_ingest.kafka.librdkafka import Message, address_of
 from hudi_ingest.records.compiled import compiled, intrinsic
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
-from hudi_ingest.records.kafka_times import KAFKA_TIME
+from hudi_ingest.records.kafka_times import KAFKA_TIME, NO_TIME
 
 Addresses = np.ndarray[Any, np.dtype[np.int64]]
 HEADERS = KAFKA_FIELDS["headers"].type
@@ -175,14 +175,17 @@ def _extent(
     return place, inside, last, value_bytes, value_nulls, key_bytes, key_nulls, header_bytes
 
 
-@compiled("void(int64[::1],int64,int64,int64,int64[::1],int64[::1])")
+@compiled("void(int64[::1],int64,int64,int64,int64,int64[::1],int64[::1])")
 def _copy_numbers(
-    addresses: Addresses, start: int, stop: int, timestamp_of: int, offsets: Addresses, timestamps: Addresses
+    addresses: Addresses, start: int, stop: int, timestamp_of: int, kind: int, offsets: Addresses, timestamps: Addresses
 ) -> None:
+    """`kind`: the address of 4 bytes for the kind of a timestamp, which is 0 for messages of a format without."""
     for row in range(stop - start):
         message = addresses[start + row]
         offsets[row] = _word(message + _OFFSET)
-        timestamps[row] = _call(timestamp_of, (message, 0))
+        timestamps[row] = _call(timestamp_of, (message, kind))
+        if _half_word(kind) == 0:
+            timestamps[row] = NO_TIME
 
 
 @compiled("void(int64[::1],int64,int64,int64,int32[::1],int64,uint8[::1])")
@@ -273,7 +276,8 @@ def record_batch(addresses: Addresses, start: int, of: Extent, keys: bool, heade
     destroyed afterwards."""
     count = of.inside - start
     offsets, timestamps = np.empty(count, np.int64), np.empty(count, np.int64)
-    _copy_numbers(addresses, start, of.inside, _TIMESTAMP_OF, offsets, timestamps)
+    kind = np.empty(1, np.int32)
+    _copy_numbers(addresses, start, of.inside, _TIMESTAMP_OF, kind.ctypes.data, offsets, timestamps)
     columns = {
         "offset": pa.array(offsets),
         "timestamp": pa.Array.from_buffers(KAFKA_TIME, count, [None, pa.py_buffer(timestamps)]),

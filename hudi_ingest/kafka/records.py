@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hudi_ingest.exceptions import NoSuchOffset
@@ -19,7 +19,7 @@ from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
-from hudi_ingest.records.kafka_times import KAFKA_TIME
+from hudi_ingest.records.kafka_times import KAFKA_TIME, NO_TIME
 
 RECORDS = pa.schema(
     [
@@ -97,7 +97,7 @@ def first_times(source: KafkaSource, group: str, ranges: Sequence[Slice]) -> dic
             _read(consumer, source, requests, messages, None, trouble)
         finally:
             consumer.close()
-    times = {partition: received[0].timestamp()[1] for partition, received in messages.items() if received}
+    times = {partition: _time_of(received[0]) for partition, received in messages.items() if received}
     return {partition: milliseconds for partition, milliseconds in times.items() if milliseconds >= 0}
 
 
@@ -215,12 +215,18 @@ def _consumer(
         raise unusable_settings(source, error.args[0].str()) from error
 
 
+def _time_of(message: Message) -> int:
+    """The Kafka timestamp in milliseconds. The oldest message format has none, for which the client gives 0."""
+    kind, milliseconds = message.timestamp()
+    return NO_TIME if kind == TIMESTAMP_NOT_AVAILABLE else int(milliseconds)
+
+
 def _batch(messages: Sequence[Message]) -> pa.RecordBatch:
     headers = [
         None if message.headers() is None else [{"key": key, "value": value} for key, value in message.headers()]
         for message in messages
     ]
-    milliseconds = pa.array([message.timestamp()[1] for message in messages], pa.int64())
+    milliseconds = pa.array([*map(_time_of, messages)], pa.int64())
     return pa.RecordBatch.from_arrays(
         [
             pa.array([message.topic() for message in messages], pa.string()),
