@@ -563,6 +563,10 @@ class _Closing:
             self._client.close()
 
 
+_STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
+"""In the messages of a driver that is ending: its JVM still answers, but runs nothing any more."""
+
+
 class java_errors:
     """Translates py4j's errors into ours, with the operation and the place of the table's lock in the message."""
 
@@ -577,8 +581,16 @@ class java_errors:
         if error is None or isinstance(error, IngestError):
             return
         java_error = _java_error(error)
+        chain: list[str] = []
         if java_error is not None:
-            chain = java_messages(java_error)
+            try:
+                chain = java_messages(java_error)
+            except (Py4JError, ConnectionError) as gone:
+                # The driver died after it had failed, so nobody can ask why.
+                error = gone
+        if any(stopped in message for message in chain for stopped in _STOPPED):
+            error = Py4JError("its SparkContext was stopped")
+        elif chain:
             for message in chain:
                 if "hudi-ingest guard:" in message:
                     raise CommitRefused(
@@ -611,7 +623,7 @@ class java_errors:
             if advice is not None:
                 raise TableUnreachable(f"could not {self._operation}: {advice}. Nothing is lost.") from error
             raise TableUnreachable(
-                f"could not {self._operation}: {' <- '.join(chain[:4])}. Check the path, its permissions, free space, table.hudi and "
+                f"could not {self._operation}: {' <- '.join(map(_first_line, chain[:4]))}. Check the path, its permissions, free space, table.hudi and "
                 "the Spark driver's log."
             ) from error
         if isinstance(error, (Py4JError, ConnectionError)):
@@ -627,6 +639,11 @@ def _java_error(error: BaseException) -> Any:
     if isinstance(error, CapturedException):
         return error._origin
     return error.java_exception if isinstance(error, Py4JJavaError) else None
+
+
+def _first_line(message: str) -> str:
+    """Spark's go on with stack traces."""
+    return message.partition("\n")[0]
 
 
 def java_messages(error: Any) -> list[str]:

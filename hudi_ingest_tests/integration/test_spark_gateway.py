@@ -183,6 +183,55 @@ def test_an_op_without_engine_starts_spark_with_the_locations_settings_on_top_of
     assert home.root.stat().st_mode & 0o777 == 0o700
 
 
+DRIVER_THAT_ENDS = """
+import os, signal, sys
+from pathlib import Path
+from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.hudi.write_client import java_errors
+from hudi_ingest.pipeline.engine import EngineSettings
+from hudi_ingest.spark.session import own_session
+
+session = own_session(EngineSettings(master="local[1]", driver_memory="512m"), local_dir=Path(sys.argv[1]))
+jvm, context = session._jvm, session._jsc
+java = jvm.java.lang.ProcessHandle.current().pid()
+
+def stopped():
+    session.sparkContext._jsc.stop()
+    context.sc().defaultParallelism()
+
+def killed_after_it_failed():
+    try:
+        jvm.java.lang.Integer.parseInt("x")
+    except Exception:
+        os.kill(java, signal.SIGKILL)
+        raise
+
+for end in (stopped, killed_after_it_failed):
+    try:
+        with java_errors("compact s3a://lake/orders"):
+            end()
+    except EngineLost as lost:
+        print(repr(str(lost)))
+"""
+
+
+def test_a_driver_that_is_stopped_or_killed_is_lost_and_not_a_table_out_of_reach(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'home' / 'ledger.db'}")
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER_THAT_ENDS, str(home.spark)],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    lost = [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    assert len(lost) == 2
+    for text in lost:
+        assert text.startswith("the Spark driver went away while trying to compact s3a://lake/orders: ")
+        assert "\n" not in text and len(text) < 500
+
+
 @pytest.mark.parametrize("master", ["spark://one:7077", "yarn", "k8s://https://one", "local-cluster[2,1,1024]"])
 def test_who_may_join_a_cluster_is_the_clusters_to_say(master: str) -> None:
     assert "spark.authenticate" not in session_options([], EngineSettings(master=master, driver_host="one"))
