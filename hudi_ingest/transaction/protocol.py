@@ -146,12 +146,18 @@ class TransactionProtocol(TransactionPorts):
         started = time.monotonic()
         plan = transaction.plan
         reports = with_idle_slices(plan, reports)
-        # First, because slices with too many bad records have no files.
-        require_bad_accounted(self.pipeline, plan.kind, reports)
-        require_complete(plan, reports)
-        require_fields(self.pipeline, reports)
-        self._require_rows_of_a_retry(plan, reports)
-        require_same_shape(transaction, self.pipeline)
+        try:
+            # First, because slices with too many bad records have no files.
+            require_bad_accounted(self.pipeline, plan.kind, reports)
+            require_complete(plan, reports)
+            require_fields(self.pipeline, reports)
+            self._require_rows_of_a_retry(plan, reports)
+            require_same_shape(transaction, self.pipeline)
+        except IngestError:
+            # A transaction that was aborted is not published whatever its reports say, so that is the reason to give.
+            if self.table.instant_of(plan.transaction_id) is None:
+                self._require_open(transaction)
+            raise
         # An earlier call may have committed, and how much it flushed is unknown.
         before: frozenset[StoredFile] = frozenset()
         with self._table_lock():
@@ -375,7 +381,8 @@ class TransactionProtocol(TransactionPorts):
         if row is not None and row.state is not TransactionState.OPEN:
             raise Fenced(
                 f"transaction {transaction.plan.transaction_id} is {row.state.value} ({row.reason or 'no reason recorded'}) "
-                "and cannot be committed. The next transaction reads the same offsets.",
+                "and cannot be committed. The next transaction reads the same offsets; or re-execute the whole run, not just its "
+                "failed steps.",
                 transaction_id=transaction.plan.transaction_id,
                 instant=transaction.instant,
             )

@@ -44,7 +44,7 @@ def client(ground: Ground, tmp_path: Path) -> Iterator[ModuleType]:
         while not told.rstrip().endswith("}"):
             line = server.stdout.readline()
             assert line, told
-            told += line
+            told += line if told or line.startswith("{") else ""  # What comes before is progress.
         package.serving = package.Configuration(
             host=json.loads(told)["url"], access_token=TOKEN, ssl_ca_cert=str(authority.certificate)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import uvicorn
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.rest.access import Access
 from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest.rest.application import API, app
@@ -70,6 +72,8 @@ class RestApi:
 @contextmanager
 def running_rest_api(home: Home, allowed: Allowed | None = None) -> Iterator[RestApi]:
     """Serve the home's pipelines."""
+    # A test before this one may have opened the Dagster of another home, which goes before this home's.
+    os.environ.pop(DAGSTER_VARIABLE, None)
     port = free_port()
     config = configuration(app(home, Access(TOKEN, READ_TOKEN), allowed or Allowed()), Listening(port=port))
     server = uvicorn.Server(config)
