@@ -303,31 +303,29 @@ class KafkaCluster:
         spec: Any,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[TopicPartition, int]:
-        requests = {KafkaTopicPartition(partition.topic, partition.partition): spec for partition in partitions}
-        if not requests:
-            return {}
+        partitions = list(partitions)
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                return self._offsets_now(requests, isolation)
+                answers = self._asked(partitions, spec, isolation)
+                return {source: self._offset(source, answer) for source, answer in answers.items()}
             except LeaderMissing:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_AGAIN_SECONDS)
 
     def _each_offset(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int | IngestError]:
-        requests = {KafkaTopicPartition(partition.topic, partition.partition): spec for partition in partitions}
+        answers = self._asked(partitions, spec, IsolationLevel.READ_COMMITTED)
+        return {source: _or_error(partial(self._offset, source, answer)) for source, answer in answers.items()}
+
+    def _asked(
+        self, partitions: Iterable[TopicPartition], spec: Any, isolation: IsolationLevel
+    ) -> dict[TopicPartition, Future[Any]]:
+        requests = {KafkaTopicPartition(source.topic, source.partition): spec for source in partitions}
         if not requests:
             return {}
-        answers = self._clients.admin.list_offsets(
-            requests, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._seconds
-        )
-        return {
-            TopicPartition(partition.topic, partition.partition): _or_error(
-                partial(self._offset, TopicPartition(partition.topic, partition.partition), answer)
-            )
-            for partition, answer in answers.items()
-        }
+        answers = self._clients.admin.list_offsets(requests, isolation_level=isolation, request_timeout=self._seconds)
+        return {TopicPartition(place.topic, place.partition): answer for place, answer in answers.items()}
 
     def _offset(self, partition: TopicPartition, answer: Future[Any]) -> int:
         try:
@@ -344,17 +342,6 @@ class KafkaCluster:
                     partition=partition.partition,
                 ) from error
             raise self._failed(f"read offsets of {partition.topic}", error) from error
-
-    def _offsets_now(
-        self, requests: Mapping[KafkaTopicPartition, Any], isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        answers = self._clients.admin.list_offsets(
-            dict(requests), isolation_level=isolation, request_timeout=self._seconds
-        )
-        sources = {
-            TopicPartition(partition.topic, partition.partition): answer for partition, answer in answers.items()
-        }
-        return {source: self._offset(source, answer) for source, answer in sources.items()}
 
     def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Each partition's first offset whose record's timestamp is not before `at`; its end if there is none."""
