@@ -280,8 +280,7 @@ def _partitions(
 ) -> tuple[PartitionRecord, ...]:
     checkpoint, lag = situation.committed.checkpoint, situation.lag.by_partition
     stopped = {loss.source for loss in stopped_partitions(pipeline, situation)}
-    ends = {source: marks.end for source, marks in situation.watermarks.items() if marks.led}
-    leaderless = {*situation.leaderless}
+    ends, leaderless = situation.ends, {*situation.leaderless}
     return tuple(
         PartitionRecord(
             source,

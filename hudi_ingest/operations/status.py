@@ -152,7 +152,7 @@ def pipeline_status(
     stopped = stopped_partitions(pipeline, situation)
     checkpoint = situation.committed.checkpoint
     lag = situation.lag.by_partition
-    ends = {source: marks.end for source, marks in situation.watermarks.items() if marks.led}
+    ends, leaderless = situation.ends, {*situation.leaderless}
     with kept_cluster(pipeline.source) as cluster:
         undecided = cluster.undecided(ends)
     return replace(
@@ -163,7 +163,7 @@ def pipeline_status(
                 partition=source.partition,
                 committed=checkpoint.offsets.get(source) if checkpoint else None,
                 end=ends.get(source),
-                lag=lag.get(source, None if source in situation.leaderless else 0),
+                lag=lag.get(source, None if source in leaderless else 0),
                 covered=checkpoint.covered.get(source) if checkpoint else None,
                 undecided=undecided.get(source),
             )

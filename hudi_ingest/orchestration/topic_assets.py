@@ -76,7 +76,7 @@ def _observation(
     sources: Sequence[TopicPartition],
     counts: Mapping[str, int],
 ) -> AssetObservation:
-    waiting = situation.lag.by_partition
+    waiting, ends = situation.lag.by_partition, situation.ends
     checkpoint = situation.committed.checkpoint
     committed = checkpoint.offsets if checkpoint else {}
     several = pipeline.source.topics_pattern is not None
@@ -86,7 +86,7 @@ def _observation(
                 **({"topic": source.topic} if several else {}),
                 "partition": source.partition,
                 "committed": committed.get(source),
-                "end": situation.watermarks[source].end if situation.watermarks[source].led else None,
+                "end": ends.get(source),
                 "lag": waiting.get(source),
             }
         )
@@ -94,7 +94,7 @@ def _observation(
         for source in sorted(sorted(sources, key=lambda partition: -waiting.get(partition, 0))[:_MOST_ROWS])
     ]
     sums = {
-        "end offsets": sum(situation.watermarks[source].end for source in sources),
+        "end offsets": sum(ends.get(source, 0) for source in sources),
         f"lag/{pipeline.name}": sum(waiting.get(source, 0) for source in sources),
     }
     columns = [TableColumn("topic", "string"), *_COLUMNS] if several else _COLUMNS

@@ -48,6 +48,11 @@ class Situation:
     """Where the pipeline continues a table that another system wrote, until its own first commit."""
 
     @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the broker's records end, of each partition with a leader."""
+        return {source: marks.end for source, marks in self.watermarks.items() if marks.led}
+
+    @property
     def leaderless(self) -> tuple[TopicPartition, ...]:
         """Partitions without a leader: what is waiting there is unknown, and the others continue without them."""
         return tuple(source for source, marks in sorted(self.watermarks.items()) if not marks.led)
