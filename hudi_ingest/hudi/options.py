@@ -145,8 +145,8 @@ def write_options(
     record_key: str = "",
     escaped_folders: bool = True,
 ) -> dict[str, str]:
-    """Build the options of a client that writes, on top of the pipeline's own. `metadata_partitions` is the table's own list of metadata-table partitions,
-    `statistics_columns` its list of columns with statistics, "" if Hudi chooses them. `record_key` and `escaped_folders`
+    """Build the options of a client that writes, on top of the pipeline's own. `metadata_partitions` is the table's own list of
+    metadata-table partitions, `statistics_columns` its list of columns with statistics, "" if Hudi chooses them. `record_key` and `escaped_folders`
     are also the table's."""
     properties = {key: value for key, value in table_properties(pipeline).items() if key != PIPELINE_PROPERTY}
     return {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-_WRITES = "Hudi's own writers follow it, and hudi-ingest writes the data files itself; see `table.compression`, "
-_WRITES += "`table.target_file_bytes` and `table.rows_per_file`"
+_WRITES = (
+    "Hudi's own writers follow it, and hudi-ingest writes the data files itself; see `table.compression`, "
+    "`table.target_file_bytes` and `table.rows_per_file`"
+)
 _ONCE = "exactly once depends on it"
 _CLASS = "it names a class that every driver would load"
 

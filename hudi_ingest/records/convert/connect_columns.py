@@ -88,7 +88,8 @@ def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema, kept: pa.S
 
 def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool, *, allows_bad: bool = False) -> Inferred:
     """Infer the columns of records in an envelope, from the schemas that they carry or else from the payloads. Each record
-    comes with its place, such as `orders:0:17`. `of_events`: whether the columns are those of `after` of Debezium's events. `allows_bad`: as in `infer`."""
+    comes with its place, such as `orders:0:17`. `of_events`: whether the columns are those of `after` of Debezium's events.
+    `allows_bad`: as in `infer`."""
     schemas, plain = _apart(sample)
     if schemas:
         columns, problems = _columns_of(schemas, of_events)
