@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
-from dagster import AssetKey, DagsterInstance, EventLogEntry, Failure
+from dagster import AssetKey, EventLogEntry, Failure
 
 from hudi_ingest.exceptions import EngineLost, NothingToDo, RangeRefused
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE
@@ -32,7 +32,7 @@ from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
-from hudi_ingest_tests.support.requesting import coordinated, requested
+from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk, requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -159,7 +159,7 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
     assert ground.producer.flush(30) == 0
     ground.run(pipeline)
     found = build_definitions([pipeline])
-    with DagsterInstance.ephemeral() as instance, coordinated(pipeline, found, instance) as runs:
+    with dagster_on_disk() as instance, coordinated(pipeline, found, instance) as runs:
 
         def run(job: str, **how: Any) -> dict[str, Any]:
             result = found.resolve_job_def(f"{pipeline.name}_{job}").execute_in_process(instance=instance, **how)
@@ -214,7 +214,7 @@ def test_x5_live_transactions_and_a_backfill_take_turns_and_a_failed_op_of_it_is
     monkeypatch.setattr(ingest, "write_slices", lose_once)
     asked = [Slice(ground.name, 0, 0, 150), Slice(ground.name, 1, 0, 30)]
     request = new_request(history, TransactionKind.BACKFILL, asked)
-    with DagsterInstance.ephemeral() as instance:
+    with dagster_on_disk() as instance:
         ground.ledger.note_tick(history.name, datetime.now(timezone.utc))
         commits = fulfil(history, file_request(request, ground.home), home=ground.home, report=lambda line: None)
         with coordinated(history, build_definitions([history]), instance) as runs:

@@ -42,7 +42,7 @@ from hudi_ingest.transaction import run as ingest
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
-from hudi_ingest_tests.support.requesting import coordinated, requested
+from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk, requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -310,7 +310,7 @@ def test_r3_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_f
 
     monkeypatch.setattr(ingest, "write_slices", lose_once)
     steps = []
-    with DagsterInstance.ephemeral() as instance:
+    with dagster_on_disk() as instance:
         for count in (5, 10):
             ground.send_rows(0, count)
             ground.send_rows(1, count)

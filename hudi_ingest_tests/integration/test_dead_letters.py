@@ -37,7 +37,7 @@ from hudi_ingest_tests.integration.test_dagster_run import launch
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
-from hudi_ingest_tests.support.requesting import coordinated
+from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -331,7 +331,7 @@ def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
     definitions = build_definitions([fixed])
     job = definitions.resolve_job_def(f"{fixed.name}_retry_dead_letters")
     key = AssetCheckKey(AssetKey([fixed.name]), "dead_letters")
-    with DagsterInstance.ephemeral() as instance:
+    with dagster_on_disk() as instance:
 
         def retry(**config: Any) -> dict[str, Any]:
             ops = {"ops": {f"{fixed.name}__retry_dead_letters": {"config": config}}}

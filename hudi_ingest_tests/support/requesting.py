@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,9 +38,18 @@ def requested(
 
 
 @contextmanager
+def dagster_on_disk() -> Iterator[DagsterInstance]:
+    """A Dagster whose database waits for a lock. The one in memory shares SQLite's cache between threads, and refuses the second at
+    once: "database table is locked"."""
+    with tempfile.TemporaryDirectory() as folder, DagsterInstance.local_temp(folder) as instance:
+        yield instance
+
+
+@contextmanager
 def coordinated(pipeline: Pipeline, definitions: Definitions, instance: DagsterInstance) -> Iterator[list[str]]:
     """A coordinator at work: the sensor ticks, and each run that it wants is executed. A live transaction is due as soon as records
-    wait. Yields the runs' results as they come: the kind of each, live ones as "ingest"."""
+    wait. Yields the runs' results as they come: the kind of each, live ones as "ingest". The instance is one on disk."""
+    assert instance.is_persistent, "two threads use it: dagster_on_disk()"
     always = pipeline.transaction.model_copy(update={"interval_seconds": 0.1})
     ticking = pipeline.model_copy(update={"transaction": always})
     over = threading.Event()
