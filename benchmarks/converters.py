@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 
 from benchmarks import encoded_orders
 from benchmarks.loads import order_columns, order_values, parse_load
-from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema
-from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.avro.converter import AvroValuesOf, ConfluentWireFormat, OneSchema
+from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Converter
-from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.convert.protobuf import RegisteredMessages
+from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 

@@ -60,13 +60,6 @@ def _measure(topics: int) -> None:
     from dagster._serdes import serialize_value
 
     # Imported before anything is timed.
-    from hudi_ingest.orchestration import (  # noqa: F401
-        alerts_sensor,
-        code_location,
-        executor,
-        housekeeping_job,
-        overview,
-    )
     from hudi_ingest.pipeline.folder import load_folder
     from hudi_ingest.transaction.decoding import format_problems
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from benchmarks.loads import Load
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.read_amplification import read_amplification, why_due
+from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hudi_ingest.pipeline.transaction import TICK_SECONDS
-from hudi_ingest.pipeline.transaction import Transaction as TransactionSettings
+from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS
+from hudi_ingest.pipeline.sections.transaction import Transaction as TransactionSettings
 from hudi_ingest.transaction.write.task_ranges import rows_per_task
 
 INTERVALS = (5, 10, 20, 30, 60, 120, 300, 600, 900, 1800)

@@ -28,7 +28,7 @@ from benchmarks.loads import Load, even, orders_load, parse_load
 from benchmarks.measure import is_python_worker
 from benchmarks.run import Settings, bench_home
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 _ROUNDS = 3

@@ -16,7 +16,7 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.local.stack import Report
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 _FLUSH_SECONDS = 120
 _ASK_SECONDS = 30

@@ -14,13 +14,13 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.stack_diagnoses import STACK, stack_diagnoses
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, distinct, examined, worst
-from hudi_ingest.operations.doctor.engine import ENGINE, engine_diagnoses
-from hudi_ingest.operations.doctor.ledger import LEDGER, ledger_diagnoses
-from hudi_ingest.operations.doctor.machine import machine_diagnoses
-from hudi_ingest.operations.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
-from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
-from hudi_ingest.orchestration.sensor_switch import is_on, switched
+from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, State, distinct, examined, worst
+from hudi_ingest.operations.health.doctor.engine import ENGINE, engine_diagnoses
+from hudi_ingest.operations.health.doctor.ledger import LEDGER, ledger_diagnoses
+from hudi_ingest.operations.health.doctor.machine import machine_diagnoses
+from hudi_ingest.operations.health.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
+from hudi_ingest.orchestration.coordinator.switch import is_on, switched
+from hudi_ingest.orchestration.reports.dagster_diagnoses import dagster_diagnoses
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems

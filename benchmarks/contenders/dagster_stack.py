@@ -16,7 +16,7 @@ from benchmarks.contenders.dagster_runs import Tick, run_state, ticks
 from benchmarks.contenders.hudi_ingest_api import table_rows
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.processes import stop
 from hudi_ingest.local.stack import BROKER, DAGSTER, ENGINE, Report, Stack, StackSettings, bring_down, bring_up

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.contenders import Assignment, Outcome
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import run_transaction

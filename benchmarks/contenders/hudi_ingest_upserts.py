@@ -11,7 +11,7 @@ from benchmarks.contenders import Assignment, Outcome, Task
 from benchmarks.contenders.table_reads import read_totals
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.run import run_transaction

@@ -15,16 +15,16 @@ from pathlib import Path
 
 from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.limit import tasks_of
-from hudi_ingest.hudi.base_file import BaseFileLayout
-from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.hudi.paths import heartbeat_path
-from hudi_ingest.hudi.storage_at import storage_at
+from hudi_ingest.hudi.files.base_file import BaseFileLayout
+from hudi_ingest.hudi.storage.choice import storage_at
+from hudi_ingest.hudi.storage.paths import heartbeat_path
+from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.transaction.decoding import converter_of
-from hudi_ingest.transaction.situation import plan_now
+from hudi_ingest.transaction.plan.situation import plan_now
 from hudi_ingest.transaction.write.task import WriteTask, outcomes
 
 _INSTANT = "20260101000000000"

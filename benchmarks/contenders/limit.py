@@ -24,9 +24,9 @@ from benchmarks.contenders.plain_write import PlainWrite, write_file
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.decoding import converter_of
-from hudi_ingest.transaction.situation import plan_now
+from hudi_ingest.transaction.plan.situation import plan_now
 from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_of_a_slice, rows_per_task
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hudi_ingest.hudi.base_file import parquet_writer
+from hudi_ingest.hudi.files.base_file import parquet_writer
 from hudi_ingest.records.convert.converter import Converter
 
 KAFKA = ("topic", "partition", "offset", "timestamp")

@@ -19,7 +19,7 @@ from benchmarks.contenders.spark_source import read_slices
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.records.batch_sizes import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.transaction.decoding import converter_of
-from hudi_ingest.transaction.situation import plan_now
+from hudi_ingest.transaction.plan.situation import plan_now
 from hudi_ingest.transaction.write.task_ranges import rows_per_task
 
 

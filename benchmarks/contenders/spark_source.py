@@ -9,7 +9,7 @@ from functools import reduce
 from pyspark.sql import DataFrame, SparkSession
 
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 
 def spark_options(source: KafkaSource, slices: Iterable[Slice], min_partitions: int) -> dict[str, str]:

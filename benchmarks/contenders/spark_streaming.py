@@ -28,7 +28,7 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.storage_options import bucket_and_key, is_s3
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.spark.s3 import connect_bucket
 from hudi_ingest.transaction.write.task_ranges import rows_per_task

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.read_amplification import COMPACT
+from hudi_ingest.hudi.files.read_amplification import COMPACT
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState
 from hudi_ingest.local.cdc_stack import NAME, CdcStack, fetch_jars, require_postgresql, running_cdc, running_database
@@ -28,8 +28,8 @@ from hudi_ingest.local.processes import require_running, wait_until
 from hudi_ingest.local.progress import Report, elapsed
 from hudi_ingest.local.row_comparison import RowComparison, compare_rows
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.status import PipelineStatus, pipeline_status
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
+from hudi_ingest.transaction.plan.situation import observe
 
 T = TypeVar("T")
 

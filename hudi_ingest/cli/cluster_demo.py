@@ -13,9 +13,9 @@ import yaml
 from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.catalog_state import read_state
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.s3_access import hudi_rs_options
+from hudi_ingest.hudi.services.catalog_state import read_state
+from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState
 from hudi_ingest.local.broker import create_topic
@@ -28,7 +28,7 @@ from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 
 TRANSACTIONS = 4
 """Few, because an ordinary Dagster takes about 15 s to begin each; the worker is killed while one of them writes."""

@@ -17,7 +17,7 @@ from hudi_ingest.cli.request_commands import retry_letters
 def list_letters(name: PipelineName, as_json: AsJson = False) -> None:
     """Count pending dead letters by commit, partition and error."""
     from hudi_ingest.cli.views import letters_text
-    from hudi_ingest.operations.pending_letters import letter_counts
+    from hudi_ingest.operations.requests.pending_letters import letter_counts
 
     counts = letter_counts(named_pipeline(name))
     if as_json:
@@ -37,7 +37,7 @@ def show_letters(
 ) -> None:
     """Show pending dead letters: where each came from, what is wrong with it, and its bytes."""
     from hudi_ingest.cli.views import letter_text
-    from hudi_ingest.operations.pending_letters import pending_letters
+    from hudi_ingest.operations.requests.pending_letters import pending_letters
 
     source = topic_partition(partition) if partition else None
     matches = pending_letters(named_pipeline(name), source, offset, error, limit)

@@ -22,10 +22,10 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.orders import PARTITIONS, TOPIC, OrderProducer
 from hudi_ingest.local.stack import Report, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.local.verification import Verification, verify
-from hudi_ingest.operations.status import PipelineStatus, pipeline_status
+from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
 from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 
 RECORDS_ONCE = 200_000
 PER_SECOND = 2_000

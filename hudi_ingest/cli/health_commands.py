@@ -15,7 +15,7 @@ from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
 
 if TYPE_CHECKING:
-    from hudi_ingest.operations.doctor.diagnosis import Diagnosis
+    from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "bold red")}
 
@@ -25,7 +25,7 @@ def doctor(as_json: AsJson = False) -> None:
     """Check the machine, ledger, engine, Dagster and every pipeline, and say how to fix what is wrong. Changes nothing; exits with 1
     if there is a problem."""
     from hudi_ingest.examination import examine
-    from hudi_ingest.operations.doctor.diagnosis import State
+    from hudi_ingest.operations.health.doctor.diagnosis import State
 
     examination = examine(Home.from_environment(), progress)
     if as_json:
@@ -56,8 +56,8 @@ def _show_summary(diagnoses: Iterable[Diagnosis]) -> None:
 @app.command("test-alerts")
 def test_alerts() -> None:
     """Send a test message to every channel of alerts.yaml."""
-    from hudi_ingest.operations.channels import channels
-    from hudi_ingest.operations.incidents import Incident, News
+    from hudi_ingest.operations.health.channels import channels
+    from hudi_ingest.operations.health.incidents import Incident, News
     from hudi_ingest.pipeline.alerts import load_alert_settings
 
     home = Home.from_environment()

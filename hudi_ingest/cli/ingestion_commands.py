@@ -39,7 +39,7 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 
 if TYPE_CHECKING:
-    from hudi_ingest.operations.schema_change import SchemaChange
+    from hudi_ingest.operations.upkeep.schema_change import SchemaChange
     from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -147,7 +147,7 @@ def approve_schema(
     as_json: AsJson = False,
 ) -> None:
     """Approve the pending schema change of a table with on_schema_change: refuse. Later changes need their own approval."""
-    from hudi_ingest.operations.schema_change import SchemaChange, approve_schema_change, schema_change
+    from hudi_ingest.operations.upkeep.schema_change import SchemaChange, approve_schema_change, schema_change
 
     def change_of(pipeline: Pipeline) -> SchemaChange:
         return schema_change(pipeline) if dry_run else approve_schema_change(pipeline, fingerprint)
@@ -244,8 +244,8 @@ def accept_losses(
     as_json: AsJson = False,
 ) -> None:
     """Accept that stopped partitions have lost offsets, and resume at the broker's first offsets, in one transaction."""
-    from hudi_ingest.operations.loss_acceptance import accept_loss
-    from hudi_ingest.transaction.situation import plan_accepting
+    from hudi_ingest.operations.upkeep.loss_acceptance import accept_loss
+    from hudi_ingest.transaction.plan.situation import plan_accepting
 
     pipeline = named_pipeline(name)
     sources = [topic_partition(text) for text in partition or ()]
@@ -270,7 +270,7 @@ def resume(name: PipelineName, as_json: AsJson = False) -> None:
 
 
 def _switch(name: str, on: bool, as_json: bool) -> None:
-    from hudi_ingest.orchestration.sensor_switch import switch
+    from hudi_ingest.orchestration.coordinator.switch import switch
 
     pipeline = named_pipeline(name)
     changed = switch(Home.from_environment(), pipeline, on)
@@ -289,8 +289,8 @@ def status(
     leader, a pipeline's status cannot be read or a file cannot be loaded."""
     from hudi_ingest.cli.views import by_error, status_view
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.status import statuses
-    from hudi_ingest.orchestration.sensor_switch import activities
+    from hudi_ingest.operations.health.status import statuses
+    from hudi_ingest.orchestration.coordinator.switch import activities
     from hudi_ingest.pipeline.folder import load_each
     from hudi_ingest.transaction.decoding import format_problems
 

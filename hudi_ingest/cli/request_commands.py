@@ -17,7 +17,7 @@ from hudi_ingest.model.plan import TransactionKind
 if TYPE_CHECKING:
     from hudi_ingest.ledger import Request
     from hudi_ingest.ledger.requests import RequestedCommit
-    from hudi_ingest.operations.asked_ranges import Asked
+    from hudi_ingest.operations.requests.asked_ranges import Asked
     from hudi_ingest.pipeline.pipeline import Pipeline
 from typing import TYPE_CHECKING
 
@@ -62,9 +62,9 @@ def backfill(
 ) -> None:
     """Ingest offsets that are not in the table yet, such as history. Takes turns with live transactions."""
     from hudi_ingest.cli.views import ranges_view
-    from hudi_ingest.operations.asked_ranges import EmptyRange
-    from hudi_ingest.operations.ranges import range_facts
-    from hudi_ingest.operations.request_filing import file_backfill, survey_backfill
+    from hudi_ingest.operations.requests.asked_ranges import EmptyRange
+    from hudi_ingest.operations.requests.filing import file_backfill, survey_backfill
+    from hudi_ingest.operations.requests.ranges import range_facts
 
     pipeline, home = named_pipeline(name), Home.from_environment()
     asked = _asked(pipeline, partition, start, end, from_time, to_time)
@@ -112,9 +112,9 @@ def replay(
 ) -> None:
     """Read offsets that are in the table again and replace their rows, e.g. after fixing a converter, transform or mask."""
     from hudi_ingest.cli.views import ranges_view, replay_text
-    from hudi_ingest.operations.asked_ranges import EmptyRange
-    from hudi_ingest.operations.request_filing import file_replay, survey_replay_of
-    from hudi_ingest.operations.savepoints import savepoints_of
+    from hudi_ingest.operations.requests.asked_ranges import EmptyRange
+    from hudi_ingest.operations.requests.filing import file_replay, survey_replay_of
+    from hudi_ingest.operations.upkeep.savepoints import savepoints_of
 
     pipeline = named_pipeline(name)
     if dead_letters:
@@ -160,7 +160,7 @@ def list_requests(
     """Show requests and their progress."""
     from hudi_ingest.cli.views import requests_view
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.request_filing import request_facts
+    from hudi_ingest.operations.requests.filing import request_facts
 
     name = named_pipeline(pipeline).name if pipeline else None
     with Ledger.open(Home.from_environment().ledger_url) as ledger:
@@ -202,7 +202,7 @@ def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bo
     """Show the commits of a filed request until it is done; without `wait`, only its id."""
     from hudi_ingest.cli.views import retry_text
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.request_work import commit_text, fulfil, retry_result
+    from hudi_ingest.operations.requests.work import commit_text, fulfil, retry_result
 
     home = Home.from_environment()
     if not wait:
@@ -238,7 +238,7 @@ def _asked(
     transaction: str | None = None,
 ) -> Asked:
     """Return what the options ask for. Raises BadParameter unless they select in exactly one way."""
-    from hudi_ingest.operations.asked_ranges import OffsetRange, ReadBy, TimeWindow
+    from hudi_ingest.operations.requests.asked_ranges import OffsetRange, ReadBy, TimeWindow
 
     # Values first, so that a wrong one is named before the option that it lacks.
     source = None if partition is None else topic_partition(partition)
@@ -283,8 +283,8 @@ def _time(option: str, text: str) -> datetime:
 
 def retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) -> None:
     from hudi_ingest.cli.views import retry_survey_text
-    from hudi_ingest.operations.dead_letter_retry import survey_retry
-    from hudi_ingest.operations.request_filing import file_retry
+    from hudi_ingest.operations.requests.dead_letter_retry import survey_retry
+    from hudi_ingest.operations.requests.filing import file_retry
 
     if not dry_run:
         follow_request(pipeline, file_retry(Home.from_environment(), pipeline), wait, as_json)

@@ -26,7 +26,7 @@ def ttl(
 ) -> None:
     """Drop table partitions older than table.ttl now. The nightly schedule does the same, without a savepoint."""
     from hudi_ingest.cli.views import ttl_text
-    from hudi_ingest.operations.partition_ttl import run_ttl
+    from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
 
     result = run_ttl(named_pipeline(name), plan_only=plan, savepoint=savepoint, report=progress)
     if as_json:
@@ -53,7 +53,7 @@ def savepoints(
     as_json: AsJson = False,
 ) -> None:
     """List the table's savepoints, or make, delete or restore one."""
-    from hudi_ingest.operations.savepoints import savepoints_of
+    from hudi_ingest.operations.upkeep.savepoints import savepoints_of
 
     if sum((create, delete is not None, restore is not None)) > 1:
         raise typer.BadParameter("--create, --delete and --restore exclude each other")

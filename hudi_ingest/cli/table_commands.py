@@ -32,7 +32,7 @@ def recover(
     """Restore a lost ledger and consumer group from the table. Ingestion does not depend on it."""
     from hudi_ingest.cli.views import recovery_text
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.recovery import recover
+    from hudi_ingest.operations.upkeep.recovery import recover
     from hudi_ingest.spark.session import current_session
     from hudi_ingest.transaction.run import protocol_for
 
@@ -51,7 +51,7 @@ def recover(
 def files(name: PipelineName, as_json: AsJson = False) -> None:
     """List the table's live files, with the Kafka partition and offsets of each base file."""
     from hudi_ingest.cli.views import files_text
-    from hudi_ingest.hudi.pipeline_table import PipelineTable
+    from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 
     pipeline = named_pipeline(name)
     timeline = PipelineTable(pipeline).timeline
@@ -78,7 +78,7 @@ def sweep(
 ) -> None:
     """Find orphans: files in the table's folder that belong to no commit, left behind by ops that died."""
     from hudi_ingest.cli.views import sweep_text
-    from hudi_ingest.operations.sweep import run_sweep, safe_age
+    from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
 
     pipeline = named_pipeline(name)
     try:
@@ -116,7 +116,7 @@ def services(
 ) -> None:
     """Run the table services now: clustering or compaction, and cleaning. Transactions may run at the same time."""
     from hudi_ingest.cli.views import services_text
-    from hudi_ingest.operations.table_services import run_services
+    from hudi_ingest.operations.upkeep.table_services import run_services
 
     result = run_services(named_pipeline(name), cluster=cluster, compact=compact, clean=clean, report=progress)
     if as_json:
@@ -128,7 +128,7 @@ def services(
 @app.command("sync-catalog")
 def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
     """Sync the table to its catalog now, with all partitions. Commits do this automatically when something has changed."""
-    from hudi_ingest.operations.catalog import sync_catalog
+    from hudi_ingest.operations.upkeep.catalog import sync_catalog
 
     try:
         synced = sync_catalog(named_pipeline(name), report=progress)

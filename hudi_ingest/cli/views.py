@@ -11,21 +11,21 @@ from rich.table import Table
 from rich.text import Text
 
 from hudi_ingest.exceptions.problems import counted, duration_text, listed
-from hudi_ingest.hudi.timeline import TableFile, TableLogFile
+from hudi_ingest.hudi.timeline.timeline import TableFile, TableLogFile
 from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey
-from hudi_ingest.operations.health import leaderless_text
-from hudi_ingest.operations.partition_ttl import TtlResult
-from hudi_ingest.operations.ranges import RemainingRanges, as_slices, shown_slices, total
-from hudi_ingest.operations.recovery import Recovery, UnknownInstant
-from hudi_ingest.operations.replaced_files import ReplaySurvey
-from hudi_ingest.operations.status import PipelineStatus
-from hudi_ingest.operations.sweep import SweepResult
-from hudi_ingest.operations.table_services import ServicesResult
+from hudi_ingest.operations.health.judgement import leaderless_text
+from hudi_ingest.operations.health.status import PipelineStatus
+from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
+from hudi_ingest.operations.requests.ranges import RemainingRanges, as_slices, shown_slices, total
+from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
+from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
+from hudi_ingest.operations.upkeep.recovery import Recovery, UnknownInstant
+from hudi_ingest.operations.upkeep.sweep import SweepResult
+from hudi_ingest.operations.upkeep.table_services import ServicesResult
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.kafka_times import time_text
@@ -451,7 +451,7 @@ def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> Render
 
 def pipelines_text(pipelines: Sequence[Pipeline]) -> str:
     """What a valid file is: its columns or, of a template, its pipelines."""
-    from hudi_ingest.transaction.columns import source_text
+    from hudi_ingest.transaction.columns.planned import source_text
 
     if len(pipelines) == 1:
         return f"columns {source_text(pipelines[0])}"

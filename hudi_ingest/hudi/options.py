@@ -9,11 +9,11 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from hudi_ingest.hudi.small_files import SMALL_PART
-from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY
+from hudi_ingest.hudi.files.small_files import SMALL_PART
+from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.table import Table
+from hudi_ingest.pipeline.sections.table import Table
 from hudi_ingest.records.schema.columns import parse_spark_json
 
 HIVE_STYLE_PROPERTY = "hoodie.datasource.write.hive_style_partitioning"

@@ -24,9 +24,7 @@ from hudi_ingest.exceptions import (
     TableUnreachable,
 )
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.clock import clock_of, wait_for_clock
-from hudi_ingest.hudi.damaged_instants import transaction_in
-from hudi_ingest.hudi.file_groups import FileGroup
+from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.options import (
     BY_LISTING,
     COLUMN_STATISTICS_OPTION,
@@ -44,13 +42,15 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
-from hudi_ingest.hudi.paths import EPOCH_PATH, MARKERS, TIMELINE
-from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.storage import advice
-from hudi_ingest.hudi.storage_at import storage_at
-from hudi_ingest.hudi.store_errors import WHO_RETRIES, store_advice
-from hudi_ingest.hudi.timeline import Timeline
-from hudi_ingest.hudi.write_stats import base_file_stat, first_file_stat, log_file_stat
+from hudi_ingest.hudi.storage.choice import storage_at
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH, MARKERS, TIMELINE
+from hudi_ingest.hudi.storage.storage import advice
+from hudi_ingest.hudi.storage.store_errors import WHO_RETRIES, store_advice
+from hudi_ingest.hudi.timeline.clock import clock_of, wait_for_clock
+from hudi_ingest.hudi.timeline.damaged_instants import transaction_in
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.hudi.timeline.write_stats import base_file_stat, first_file_stat, log_file_stat
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
 from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from hudi_ingest.home.file_version import file_version
 from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_settings
 from hudi_ingest.kafka.client_settings import client_logger, confluent_options, librdkafka_options
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 _COORDINATOR_MILLISECONDS = 10
 _IDLE_SECONDS = 60.0

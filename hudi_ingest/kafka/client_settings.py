@@ -9,8 +9,8 @@ from typing import Any
 
 from hudi_ingest.kafka.client_errors import Trouble, no_token
 from hudi_ingest.kafka.tokens import NoToken, Tokens
-from hudi_ingest.pipeline.security import Security
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.security import Security
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 client_logger = logging.getLogger("librdkafka")
 """Not below our logger: the client's complaints are in our errors already."""

@@ -28,7 +28,7 @@ from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
 from hudi_ingest.kafka.client_errors import answer_text
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from hudi_ingest.exceptions import IngestError, TopicMissing
 from hudi_ingest.kafka.cluster import Topic, kept_cluster, with_leader
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 Answer = TypeVar("Answer")
 

@@ -19,7 +19,7 @@ from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.batch_sizes import BATCH_BYTES, BATCH_ROWS
 
 _OPTIONS: Mapping[str, str] = {

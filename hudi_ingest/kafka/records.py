@@ -17,7 +17,7 @@ from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_sett
 from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, confluent_options, overriding
 from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.kafka_times import KAFKA_TIME, NO_TIME
 

@@ -15,7 +15,7 @@ from typing import Any
 from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 _ASK_AGAIN_SECONDS = 10.0
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from hudi_ingest.model.deadline import within
-from hudi_ingest.pipeline.security import OAuth
+from hudi_ingest.pipeline.sections.security import OAuth
 
 _SECONDS = 30.0
 """For the function's answer. A client that has a token uses it meanwhile."""

@@ -317,12 +317,12 @@ def _start(
         options = [text for option, value in chosen.items() if value is not None for text in (option, value)]
         command = ["hudi_ingest.cli", "engine", *options]
     elif name == CODE_SERVER:
-        command = ["hudi_ingest.orchestration.code_server", str(_code_socket(home))]
+        command = ["hudi_ingest.orchestration.embedded.code_server", str(_code_socket(home))]
     elif name == WEBSERVER:
         page = ["--port", str(settings.ui_port), "--workspace", str(_workspace(home))]
-        command = ["hudi_ingest.orchestration.webserver", *page]
+        command = ["hudi_ingest.orchestration.embedded.webserver", *page]
     else:
-        command = ["hudi_ingest.orchestration.daemon", str(_workspace(home))]
+        command = ["hudi_ingest.orchestration.embedded.daemon", str(_workspace(home))]
     # The ledger's URL may hold a password, so it is passed on but never written to the stack's file.
     ledger = {LEDGER_VARIABLE: home.ledger_url}
     full = {**os.environ, **environment, **ledger, "JAVA_HOME": str(java_home(find_java())), "PYTHONUNBUFFERED": "1"}
@@ -357,7 +357,7 @@ def _make_dagster_ready(
 
 def _make_dagster_storage(home: Home) -> None:
     """Create or migrate Dagster's databases while no process uses them: several processes would race to do it."""
-    command = [sys.executable, "-m", "hudi_ingest.orchestration.dagster_storage", str(home.dagster)]
+    command = [sys.executable, "-m", "hudi_ingest.orchestration.embedded.dagster_storage", str(home.dagster)]
     log = home.logs / "dagster-storage.log"
     home.logs.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:

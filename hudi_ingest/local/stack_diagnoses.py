@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import is_alive
 from hudi_ingest.local.stack import Stack
-from hudi_ingest.operations.doctor.diagnosis import Diagnosis, ok, problem
+from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, ok, problem
 
 STACK = "stack"
 

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import hudi_ingest
 from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.committed_state import CommittedState
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.read_amplification import read_amplification, why_due
+from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot, snapshot
 from hudi_ingest.ledger import Ledger
@@ -41,11 +41,11 @@ from hudi_ingest.metrics.records import (
 from hudi_ingest.metrics.table_sizes import TableSizes
 from hudi_ingest.metrics.waiting_records import Waiting, WaitingTimes, ages
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.findings import findings_now, findings_on_commits
-from hudi_ingest.operations.health import Finding
+from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
+from hudi_ingest.operations.health.judgement import Finding
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import Situation, observe, stopped_partitions
+from hudi_ingest.transaction.plan.situation import Situation, observe, stopped_partitions
 
 _logger = logging.getLogger(__name__)
 KEPT_SECONDS = 10.0

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from hudi_ingest.hudi.read_amplification import ReadAmplification
+from hudi_ingest.hudi.files.read_amplification import ReadAmplification
 from hudi_ingest.ledger import ServiceRun
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.totals import Totals
-from hudi_ingest.operations.health import Finding
+from hudi_ingest.operations.health.judgement import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.small_files import files_to_merge
+from hudi_ingest.hudi.files.small_files import files_to_merge
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.metrics.records import TableSize
-from hudi_ingest.operations.partition_age import aged_partitions
+from hudi_ingest.operations.upkeep.partition_age import aged_partitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _LOG = logging.getLogger(__name__)

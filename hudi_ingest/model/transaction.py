@@ -82,7 +82,7 @@ class OpenTransaction:
     """Digest of the settings that decide how records become files."""
     begin_seconds: float = 0.0
     groups: Mapping[str, str] = field(default_factory=dict)
-    """The file ids of a keyed table's buckets that are not the usual ones; see hudi/file_groups.py."""
+    """The file ids of a keyed table's buckets that are not the usual ones; see hudi/files/file_groups.py."""
     record_bytes: int = 0
     """Mean length of the last commits' values; 0 if unknown."""
 

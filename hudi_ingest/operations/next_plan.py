@@ -6,15 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hudi_ingest.exceptions import NothingToDo
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.operations.bucket_advice import bucket_advice, first_advice
-from hudi_ingest.operations.first_size import first_size
+from hudi_ingest.operations.health.bucket_advice import bucket_advice, first_advice
+from hudi_ingest.operations.health.first_size import first_size
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, parse_spark_json
-from hudi_ingest.transaction.columns import proposed_schema
-from hudi_ingest.transaction.situation import observe, plan_next
+from hudi_ingest.transaction.columns.planned import proposed_schema
+from hudi_ingest.transaction.plan.situation import observe, plan_next
 
 
 @dataclass(frozen=True, slots=True)

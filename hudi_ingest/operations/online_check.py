@@ -11,14 +11,14 @@ from typing import Any
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.listening import first_listening
-from hudi_ingest.hudi.ownership import require_own_table, require_same_folders, require_same_keys
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY, Timeline
+from hudi_ingest.hudi.timeline.ownership import require_own_table, require_same_folders, require_same_keys
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.record import needs_registry
+from hudi_ingest.pipeline.sections.record import needs_registry
 from hudi_ingest.records.schema.registered import KINDS
-from hudi_ingest.transaction.columns import proposed_schema
+from hudi_ingest.transaction.columns.planned import proposed_schema
 from hudi_ingest.transaction.decoding import row_maker_of
 
 

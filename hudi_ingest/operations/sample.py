@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from hudi_ingest.exceptions import NoSuchOffset
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
 from hudi_ingest.model.fields_seen import FieldsSeen
@@ -29,10 +29,10 @@ from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.kafka_times import as_datetime
 from hudi_ingest.records.row_maker import BatchOutcome, Refusal, Tombstones
 from hudi_ingest.records.schema.columns import columns_to_dicts
-from hudi_ingest.transaction.columns import proposed_schema
+from hudi_ingest.transaction.columns.planned import proposed_schema
 from hudi_ingest.transaction.decoding import row_maker_of
-from hudi_ingest.transaction.planning import fair_shares
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.planning import fair_shares
+from hudi_ingest.transaction.plan.situation import observe
 
 _MOST_OFFSETS_AT_ONCE = 100_000
 

@@ -14,10 +14,10 @@ from dagster import Definitions
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
-from hudi_ingest.orchestration.executor import EXECUTOR
-from hudi_ingest.orchestration.resources import IO_MANAGER, InstanceStorageIOManager
-from hudi_ingest.orchestration.run_config import job_name
-from hudi_ingest.orchestration.run_launcher import RUN_PIPELINE
+from hudi_ingest.orchestration.embedded.executor import EXECUTOR
+from hudi_ingest.orchestration.embedded.run_launcher import RUN_PIPELINE
+from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
+from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.template import Template

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from dagster import AssetSpec, Definitions, JobDefinition, ResourceDefinition
 
-from hudi_ingest.orchestration.catalog_job import catalog_job
-from hudi_ingest.orchestration.request_jobs import request_jobs
-from hudi_ingest.orchestration.resources import IO_MANAGER, RESOURCES
-from hudi_ingest.orchestration.sensor import coordinator_sensor
-from hudi_ingest.orchestration.services_job import compaction_schedule, services_job, services_schedule
-from hudi_ingest.orchestration.sweep_job import sweep_job, sweep_schedule
-from hudi_ingest.orchestration.table_asset import table_asset
-from hudi_ingest.orchestration.table_checks import table_checks
-from hudi_ingest.orchestration.transaction_job import OneAssetJob, transaction_job
-from hudi_ingest.orchestration.ttl_job import ttl_job, ttl_schedule
+from hudi_ingest.orchestration.coordinator.sensor import coordinator_sensor
+from hudi_ingest.orchestration.jobs.catalog_job import catalog_job
+from hudi_ingest.orchestration.jobs.request_jobs import request_jobs
+from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, RESOURCES
+from hudi_ingest.orchestration.jobs.services_job import compaction_schedule, services_job, services_schedule
+from hudi_ingest.orchestration.jobs.sweep_job import sweep_job, sweep_schedule
+from hudi_ingest.orchestration.jobs.table_asset import table_asset
+from hudi_ingest.orchestration.jobs.transaction_job import OneAssetJob, transaction_job
+from hudi_ingest.orchestration.jobs.ttl_job import ttl_job, ttl_schedule
+from hudi_ingest.orchestration.reports.table_checks import table_checks
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 

@@ -1,56 +1,5 @@
-"""Captures what ops print in files that the Dagster UI shows, without extra processes.
+"""A former name of `embedded.step_logs`, which dagster.yaml files and code of users have."""
 
-Dagster's own local manager also copies an op's output to its parent's terminal: for each op it starts two `tail` processes and
-two Pythons that watch them. A daemon's terminal is a log file that nobody reads for this.
-"""
+from hudi_ingest.orchestration.embedded.step_logs import FileComputeLogManager
 
-from __future__ import annotations
-
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
-from dagster import Field, StringSource
-from dagster._core.execution.compute_logs import redirect_to_file
-from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
-from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
-from dagster._serdes import ConfigurableClassData
-
-from hudi_ingest.exceptions import EnvironmentProblem
-
-
-class FileComputeLogManager(LocalComputeLogManager):
-    """Files below `base_dir`, by default `$DAGSTER_HOME/storage`, laid out like those of Dagster's own manager. Raises
-    EnvironmentProblem if neither is set."""
-
-    @classmethod
-    def config_type(cls) -> dict[str, Any]:
-        return {"base_dir": Field(StringSource, is_required=False)}
-
-    @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> FileComputeLogManager:
-        home = os.environ.get("DAGSTER_HOME")
-        folder = config_value.get("base_dir") or (home and str(Path(home, "storage")))
-        if not folder:
-            raise EnvironmentProblem(
-                "compute_logs has no base_dir and DAGSTER_HOME is not set, so there is no place for the ops' output; set either."
-            )
-        return cls(base_dir=folder, inst_data=inst_data)
-
-    @contextmanager
-    def capture_logs(self, log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
-        """Redirect the output of this process and its children to the files of this key."""
-        out, err = (
-            Path(self.get_captured_local_path(log_key, IO_TYPE_EXTENSION[kind]))
-            for kind in (ComputeIOType.STDOUT, ComputeIOType.STDERR)
-        )
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with redirect_to_file(sys.stdout, str(out)), redirect_to_file(sys.stderr, str(err)):
-            yield CapturedLogContext(log_key)
-        # This file tells the UI that the output is complete.
-        Path(self.complete_artifact_path(log_key)).touch()  # type: ignore[no-untyped-call]
+__all__ = ["FileComputeLogManager"]

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from hudi_ingest.home.folder import ALERTS_VARIABLE, Home
-from hudi_ingest.pipeline.model import Model, Whole
-from hudi_ingest.pipeline.references import Secret
-from hudi_ingest.pipeline.settings_file import SettingsFile, load_settings
+from hudi_ingest.pipeline.settings.model import Model, Whole
+from hudi_ingest.pipeline.settings.references import Secret
+from hudi_ingest.pipeline.settings.settings_file import SettingsFile, load_settings
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
 

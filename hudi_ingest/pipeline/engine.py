@@ -20,8 +20,8 @@ from pydantic import (
 
 from hudi_ingest.exceptions.problems import Place, ProblemsFromTop, quoted
 from hudi_ingest.home.folder import ENGINE_VARIABLE, Home
-from hudi_ingest.pipeline.model import Model, Whole, as_text
-from hudi_ingest.pipeline.settings_file import SettingsFile, load_settings
+from hudi_ingest.pipeline.settings.model import Model, Whole, as_text
+from hudi_ingest.pipeline.settings.settings_file import SettingsFile, load_settings
 
 ARCHIVE_FOLDER = "environment"
 """Where Spark unpacks the archive in an executor's working folder."""

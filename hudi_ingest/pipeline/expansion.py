@@ -13,12 +13,13 @@ from pydantic import BaseModel, ValidationError
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import listed, quoted, unexpected
 from hudi_ingest.model.seen_topic import SeenTopic
-from hudi_ingest.pipeline.dead_letters import loop_problem
-from hudi_ingest.pipeline.error_sentences import all_sentences
 from hudi_ingest.pipeline.file import LoadedFile, validated
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.route import ROUTE, Route
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.dead_letters import loop_problem
+from hudi_ingest.pipeline.sections.route import ROUTE, Route
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.pipeline.settings.error_sentences import all_sentences
+from hudi_ingest.pipeline.settings.yaml_document import Document, parse_document, read_document
 from hudi_ingest.pipeline.template import (
     TOPIC,
     Template,
@@ -29,7 +30,6 @@ from hudi_ingest.pipeline.template import (
     is_template,
     pipeline_name,
 )
-from hudi_ingest.pipeline.yaml_document import Document, parse_document, read_document
 
 _logger = logging.getLogger(__name__)
 SeenTopics = Callable[[str], Sequence[SeenTopic]]

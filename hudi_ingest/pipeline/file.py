@@ -17,10 +17,10 @@ from hudi_ingest.exceptions.problems import Place, unexpected
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.stack_variables import pipeline_environment
 from hudi_ingest.model.seen_topic import SeenTopic
-from hudi_ingest.pipeline.error_sentences import all_sentences
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.settings.error_sentences import all_sentences
+from hudi_ingest.pipeline.settings.yaml_document import Document, parse_document, read_document
 from hudi_ingest.pipeline.template import Variant, is_template
-from hudi_ingest.pipeline.yaml_document import Document, parse_document, read_document
 
 _logger = logging.getLogger(__name__)
 

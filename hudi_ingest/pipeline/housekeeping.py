@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from hudi_ingest.home.folder import HOUSEKEEPING_VARIABLE, Home
-from hudi_ingest.pipeline.model import Model, Whole
-from hudi_ingest.pipeline.settings_file import SettingsFile, load_settings
+from hudi_ingest.pipeline.settings.model import Model, Whole
+from hudi_ingest.pipeline.settings.settings_file import SettingsFile, load_settings
 
 LEAST = 100
 """The newest runs, events and transactions that nothing deletes: ticks, checks, back-off and plots read no more than 50 of them."""

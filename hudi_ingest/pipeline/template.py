@@ -11,9 +11,9 @@ from typing import Any
 
 from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.model.seen_topic import SeenTopic
-from hudi_ingest.pipeline.route import ROUTE
-from hudi_ingest.pipeline.source import KafkaSource
-from hudi_ingest.pipeline.yaml_document import Document
+from hudi_ingest.pipeline.sections.route import ROUTE
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.pipeline.settings.yaml_document import Document
 
 TOPIC = "{topic}"
 _IDENTIFIERS = {("name",), ("asset", "group"), ("catalog", "database"), ("catalog", "table")}

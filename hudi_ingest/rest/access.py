@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hudi_ingest.orchestration.web_access import authority
+from hudi_ingest.orchestration.embedded.web_access import authority
 from hudi_ingest.rest.problems import Refused
 
 MOST_BYTES = 1_000_000

@@ -17,9 +17,9 @@ from hudi_ingest.exceptions.problems import Place, quoted
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.pipeline.file import environment_or_own
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.places import setting_at
-from hudi_ingest.pipeline.references import references
-from hudi_ingest.pipeline.yaml_document import compose_document, parse_document
+from hudi_ingest.pipeline.settings.places import setting_at
+from hudi_ingest.pipeline.settings.references import references
+from hudi_ingest.pipeline.settings.yaml_document import compose_document, parse_document
 
 ADDRESSES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE, "S3_ENDPOINT", "SCHEMA_REGISTRY_URL")
 """Variables that are always allowed: where things are, and no secrets."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.shown_text import shown_file
+from hudi_ingest.pipeline.settings.shown_text import shown_file
 
 Value = TypeVar("Value")
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from starlette.types import ASGIApp
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.instance_view import InstanceView
+from hudi_ingest.orchestration.reports.instance_view import InstanceView
 from hudi_ingest.pipeline.extras import require
 
 PATH = "/metrics"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.asked_ranges import Asked, OffsetRange, ReadBy, TimeWindow
+from hudi_ingest.operations.requests.asked_ranges import Asked, OffsetRange, ReadBy, TimeWindow
 from hudi_ingest.rest.problems import PlacedProblem
 
 PIPELINE_EXAMPLE = """\

@@ -28,7 +28,7 @@ from hudi_ingest.exceptions import (
     Transient,
 )
 from hudi_ingest.exceptions.problems import dotted
-from hudi_ingest.operations.asked_ranges import EmptyRange
+from hudi_ingest.operations.requests.asked_ranges import EmptyRange
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5

@@ -12,10 +12,8 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger import Request as Filed
 from hudi_ingest.ledger import RequestState as FiledState
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.dead_letter_retry import survey_retry
-from hudi_ingest.operations.pending_letters import letter_counts, pending_letters
-from hudi_ingest.operations.ranges import range_facts
-from hudi_ingest.operations.request_filing import (
+from hudi_ingest.operations.requests.dead_letter_retry import survey_retry
+from hudi_ingest.operations.requests.filing import (
     file_backfill,
     file_replay,
     file_retry,
@@ -23,7 +21,9 @@ from hudi_ingest.operations.request_filing import (
     survey_backfill,
     survey_replay_of,
 )
-from hudi_ingest.operations.request_work import is_worked_on
+from hudi_ingest.operations.requests.pending_letters import letter_counts, pending_letters
+from hudi_ingest.operations.requests.ranges import range_facts
+from hudi_ingest.operations.requests.work import is_worked_on
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.models import (
     BackfillBody,

@@ -11,18 +11,18 @@ from fastapi import APIRouter
 from hudi_ingest.exceptions import IngestError, NoSuchOffset
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.loss_acceptance import accept_loss
+from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status, statuses
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
-from hudi_ingest.operations.status import PipelineStatus, pipeline_status, statuses
-from hudi_ingest.orchestration.sensor_switch import activities, switch
+from hudi_ingest.operations.upkeep.loss_acceptance import accept_loss
+from hudi_ingest.orchestration.coordinator.switch import activities, switch
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.as_written import written_base_path
 from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
 from hudi_ingest.rest.named import HomeOf, Named, file_of
 from hudi_ingest.rest.spark_process import in_spark_process
-from hudi_ingest.transaction.situation import observe, plan_accepting
+from hudi_ingest.transaction.plan.situation import observe, plan_accepting
 
 ROUTES = APIRouter(tags=["state"])
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import MET_PROPERTY, RECENT_PROPERTY, Timeline
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, RECENT_PROPERTY, Timeline
 from hudi_ingest.model.transaction import RecentFields
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.convert.connect_columns import carried_columns
+from hudi_ingest.records.convert.connect.columns import carried_columns
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import absent, evolve, is_within
-from hudi_ingest.transaction.topic_sample import newest_values
+from hudi_ingest.transaction.columns.topic_sample import newest_values
 
 NEWEST_RECORDS = 5
 """Of each Kafka partition; more than one, because a tombstone has no schema."""

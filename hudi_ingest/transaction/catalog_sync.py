@@ -16,11 +16,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.hudi.catalog_state import COMMITS_BEHIND, CatalogState, read_state, write_state
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import CommittedInstant
-from hudi_ingest.pipeline.catalog import Catalog
+from hudi_ingest.hudi.services.catalog_state import COMMITS_BEHIND, CatalogState, read_state, write_state
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.catalog import Catalog
 
 _logger = logging.getLogger(__name__)
 _ROUNDS = 3
@@ -28,7 +28,7 @@ _ROUNDS = 3
 
 
 class CatalogWriter(Protocol):
-    """What writes to the catalog; see hudi/catalog_client.py."""
+    """What writes to the catalog; see hudi/services/catalog_client.py."""
 
     def sync(self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool) -> None: ...
 

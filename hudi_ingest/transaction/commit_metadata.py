@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hudi_ingest.hudi.other_writers import STREAMER_KEY, streamer_text
+from hudi_ingest.hudi.timeline.other_writers import STREAMER_KEY, streamer_text
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.plan import TransactionPlan

@@ -16,28 +16,28 @@ from hudi_ingest.exceptions import ConfigError, SchemaOutdated
 from hudi_ingest.exceptions.problems import quoted, unexpected
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.record import DeclaredFormat, needs_registry
-from hudi_ingest.pipeline.registry import SchemaRegistry
+from hudi_ingest.pipeline.sections.record import DeclaredFormat, needs_registry
+from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
-from hudi_ingest.records.convert.connect_columns import NewerColumnsGuard
-from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard
+from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect.unavailable import AvailableValues
 from hudi_ingest.records.convert.converter import Converter
-from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
 from hudi_ingest.records.convert.record_type import RecordType
 from hudi_ingest.records.convert.required_fields import RequiredFields
-from hudi_ingest.records.convert.unavailable import AvailableValues
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import additions
 from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
-from hudi_ingest.transaction.registered_columns import columns_of, has_message, message_of
+from hudi_ingest.transaction.columns.registered_columns import columns_of, has_message, message_of
 
 if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import KnownSchemas, SubjectVersion
-    from hudi_ingest.records.convert.avro import Writers
+    from hudi_ingest.records.convert.avro.converter import Writers
     from hudi_ingest.records.schema.avro import Resolution
 
 _logger = logging.getLogger(__name__)
@@ -217,7 +217,7 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
         if (part.envelope != "none" or alone) and part.declared.format == "json":
             return ConnectJsonConverter(part.schema, part.envelope == "connect", part.required, part.guard)
         if part.declared.format == "avro" and (part.envelope != "none" or part.place == "source"):
-            from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
+            from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter
             from hudi_ingest.records.schema.avro import Resolution
 
             resolution = _resolution(part)
@@ -239,11 +239,11 @@ def _options(part: _RecordPart) -> Mapping[str, Any]:
     if declared.format == "csv":
         return vars(declared.csv.options())
     if declared.format == "avro":
-        from hudi_ingest.records.convert.avro import AvroValuesOf
+        from hudi_ingest.records.convert.avro.converter import AvroValuesOf
 
         return {"values": AvroValuesOf(_writers(part)[0], _resolution(part))}
     if declared.format == "json_schema":
-        from hudi_ingest.records.convert.json_framed import RegisteredSchemas
+        from hudi_ingest.records.convert.json.framed import RegisteredSchemas
 
         return {"registered": RegisteredSchemas(*_known(part, "JSON"))}
     if declared.format != "protobuf":
@@ -258,7 +258,7 @@ def _options(part: _RecordPart) -> Mapping[str, Any]:
 
 
 def _resolution(part: _RecordPart) -> Resolution:
-    from hudi_ingest.records.convert.connect_avro import with_meant_defaults
+    from hudi_ingest.records.convert.connect.avro import with_meant_defaults
     from hudi_ingest.records.schema.avro import Resolution, resolution_of
 
     if part.schema_file is not None:
@@ -274,7 +274,7 @@ def _resolution(part: _RecordPart) -> Resolution:
 
 
 def _writers(part: _RecordPart) -> tuple[Writers, RequiredFields | None]:
-    from hudi_ingest.records.convert.avro import ConfluentWireFormat, OneSchema, SingleObjectEncoding
+    from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat, OneSchema, SingleObjectEncoding
 
     avro = part.declared.avro
     if avro.wire_format == "confluent":
@@ -319,7 +319,7 @@ def _guarded(part: _RecordPart, known: KnownSchemas, message: str | None = None)
 def _registered_messages(part: _RecordPart) -> Any:
     from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient
     from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
-    from hudi_ingest.records.convert.protobuf import RegisteredMessages, require_columns
+    from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, require_columns
 
     declared, registry = part.declared.protobuf, part.registry
     assert registry is not None, "checked with the pipeline file"

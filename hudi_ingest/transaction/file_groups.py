@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi.empty_base_file import write_empty_base_file
-from hudi_ingest.hudi.file_groups import (
+from hudi_ingest.hudi.files.empty_base_file import write_empty_base_file
+from hudi_ingest.hudi.files.file_groups import (
     exceptional_ids,
     files_before,
     new_groups,
@@ -15,7 +15,7 @@ from hudi_ingest.hudi.file_groups import (
     require_current_ids,
 )
 from hudi_ingest.hudi.options import OTHER_WRITERS_PROPERTY
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.report import BaseFile, LogFile
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.records.schema.columns import parse_spark_json
@@ -26,7 +26,7 @@ _KEEPS_FILE_GROUPS = frozenset({"COMPACT", "LOG_COMPACT", "INDEX", "ALTER_SCHEMA
 
 
 def file_ids_at_begin(ports: TransactionPorts, commits: Sequence[CommittedInstant]) -> Mapping[str, str]:
-    """The file ids of the buckets that do not have the fixed one; see hudi/file_groups.py. Empty unless the table is keyed.
+    """The file ids of the buckets that do not have the fixed one; see hudi/files/file_groups.py. Empty unless the table is keyed.
     `commits`: all on the active timeline.
 
     The table is asked only once another writer has committed to it, because all its table partitions are listed for that.

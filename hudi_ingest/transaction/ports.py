@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi.durability import Durability
-from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.hudi.file_groups import FileGroup
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
+from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.storage.durability import Durability
+from hudi_ingest.hudi.storage.storage import StoredFile
+from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.lineage.step import LineageListener, unheard
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead

@@ -24,11 +24,11 @@ from hudi_ingest.exceptions import (
     TableUnreachable,
 )
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.committed_state import CommittedState
-from hudi_ingest.hudi.epoch import Epoch
-from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import MET_PROPERTY, CommittedInstant
+from hudi_ingest.hudi.storage.storage import StoredFile
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.epoch import Epoch
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, CommittedInstant
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.lineage.step import began
 from hudi_ingest.lineage.step import committed as lineage_committed
@@ -52,7 +52,7 @@ from hudi_ingest.transaction.checks import (
 )
 from hudi_ingest.transaction.commit_metadata import commit_metadata
 from hudi_ingest.transaction.file_groups import extended_groups, file_ids_at_begin
-from hudi_ingest.transaction.offset_order import require_offset_order
+from hudi_ingest.transaction.plan.offset_order import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
 from hudi_ingest.transaction.table_preparation import (

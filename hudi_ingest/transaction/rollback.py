@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 
 from hudi_ingest.exceptions import IngestError, LedgerUnreachable, TransactionInFlight
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.paths import MARKERS, marked_path
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.storage.paths import MARKERS, marked_path
+from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.ledger import TransactionRow, counters
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import is_over

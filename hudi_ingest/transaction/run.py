@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import CommitOutcomeUnknown, IngestError, PlanOutdated, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.catalog_client import CatalogClient
-from hudi_ingest.hudi.durability import durability_of
-from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.services.catalog_client import CatalogClient
+from hudi_ingest.hudi.storage.durability import durability_of
+from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
@@ -30,13 +30,13 @@ from hudi_ingest.pipeline.engine import local_table_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.catalog_sync import CatalogSync
+from hudi_ingest.transaction.columns.pending_approval import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.offset_losses import losses_text
-from hudi_ingest.transaction.pending_approval import resolve_and_note
+from hudi_ingest.transaction.plan.offset_losses import losses_text
+from hudi_ingest.transaction.plan.situation import losses_now, plan_now
 from hudi_ingest.transaction.ports import CatalogSyncer
 from hudi_ingest.transaction.protocol import TransactionProtocol
-from hudi_ingest.transaction.situation import losses_now, plan_now
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 from hudi_ingest.transaction.write.job import write_slices
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from hudi_ingest.exceptions import CommitRefused, PlanOutdated, TableMismatch, TransactionInFlight
-from hudi_ingest.hudi.committed_state import CommittedState
 from hudi_ingest.hudi.options import (
     METADATA_PARTITIONS_PROPERTY,
     STATISTICS_INDEXES,
@@ -19,9 +18,10 @@ from hudi_ingest.hudi.options import (
     table_properties,
     take_over_properties,
 )
-from hudi_ingest.hudi.ownership import require_own_table, require_same_folders
-from hudi_ingest.hudi.take_over import find_take_over
-from hudi_ingest.hudi.timeline import PIPELINE_PROPERTY
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.ownership import require_own_table, require_same_folders
+from hudi_ingest.hudi.timeline.take_over import find_take_over
+from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.spark.session import current_session

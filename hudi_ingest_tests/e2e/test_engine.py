@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from hudi_ingest.exceptions import EngineLost
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.verification import verify
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import EngineConnection, attached_session

@@ -14,20 +14,20 @@ from dagster import AssetKey, EventLogEntry, Failure
 
 from hudi_ingest.exceptions import EngineLost, NothingToDo, RangeRefused
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.asked_ranges import in_time, known_state, of_transaction
-from hudi_ingest.operations.request_planning import new_request, what_is_missing
-from hudi_ingest.operations.request_work import file_request, fulfil
+from hudi_ingest.operations.requests.asked_ranges import in_time, known_state, of_transaction
+from hudi_ingest.operations.requests.planning import new_request, what_is_missing
+from hudi_ingest.operations.requests.work import file_request, fulfil
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import run as ingest
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import BadRecord, SchemaNotApproved, SchemaOutdated
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.operations.schema_change import approve_schema_change
-from hudi_ingest.operations.table_services import run_services
+from hudi_ingest.operations.upkeep.schema_change import approve_schema_change
+from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.columns import proposed_schema
+from hudi_ingest.transaction.columns.planned import proposed_schema
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

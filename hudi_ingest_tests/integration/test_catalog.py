@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, RunRequest, SkipReason
 
-from hudi_ingest.hudi import catalog_client, catalog_state
-from hudi_ingest.hudi.catalog_state import CatalogState, read_state
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.services import catalog_client, catalog_state
+from hudi_ingest.hudi.services.catalog_state import CatalogState, read_state
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.metastore import MetastoreSettings, start_metastore
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.catalog_reader import CatalogReader
@@ -203,10 +203,10 @@ def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_ne
 
     for variable, value in environment(ground.home).items():
         monkeypatch.setenv(variable, value)
-    from hudi_ingest.operations.health import CATALOG_SYNCED
-    from hudi_ingest.orchestration.catalog_job import catalog_job_name
+    from hudi_ingest.operations.health.judgement import CATALOG_SYNCED
+    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
-    from hudi_ingest.orchestration.sensor import tick
+    from hudi_ingest.orchestration.jobs.catalog_job import catalog_job_name
 
     job = build_definitions([pipeline]).resolve_job_def(catalog_job_name(pipeline))
     with DagsterInstance.ephemeral() as instance:

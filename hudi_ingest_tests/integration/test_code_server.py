@@ -23,7 +23,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, start, stop, wait_until
 from hudi_ingest.operations.topic_discovery import announce
-from hudi_ingest.orchestration import overview
+from hudi_ingest.orchestration.reports import overview
 from hudi_ingest_tests.support import waiting
 
 wait_for = partial(waiting.wait_for, pause_seconds=0.25)
@@ -65,7 +65,7 @@ def home(tmp_path: Path) -> Path:
 def server(pipelines: Path, tmp_path: Path, socket: Path, home: Path) -> Iterator[ProcessRecord]:
     server = start(
         "code server",
-        [sys.executable, "-m", "hudi_ingest.orchestration.code_server", str(socket)],
+        [sys.executable, "-m", "hudi_ingest.orchestration.embedded.code_server", str(socket)],
         log=tmp_path / "code-server.log",
         env={**os.environ, HOME_VARIABLE: str(home), PIPELINES_VARIABLE: str(pipelines)},
     )

@@ -19,12 +19,12 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
-from hudi_ingest.orchestration.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest.transaction.run import protocol_for
-from hudi_ingest.transaction.situation import observe
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 from hudi_ingest_tests.support.ground import Ground
 

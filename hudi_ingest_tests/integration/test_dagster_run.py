@@ -25,17 +25,17 @@ from dagster import (
 
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.paths import TIMELINE
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.storage.paths import TIMELINE
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health import ACCOUNTING_HOLDS, QUESTIONS
-from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, QUESTIONS
+from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.check_reports import why_failed
-from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.orchestration.coordinator.sensor import tick
+from hudi_ingest.orchestration.reports.check_reports import why_failed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import run as ingest

@@ -21,18 +21,18 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstan
 from hudi_ingest.exceptions import BadRecord, IngestError
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.dead_letter_retry import RetryResult, survey_retry
-from hudi_ingest.operations.request_planning import new_request
-from hudi_ingest.operations.request_work import file_request, retry_result, work_off
-from hudi_ingest.operations.sweep import run_sweep
+from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, survey_retry
+from hudi_ingest.operations.requests.planning import new_request
+from hudi_ingest.operations.requests.work import file_request, retry_result, work_off
+from hudi_ingest.operations.upkeep.sweep import run_sweep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.situation import keep_letters_copied, observe
+from hudi_ingest.transaction.plan.situation import keep_letters_copied, observe
 from hudi_ingest_tests.integration.test_dagster_run import launch
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
@@ -288,7 +288,7 @@ def consumed(ground: Ground, topic: str, count: int) -> list[tuple[bytes, bytes,
 def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hudi_ingest.orchestration.sensor import tick
+    from hudi_ingest.orchestration.coordinator.sensor import tick
 
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
@@ -317,8 +317,8 @@ def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
 def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
-    from hudi_ingest.orchestration.sensor import tick
 
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)

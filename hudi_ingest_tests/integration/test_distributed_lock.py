@@ -15,10 +15,10 @@ import pytest
 
 from hudi_ingest.exceptions import CommitOutcomeUnknown, TableUnreachable
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.epoch import Epoch
 from hudi_ingest.hudi.options import LOCK_SESSION_SECONDS, lock_place, write_options
-from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.epoch import Epoch
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import stop, wait_until
 from hudi_ingest.local.verification import verify

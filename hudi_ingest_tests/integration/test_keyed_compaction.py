@@ -19,18 +19,18 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi import compaction
-from hudi_ingest.hudi.compaction import PlannedCompaction, reported_progress
-from hudi_ingest.hudi.paths import OWN_FILES, TIMELINE, heartbeat_path
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.read_amplification import read_amplification
+from hudi_ingest.hudi.files.read_amplification import read_amplification
+from hudi_ingest.hudi.services import compaction
+from hudi_ingest.hudi.services.compaction import PlannedCompaction, reported_progress
+from hudi_ingest.hudi.storage.paths import OWN_FILES, TIMELINE, heartbeat_path
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.operations.table_services import ServicesResult, services_for
-from hudi_ingest.orchestration.services_job import compaction_run
+from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
+from hudi_ingest.orchestration.jobs.services_job import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session, in_services_pool, job_group
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline

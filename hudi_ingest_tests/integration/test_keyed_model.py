@@ -26,7 +26,7 @@ from hudi_ingest.faults import InjectedFault
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.changing_rows import KAFKA_PARTITIONS, ChangingRows, Form, Record, by_partition

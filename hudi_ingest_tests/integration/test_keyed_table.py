@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import BadRecord, CommitRefused, Fenced, RangeRefused
 from hudi_ingest.faults import InjectedFault
-from hudi_ingest.hudi.file_groups import FileGroup
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
@@ -27,14 +27,14 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.operations.health import accounting_holds
-from hudi_ingest.operations.replay import survey_replay
-from hudi_ingest.operations.request_planning import new_request
-from hudi_ingest.operations.sweep import sweep_for
-from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.operations.health.judgement import accounting_holds
+from hudi_ingest.operations.requests.planning import new_request
+from hudi_ingest.operations.requests.replay import survey_replay
+from hudi_ingest.operations.upkeep.sweep import sweep_for
+from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 from hudi_ingest_tests.support.registry import Registry

@@ -19,19 +19,19 @@ from hudi import HudiTable
 
 from hudi_ingest.exceptions import CommitRefused, IngestError, TableUnreachable
 from hudi_ingest.faults import InjectedFault
-from hudi_ingest.hudi.epoch import Epoch
-from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.s3_access import hudi_rs_options
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
+from hudi_ingest.hudi.timeline.epoch import Epoch
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.object_store import ObjectStore, find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.savepoints import create_savepoint, savepoints_of
-from hudi_ingest.operations.sweep import run_sweep, safe_age
-from hudi_ingest.operations.table_services import run_services
+from hudi_ingest.operations.upkeep.savepoints import create_savepoint, savepoints_of
+from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
+from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.fault import Fault

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from hudi_ingest.exceptions import BadRecord
-from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.dead_letters.reading import find_letters

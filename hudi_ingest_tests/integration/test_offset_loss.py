@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, PlanOutdated, WriteIncomplete
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
@@ -29,7 +29,7 @@ from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import LossReason, OffsetLoss
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import observe, plan_accepting
+from hudi_ingest.transaction.plan.situation import observe, plan_accepting
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.partitions import add_partitions
 
@@ -322,10 +322,10 @@ def held(ground: Ground, end: int) -> int:
 def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_check(
     ground: Ground, pipeline: Pipeline, retention: Delete
 ) -> None:
-    from hudi_ingest.operations.health import OFFSETS_HONOURED
+    from hudi_ingest.operations.health.judgement import OFFSETS_HONOURED
     from hudi_ingest.orchestration import tags
+    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions, job_name
-    from hudi_ingest.orchestration.sensor import tick
 
     ground.send_rows(0, 3)
     ground.run(pipeline)

@@ -17,7 +17,7 @@ from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.recovery import recover
+from hudi_ingest.operations.upkeep.recovery import recover
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer

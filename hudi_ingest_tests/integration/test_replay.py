@@ -15,18 +15,18 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import CommitRefused, IngestError
 from hudi_ingest.faults import InjectedFault
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import RequestProgress
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.asked_ranges import of_transaction
-from hudi_ingest.operations.replay import survey_replay
-from hudi_ingest.operations.request_planning import completed, new_request, next_transaction
-from hudi_ingest.operations.sweep import run_sweep
+from hudi_ingest.operations.requests.asked_ranges import of_transaction
+from hudi_ingest.operations.requests.planning import completed, new_request, next_transaction
+from hudi_ingest.operations.requests.replay import survey_replay
+from hudi_ingest.operations.upkeep.sweep import run_sweep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

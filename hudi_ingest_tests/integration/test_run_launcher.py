@@ -27,7 +27,8 @@ from dagster._core.test_utils import instance_for_test
 from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
 from hudi_ingest.ledger.owner import Owner, living_process
-from hudi_ingest.orchestration import run_launcher, tags
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.embedded import run_launcher
 from hudi_ingest_tests.support import launched_job
 from hudi_ingest_tests.support.launched_job import endless_job, run_config, short_job
 from hudi_ingest_tests.support.waiting import wait_for

@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import SchemaNotApproved, SchemaRefused
 from hudi_ingest.home.folder import LEDGER_VARIABLE
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.operations.schema_change import approve_schema_change
-from hudi_ingest.operations.status import pipeline_status
-from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.operations.health.status import pipeline_status
+from hudi_ingest.operations.upkeep.schema_change import approve_schema_change
+from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.columns import resolve_schema
-from hudi_ingest.transaction.situation import observe, plan_now
+from hudi_ingest.transaction.columns.planned import resolve_schema
+from hudi_ingest.transaction.plan.situation import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

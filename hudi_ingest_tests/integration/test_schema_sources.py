@@ -14,15 +14,15 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.exceptions import SchemaMissing, SchemaOutdated, SchemaRefused
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
 from hudi_ingest.records.schema.columns import ddl
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.columns.planned import resolve_schema
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.registry import Registry
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes

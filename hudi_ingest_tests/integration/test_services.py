@@ -17,22 +17,22 @@ from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 from hudi_ingest.exceptions import CommitRefused, RestoreUnfinished, ServiceRefused, TransactionInFlight
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.clustering import HudiServices
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.partition_deletion import HudiPartitions
-from hudi_ingest.hudi.paths import HEARTBEATS, TIMELINE
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.service_claim import ServiceClaim
-from hudi_ingest.hudi.small_files import files_to_merge
+from hudi_ingest.hudi.files.small_files import files_to_merge
+from hudi_ingest.hudi.services.clustering import HudiServices
+from hudi_ingest.hudi.services.partition_deletion import HudiPartitions
+from hudi_ingest.hudi.services.service_claim import ServiceClaim
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import HEARTBEATS, TIMELINE
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
-from hudi_ingest.operations.partition_age import aged_partitions, expired
-from hudi_ingest.operations.partition_ttl import ttl_for
-from hudi_ingest.operations.table_services import ServicesResult, TableServices, services_for
+from hudi_ingest.operations.upkeep.partition_age import aged_partitions, expired
+from hudi_ingest.operations.upkeep.partition_ttl import ttl_for
+from hudi_ingest.operations.upkeep.table_services import ServicesResult, TableServices, services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import protocol as transaction
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -49,7 +49,7 @@ def rows(ground: Ground) -> list[dict[str, object]]:
 
 
 def live_files(ground: Ground) -> set[str]:
-    from hudi_ingest.hudi.timeline import Timeline
+    from hudi_ingest.hudi.timeline.timeline import Timeline
 
     return {each.path for each in Timeline(ground.base_path).files()}
 

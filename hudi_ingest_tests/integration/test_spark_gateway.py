@@ -140,7 +140,7 @@ def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Hom
 OP_WITHOUT_ENGINE = """
 import psutil
 from dagster import Definitions, OpExecutionContext, job, op
-from hudi_ingest.orchestration.resources import ingest_resources
+from hudi_ingest.orchestration.jobs.resources import ingest_resources
 
 @op(required_resource_keys={"hudi_ingest_spark"})
 def show(context: OpExecutionContext) -> None:

@@ -25,8 +25,8 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.run_config import job_name
-from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.orchestration.coordinator.sensor import tick
+from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

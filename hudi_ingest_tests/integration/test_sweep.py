@@ -22,13 +22,13 @@ from dagster import (
 
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.paths import heartbeat_path, marker_path
+from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.operations.sweep import SweepResult, run_sweep
+from hudi_ingest.operations.upkeep.sweep import SweepResult, run_sweep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import BadRecord
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi import file_ids
-from hudi_ingest.operations.table_services import services_for
+from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.partition_paths import escape
 from hudi_ingest.spark.session import current_session

@@ -31,16 +31,16 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
 )
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.asked_ranges import known_state
-from hudi_ingest.operations.ranges import to_backfill, to_replay
-from hudi_ingest.operations.table_services import run_services
+from hudi_ingest.operations.requests.asked_ranges import known_state
+from hudi_ingest.operations.requests.ranges import to_backfill, to_replay
+from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.situation import observe, plan_now
+from hudi_ingest.transaction.plan.situation import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

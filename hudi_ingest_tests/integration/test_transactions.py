@@ -32,11 +32,11 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     WriteIncomplete,
 )
-from hudi_ingest.hudi.committed_state import committed_state
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.timeline.committed_state import committed_state
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
@@ -50,7 +50,7 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.folder import load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.situation import observe
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.lineage_backend import told_of_transactions

@@ -22,19 +22,20 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.health import LAG_BELOW_LIMIT, QUESTIONS
-from hudi_ingest.operations.request_planning import new_request
-from hudi_ingest.operations.status import pipeline_status
-from hudi_ingest.orchestration import quiet_ticks, tags
+from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, QUESTIONS
+from hudi_ingest.operations.health.status import pipeline_status
+from hudi_ingest.operations.requests.planning import new_request
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.lag_points import LAG_RECORDS, LAG_SECONDS
-from hudi_ingest.orchestration.quiet_ticks import remember_idle, still_quiet
-from hudi_ingest.orchestration.sensor import tick
-from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
+from hudi_ingest.orchestration.coordinator import quiet_ticks
+from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
+from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_idle, still_quiet
+from hudi_ingest.orchestration.coordinator.sensor import tick
+from hudi_ingest.orchestration.reports.lag_points import LAG_RECORDS, LAG_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import gaps
 from hudi_ingest.transaction.gaps import require_true_gaps
-from hudi_ingest.transaction.situation import observe, plan_next
+from hudi_ingest.transaction.plan.situation import observe, plan_next
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.waiting import wait_for
@@ -270,7 +271,7 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
 
 def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground: Ground, pipeline: Pipeline) -> None:
 
-    from hudi_ingest.hudi.committed_state import CommittedState
+    from hudi_ingest.hudi.timeline.committed_state import CommittedState
     from hudi_ingest.model.checkpoint import Checkpoint
 
     ground.send_rows(0, 3)

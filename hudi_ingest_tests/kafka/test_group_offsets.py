@@ -10,7 +10,7 @@ from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
 
 pytestmark = pytest.mark.kafka

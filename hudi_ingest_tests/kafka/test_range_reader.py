@@ -21,7 +21,7 @@ from hudi_ingest.kafka.range_reader import _consumer, read_ranges
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest_tests.kafka.test_sample import abort_two, delete_before
 from hudi_ingest_tests.kafka.test_security import WRONG
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

@@ -20,18 +20,18 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.exceptions import ConfigError, RegistryRefused, RegistryUnreachable, SchemaMissing
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.registry import SchemaRegistry
-from hudi_ingest.records.convert.avro import AvroConverter, ConfluentWireFormat
-from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.pipeline.sections.registry import SchemaRegistry
+from hudi_ingest.records.convert.avro.converter import AvroConverter, ConfluentWireFormat
+from hudi_ingest.records.convert.protobuf.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json
-from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.columns.planned import resolve_schema
+from hudi_ingest.transaction.columns.registered_columns import version_columns
 from hudi_ingest.transaction.decoding import converter_of, key_converter_of
-from hudi_ingest.transaction.registered_columns import version_columns
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.registry import Registry, basic, door
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes

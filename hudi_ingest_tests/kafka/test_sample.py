@@ -17,8 +17,8 @@ from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.sample import Outcome, take_sample
-from hudi_ingest.pipeline.source import KafkaSource
-from hudi_ingest.transaction.topic_sample import first_values
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.transaction.columns.topic_sample import first_values
 from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.waiting import wait_for

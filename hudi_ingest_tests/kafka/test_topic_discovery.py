@@ -13,7 +13,7 @@ from hudi_ingest.exceptions import TopicMissing
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.orchestration.code_location import ingest_definitions
-from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, write_pipeline

@@ -8,9 +8,9 @@ import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import TIMELINE
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import TIMELINE
+from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Slice

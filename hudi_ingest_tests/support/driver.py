@@ -13,7 +13,7 @@ import psutil
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.hudi import write_client as jvm
-from hudi_ingest.hudi.publication import Publication
+from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.local.processes import ProcessRecord, start, wait_until
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.pipeline import Pipeline

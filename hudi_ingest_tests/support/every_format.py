@@ -16,18 +16,24 @@ import fastavro
 import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.records.convert.avro import AvroValuesOf, ConfluentWireFormat, OneSchema, SingleObjectEncoding, Writers
-from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect_schema import DECIMAL
+from hudi_ingest.records.convert.avro.converter import (
+    AvroValuesOf,
+    ConfluentWireFormat,
+    OneSchema,
+    SingleObjectEncoding,
+    Writers,
+)
+from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect.schema import DECIMAL
+from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.convert.converter import Converter
-from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.convert.json_framed import RegisteredSchemas
-from hudi_ingest.records.convert.protobuf import RegisteredMessages
-from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.records.convert.protobuf_schema import record_schema as protobuf_record_schema
-from hudi_ingest.records.convert.protoc import compile_protos
-from hudi_ingest.records.convert.unavailable import UNAVAILABLE, AvailableValues
+from hudi_ingest.records.convert.json.framed import RegisteredSchemas
+from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages
+from hudi_ingest.records.convert.protobuf.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import record_schema as protobuf_record_schema
 from hudi_ingest.records.schema.avro import crc_64, record_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -317,7 +323,7 @@ def _subject(
 def subjects() -> Mapping[str, Subject]:
     """By name."""
     # Without it the JSON converters would leave so few records to their exact path.
-    importlib.import_module("hudi_ingest.records.convert.json_kernel.records")
+    importlib.import_module("hudi_ingest.records.convert.json.kernel.records")
     in_json, in_csv = (_JSON_GOOD, _JSON_BAD), (_CSV_GOOD, _CSV_BAD)
     text, raw = parse_ddl("value string not null"), parse_ddl("value binary not null")
     plain = (b"", "ü\0\n".encode(), b"x" * 300)

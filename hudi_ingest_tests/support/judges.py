@@ -22,7 +22,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
 from hudi_ingest.records.schema.avro import crc_64
 from hudi_ingest_tests.support.every_format import (
     AVRO,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dagster import In, Nothing, OpExecutionContext, job, op
 
-from hudi_ingest.orchestration.executor import EXECUTOR
+from hudi_ingest.orchestration.embedded.executor import EXECUTOR
 
 PIDS = "pids"
 """Config of each op: a folder where it leaves its process id under its own name."""

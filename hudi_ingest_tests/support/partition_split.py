@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from hudi_ingest.hudi.partition_split import parts_of, split_rows
+from hudi_ingest.hudi.files.partition_split import parts_of, split_rows
 
 
 def split_by_partition(

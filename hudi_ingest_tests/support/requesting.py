@@ -13,10 +13,10 @@ from dagster import DagsterInstance, Definitions, RunRequest
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.operations.request_planning import new_request
-from hudi_ingest.operations.request_work import file_request, work_off
-from hudi_ingest.orchestration.run_config import job_name
-from hudi_ingest.orchestration.sensor import tick
+from hudi_ingest.operations.requests.planning import new_request
+from hudi_ingest.operations.requests.work import file_request, work_off
+from hudi_ingest.orchestration.coordinator.sensor import tick
+from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground
 

@@ -12,8 +12,8 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
-from hudi_ingest.hudi.s3_access import client_of
-from hudi_ingest.hudi.s3_storage import S3Storage
+from hudi_ingest.hudi.storage.s3 import S3Storage
+from hudi_ingest.hudi.storage.s3_access import client_of
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
 from hudi_ingest_tests.support.s3_proxy import S3Proxy, s3_proxy

@@ -44,7 +44,7 @@ from hudi_ingest.model.plan import (
 )
 from hudi_ingest.model.report import BadRecordNote, BaseFile, Counts, LetterFile, LogFile, SliceReport
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.sensor_cursor import SensorCursor
+from hudi_ingest.orchestration.coordinator.cursor import SensorCursor
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.rest.application import openapi_document
 from hudi_ingest.transaction.commit_metadata import commit_metadata

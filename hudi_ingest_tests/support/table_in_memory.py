@@ -28,15 +28,15 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.faults import POINTS, InjectedFault
-from hudi_ingest.hudi.durability import Durability
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.file_groups import FileGroup
-from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.options import table_properties
-from hudi_ingest.hudi.paths import EPOCH_PATH, dead_letters_folder
-from hudi_ingest.hudi.publication import Publication
-from hudi_ingest.hudi.storage import StoredFile
-from hudi_ingest.hudi.timeline import CommittedInstant, Timeline, instant_time
+from hudi_ingest.hudi.storage.durability import Durability
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH, dead_letters_folder
+from hudi_ingest.hudi.storage.storage import StoredFile
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -46,14 +46,14 @@ from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
-from hudi_ingest.transaction.offset_losses import find_losses
+from hudi_ingest.transaction.plan.offset_losses import find_losses
 from hudi_ingest_tests.support.steps import Program, running, stop
 
 ROWS_PER_FILE = 2
 
 
 def declared_schema(pipeline: Pipeline) -> TransactionSchema:
-    """What transaction/columns.py finds for a pipeline that declares its columns, and a table that has the same."""
+    """What transaction/columns/planned.py finds for a pipeline that declares its columns, and a table that has the same."""
     columns = pipeline.table_schema
     return TransactionSchema("declared", spark_json(columns.record), columns.spark_json)
 
@@ -627,7 +627,7 @@ class DurabilityInMemory(Durability):
 
 
 class LossesInMemory:
-    """What the broker has lost of the committed offsets; see transaction/situation.py."""
+    """What the broker has lost of the committed offsets; see transaction/plan/situation.py."""
 
     def __init__(self, world: World) -> None:
         self._world = world

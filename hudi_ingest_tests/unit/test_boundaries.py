@@ -21,20 +21,20 @@ PACKAGE = Path(hudi_ingest.__file__).parent
 ROOMS_WITH_TABLES = ("hudi/", "transaction/", "operations/")
 """Rooms that work on the files of tables, which may be in an object store; the others leave tables to them."""
 PLUGS_INTO_DAGSTER = {
-    "orchestration/code_server.py",
-    "orchestration/daemon/__main__.py",
-    "orchestration/daemon/run_queue.py",
-    "orchestration/dagster_storage.py",
-    "orchestration/event_retention.py",
-    "orchestration/executor.py",
-    "orchestration/run_launcher.py",
-    "orchestration/sensor_switch.py",
-    "orchestration/snapshot_retention.py",
-    "orchestration/sqlite_space.py",
-    "orchestration/sqlite_storage.py",
-    "orchestration/step_logs.py",
-    "orchestration/transaction_job.py",
-    "orchestration/webserver.py",
+    "orchestration/embedded/code_server.py",
+    "orchestration/embedded/daemon/__main__.py",
+    "orchestration/embedded/daemon/run_queue.py",
+    "orchestration/embedded/dagster_storage.py",
+    "orchestration/housekeeping/event_retention.py",
+    "orchestration/embedded/executor.py",
+    "orchestration/embedded/run_launcher.py",
+    "orchestration/coordinator/switch.py",
+    "orchestration/housekeeping/snapshot_retention.py",
+    "orchestration/housekeeping/sqlite_space.py",
+    "orchestration/embedded/sqlite_storage.py",
+    "orchestration/embedded/step_logs.py",
+    "orchestration/jobs/transaction_job.py",
+    "orchestration/embedded/webserver.py",
 }
 """What replaces a part of a Dagster instance, starts one, empties its databases, or resolves a job in another way: Dagster has no
 public names for these."""
@@ -98,8 +98,8 @@ def test_only_storage_reaches_the_files_of_tables() -> None:
         "say whose files it reaches: `import os  # files: the ledger's`"
     )
     assert {name for name, whose in ways if whose.startswith("the tables'")} == {
-        "hudi/local_storage.py",
-        "hudi/s3_access.py",
+        "hudi/storage/local.py",
+        "hudi/storage/s3_access.py",
     }
 
 
@@ -116,7 +116,9 @@ def _whose_files(path: Path, node: ast.AST) -> str:
 
 
 def test_a_sensor_tick_needs_no_spark() -> None:
-    code = "import sys, hudi_ingest.transaction.situation; print(*{name.partition('.')[0] for name in sys.modules})"
+    code = (
+        "import sys, hudi_ingest.transaction.plan.situation; print(*{name.partition('.')[0] for name in sys.modules})"
+    )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = set(told.stdout.split())
     assert "hudi_ingest" in loaded

@@ -39,9 +39,9 @@ from hudi_ingest.home.folder import (
 )
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
-from hudi_ingest.orchestration.web_access import HOSTS_VARIABLE, hosts_from
-from hudi_ingest.orchestration.webserver import options_of
+from hudi_ingest.orchestration.embedded.run_launcher import ForkingRunLauncher
+from hudi_ingest.orchestration.embedded.web_access import HOSTS_VARIABLE, hosts_from
+from hudi_ingest.orchestration.embedded.webserver import options_of
 from hudi_ingest.pipeline.alerts import load_alert_settings
 from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
@@ -582,7 +582,7 @@ def test_only_pods_of_the_namespace_reach_the_rest_api(rest: dict[str, dict[str,
 
 def test_the_webserver_refuses_other_pages(compose: dict[str, Any]) -> None:
     _python, _m, module, *options = compose["services"]["webserver"]["command"]
-    assert module == "hudi_ingest.orchestration.webserver"
+    assert module == "hudi_ingest.orchestration.embedded.webserver"
     assert importlib.util.find_spec(module) is not None
     given = options_of(options)
     assert (given.host, given.port) == ("0.0.0.0", 3000)

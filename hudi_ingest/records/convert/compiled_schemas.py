@@ -11,8 +11,8 @@ from base64 import b64decode
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hudi_ingest.records.convert.protobuf_schema import descriptor_set, known_imports, with_files
-from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.schema import descriptor_set, known_imports, with_files
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.schema.registered import RegisteredSchema
 

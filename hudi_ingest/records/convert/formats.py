@@ -12,11 +12,11 @@ from hudi_ingest.records.convert.converter import Converter, Options
 from hudi_ingest.records.convert.user_converter import ENTRY_POINTS, ForeignConverter, imported
 
 _BUILT_IN: Mapping[str, str] = {
-    "json": "hudi_ingest.records.convert.json:json_converter",
-    "avro": "hudi_ingest.records.convert.avro:avro_converter",
-    "json_schema": "hudi_ingest.records.convert.json_framed:json_schema_converter",
-    "protobuf": "hudi_ingest.records.convert.protobuf:protobuf_converter",
-    "csv": "hudi_ingest.records.convert.csv:csv_converter",
+    "json": "hudi_ingest.records.convert.json.converter:json_converter",
+    "avro": "hudi_ingest.records.convert.avro.converter:avro_converter",
+    "json_schema": "hudi_ingest.records.convert.json.framed:json_schema_converter",
+    "protobuf": "hudi_ingest.records.convert.protobuf.converter:protobuf_converter",
+    "csv": "hudi_ingest.records.convert.csv.converter:csv_converter",
     "string": "hudi_ingest.records.convert.plain:string_converter",
     "bytes": "hudi_ingest.records.convert.plain:bytes_converter",
 }

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.records.convert.fast_path import Doubt
-from hudi_ingest.records.convert.json_exact import bytes_of
+from hudi_ingest.records.convert.json.exact import bytes_of
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 Finish = Callable[[pa.Array], pa.Array]

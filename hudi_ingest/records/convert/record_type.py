@@ -63,7 +63,7 @@ def has_type(schema: RegisteredSchema, kind: SchemaKind, name: str) -> bool:
     if kind == "PROTOBUF":
         # Imported here, because only pipelines of this format need the libraries.
         from hudi_ingest.records.convert.compiled_schemas import compiled
-        from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
+        from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
 
         try:
             return ProtobufSchema(compiled(schema)).has(name)

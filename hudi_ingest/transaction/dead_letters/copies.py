@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hudi_ingest.exceptions import KafkaUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.paths import COPIED_LETTERS
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.storage import advice
+from hudi_ingest.hudi.storage.paths import COPIED_LETTERS
+from hudi_ingest.hudi.storage.storage import advice
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
 from hudi_ingest.kafka.client_settings import confluent_options
 from hudi_ingest.model.checkpoint import LettersHead

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.paths import dead_letters_folder
-from hudi_ingest.hudi.row_source import RowSource
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.storage.paths import dead_letters_folder
+from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile
 from hudi_ingest.model.report import LetterFile

@@ -16,8 +16,8 @@ from typing import Any
 
 from hudi_ingest.exceptions import TableUnreachable, WriteIncomplete
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.paths import dead_letters_folder
-from hudi_ingest.hudi.storage import TableStorage, advice
+from hudi_ingest.hudi.storage.paths import dead_letters_folder
+from hudi_ingest.hudi.storage.storage import TableStorage, advice
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import RangePlan, ReplayPlan, Retry, RetryPlan, TransactionPlan

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.kafka_times import as_datetime
 from hudi_ingest.transaction.dead_letters.letter_file import letter_batches, read_letters

@@ -14,19 +14,19 @@ from pyspark import TaskContext
 
 from hudi_ingest.exceptions import IngestError, TableUnreachable, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
-from hudi_ingest.hudi.copied_file import copy_other_rows
-from hudi_ingest.hudi.keyed_layout import KeyedLayout
-from hudi_ingest.hudi.offsets_in_files import within
-from hudi_ingest.hudi.row_source import RowSource
-from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.store_errors import StoreError
+from hudi_ingest.hudi.files.base_file import BaseFileLayout, BaseFileWriter
+from hudi_ingest.hudi.files.copied_file import copy_other_rows
+from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.files.offsets_in_files import within
+from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.hudi.storage.store_errors import StoreError
 from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
 from hudi_ingest.model.report import BadRecordNote, BaseFile, Counts, LetterFile, LogFile
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.row_maker import Refusal, RowMaker
 from hudi_ingest.transaction.bad_records import NAMED_BAD_RECORDS
@@ -34,7 +34,7 @@ from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, Lette
 from hudi_ingest.transaction.write.outcomes import packed
 
 if TYPE_CHECKING:
-    from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
+    from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
 
 LONGEST_GAPS = 3
 """How many gaps per Kafka partition and task are looked up in Kafka again; see gaps.py."""
@@ -264,7 +264,7 @@ def _file_writer(task: WriteTask) -> BaseFileWriter | KeyedFileWriter:
     if isinstance(task.layout, BaseFileLayout):
         return BaseFileWriter(task.storage, task.layout)
     # Imported here because it loads compiled code, which drivers do not need.
-    from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
+    from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
 
     return KeyedFileWriter(task.storage, task.layout)
 

@@ -16,7 +16,7 @@ from pyspark.daemon import manager  # noqa: E402
 
 import hudi_ingest.kafka.range_reader  # noqa: E402
 import hudi_ingest.transaction.write.task  # noqa: E402
-from hudi_ingest.records.convert.json_kernel.kept_code import is_kept  # noqa: E402
+from hudi_ingest.records.convert.json.kernel.kept_code import is_kept  # noqa: E402
 
 
 def _read_archives_once() -> None:
@@ -31,7 +31,7 @@ def _read_archives_once() -> None:
 if __name__ == "__main__":
     if is_kept():
         # Otherwise the first worker that needs it compiles it, and a job of few records does not wait for that.
-        import hudi_ingest.records.convert.json_kernel.records  # noqa: F401
+        import hudi_ingest.records.convert.json.kernel.records  # noqa: F401
     # Each worker collects garbage after each task. It would look through all that is imported here, for a tenth of a second, and
     # get a copy of its own of that memory.
     gc.collect()

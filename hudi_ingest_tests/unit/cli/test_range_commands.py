@@ -14,7 +14,7 @@ from hudi_ingest.cli.app import app
 from hudi_ingest.cli.views import replay_text
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
-from hudi_ingest.operations.replaced_files import MissingRows, ReplaySurvey
+from hudi_ingest.operations.requests.replaced_files import MissingRows, ReplaySurvey
 from hudi_ingest_tests.support.pipeline_files import document
 
 WRONG = {
@@ -43,7 +43,7 @@ def test_wrong_use_is_told_and_nothing_is_asked_of_a_broker(
     def nobody(pipeline: object) -> None:
         raise LookupError("a broker is asked")
 
-    monkeypatch.setattr("hudi_ingest.operations.asked_ranges.observe", nobody)
+    monkeypatch.setattr("hudi_ingest.operations.requests.asked_ranges.observe", nobody)
     result = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, [command, str(path), *options.split()])
     assert result.exit_code == 2, result.output
     assert WRONG[options] in " ".join(result.output.replace("│", "").split())

@@ -15,9 +15,9 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VA
 from hudi_ingest.home.process_identity import started_since_boot
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.kafka.client_errors import Trouble
-from hudi_ingest.operations.doctor.pipelines import folder_diagnoses
+from hudi_ingest.operations.health.doctor.pipelines import folder_diagnoses
 from hudi_ingest.pipeline.folder import load_each
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest_tests.support.command_line import answer
 
 PIPELINE = """

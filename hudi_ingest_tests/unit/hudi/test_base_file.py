@@ -17,15 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
-from hudi_ingest.hudi import base_file, fence, file_ids, new_files
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.fence import Fence
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.new_files import NewFiles
-from hudi_ingest.hudi.paths import heartbeat_path, marker_path
-from hudi_ingest.hudi.row_source import RowSource
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.files import base_file, file_ids, new_files
+from hudi_ingest.hudi.files.base_file import BaseFileLayout, BaseFileWriter
+from hudi_ingest.hudi.files.new_files import NewFiles
+from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
+from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.hudi.timeline import fence
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.fence import Fence
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
 from hudi_ingest_tests.support.partition_split import split_by_partition
@@ -340,9 +341,9 @@ def test_attempts_never_share_a_file(storage: TableStorage) -> None:
 MANY_FOLDERS = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-from hudi_ingest.hudi import base_file
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.files import base_file
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest_tests.unit.hudi.test_base_file import ORDERS_3, files_of, layout, rows
 base_file.BUFFERED_BYTES = 5_000
 with base_file.BaseFileWriter(LocalStorage(sys.argv[1]), layout()) as writer:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.buckets import bucket_ids
+from hudi_ingest.hudi.files.buckets import bucket_ids
 
 MANY = 1_000_003
 HUDIS: list[tuple[list[str], str, int]] = [

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.exceptions import CatalogNotSynced
-from hudi_ingest.hudi.catalog_client import not_synced_text, sync_options
-from hudi_ingest.hudi.catalog_state import COMMITS_BEHIND, RECENT_PARTITIONS, CatalogState, read_state
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
-from hudi_ingest.operations.health import catalog_synced
-from hudi_ingest.pipeline.catalog import Catalog
+from hudi_ingest.hudi.services.catalog_client import not_synced_text, sync_options
+from hudi_ingest.hudi.services.catalog_state import COMMITS_BEHIND, RECENT_PARTITIONS, CatalogState, read_state
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
+from hudi_ingest.operations.health.judgement import catalog_synced
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.catalog import Catalog
 from hudi_ingest.transaction.catalog_sync import CatalogSync
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

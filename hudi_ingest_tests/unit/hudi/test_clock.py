@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import ClockBehind
-from hudi_ingest.hudi.clock import LONGEST_WAIT_SECONDS, clock_of, wait_for_clock
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.clock import LONGEST_WAIT_SECONDS, clock_of, wait_for_clock
+from hudi_ingest.hudi.timeline.timeline import Timeline
 
 NEWEST = "20261122100000000"
 AT = datetime(2026, 11, 22, 10, tzinfo=timezone.utc)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import EPOCH_PATH
-from hudi_ingest.hudi.storage import TableStorage, Versioned, WriteConflict
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH
+from hudi_ingest.hudi.storage.storage import TableStorage, Versioned, WriteConflict
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hudi_ingest.exceptions import CommitRefused, TableMismatch
-from hudi_ingest.hudi.file_groups import (
+from hudi_ingest.hudi.files.file_groups import (
     FileGroup,
     exceptional_ids,
     files_before,

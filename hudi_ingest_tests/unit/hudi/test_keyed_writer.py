@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
-from hudi_ingest.hudi import keyed_writer, new_files
-from hudi_ingest.hudi.buckets import bucket_ids
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.keyed_layout import KeyedLayout
-from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import heartbeat_path, marker_path
-from hudi_ingest.hudi.row_source import RowSource
-from hudi_ingest.hudi.storage import TableStorage
+from hudi_ingest.hudi.files import keyed_writer, new_files
+from hudi_ingest.hudi.files.buckets import bucket_ids
+from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
+from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
+from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile, whole_files
 from hudi_ingest.records.changes import DELETED

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.log_file import avro_block, delete_block, log_file_name, parquet_block
+from hudi_ingest.hudi.files.log_file import avro_block, delete_block, log_file_name, parquet_block
 from hudi_ingest_tests.support.log_blocks import AVRO, read_log
 
 INSTANT = "20261121120000000"

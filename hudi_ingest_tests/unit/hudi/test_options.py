@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from hudi_ingest.exceptions import ConfigError, TableMismatch
+from hudi_ingest.hudi.files.small_files import SMALL_PART
 from hudi_ingest.hudi.options import (
     BY_LISTING,
     STATISTICS_PROPERTY,
@@ -22,9 +23,8 @@ from hudi_ingest.hudi.options import (
     take_over_properties,
     write_options,
 )
-from hudi_ingest.hudi.ownership import require_own_table
-from hudi_ingest.hudi.small_files import SMALL_PART
-from hudi_ingest.hudi.timeline import RECORD_PROPERTY
+from hudi_ingest.hudi.timeline.ownership import require_own_table
+from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.hudi_options import reason_against

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.file_groups import fixed_id
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.log_tokens import log_token
-from hudi_ingest.hudi.orphans import Findings, Orphan, judge_files, judge_uploads
-from hudi_ingest.hudi.paths import EPOCH_PATH
-from hudi_ingest.hudi.storage import StoredFile, Upload
-from hudi_ingest.hudi.timeline import Instants
+from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files.file_groups import fixed_id
+from hudi_ingest.hudi.files.log_tokens import log_token
+from hudi_ingest.hudi.files.orphans import Findings, Orphan, judge_files, judge_uploads
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH
+from hudi_ingest.hudi.storage.storage import StoredFile, Upload
+from hudi_ingest.hudi.timeline.timeline import Instants
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.sweep import DEFAULT_HOURS, Sweep, safe_age
+from hudi_ingest.operations.upkeep.sweep import DEFAULT_HOURS, Sweep, safe_age
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

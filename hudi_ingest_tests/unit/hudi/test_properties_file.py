@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi import properties_file
-from hudi_ingest.hudi.committed_state import committed_state
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.properties_file import PropertiesFile, whole
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.timeline import properties_file
+from hudi_ingest.hudi.timeline.committed_state import committed_state
+from hudi_ingest.hudi.timeline.properties_file import PropertiesFile, whole
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
 
 BEFORE = {"hoodie.table.metadata.partitions": "files", "hudi_ingest.pipeline": "orders"}
@@ -83,7 +83,7 @@ def test_a_file_that_is_being_written_is_left_to_its_writer(hoodie: Path, monkey
     def writer_goes_on(seconds: float) -> None:
         (hoodie / "hoodie.properties").write_text(rewritten)
 
-    monkeypatch.setattr("hudi_ingest.hudi.properties_file.time.sleep", writer_goes_on)
+    monkeypatch.setattr("hudi_ingest.hudi.timeline.properties_file.time.sleep", writer_goes_on)
     assert not PropertiesFile(LocalStorage(str(hoodie.parent))).restore()
     assert (hoodie / "hoodie.properties").read_text() == rewritten
 

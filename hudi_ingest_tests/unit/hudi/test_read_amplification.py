@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.read_amplification import COMPACT, ReadAmplification, read_amplification, why_due
-from hudi_ingest.hudi.timeline import CommittedInstant, Timeline
-from hudi_ingest.pipeline.compaction import CompactionLimits
+from hudi_ingest.hudi.files.read_amplification import COMPACT, ReadAmplification, read_amplification, why_due
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
+from hudi_ingest.pipeline.sections.compaction import CompactionLimits
 
 pytestmark = pytest.mark.fast
 

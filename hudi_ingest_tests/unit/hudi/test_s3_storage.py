@@ -26,28 +26,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
-from hudi_ingest.hudi import new_files, s3_access
-from hudi_ingest.hudi.base_file import BaseFileLayout, BaseFileWriter
-from hudi_ingest.hudi.durability import NoDurability, durability_of
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.file_ids import file_id
-from hudi_ingest.hudi.keyed_layout import KeyedLayout
-from hudi_ingest.hudi.keyed_writer import KeyedFileWriter
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.orphans import judge_uploads
-from hudi_ingest.hudi.paths import EPOCH_PATH, heartbeat_path, marker_path
-from hudi_ingest.hudi.row_source import RowSource
-from hudi_ingest.hudi.s3_access import client_of, credentials_of, filesystem_of, hudi_rs_options
-from hudi_ingest.hudi.s3_output import PART_BYTES
-from hudi_ingest.hudi.s3_storage import S3Storage
-from hudi_ingest.hudi.storage import TableStorage, Versioned, WriteConflict
-from hudi_ingest.hudi.store_errors import StoreError
-from hudi_ingest.hudi.timeline import Instants, Timeline
+from hudi_ingest.hudi.files import new_files
+from hudi_ingest.hudi.files.base_file import BaseFileLayout, BaseFileWriter
+from hudi_ingest.hudi.files.file_ids import file_id
+from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
+from hudi_ingest.hudi.files.orphans import judge_uploads
+from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.storage import s3_access
+from hudi_ingest.hudi.storage.durability import NoDurability, durability_of
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH, heartbeat_path, marker_path
+from hudi_ingest.hudi.storage.s3 import S3Storage
+from hudi_ingest.hudi.storage.s3_access import client_of, credentials_of, filesystem_of, hudi_rs_options
+from hudi_ingest.hudi.storage.s3_output import PART_BYTES
+from hudi_ingest.hudi.storage.storage import TableStorage, Versioned, WriteConflict
+from hudi_ingest.hudi.storage.store_errors import StoreError
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.timeline import Instants, Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.storage_options import SecretReference, StorageOptions
-from hudi_ingest.operations.sweep import Sweep
+from hudi_ingest.operations.upkeep.sweep import Sweep
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.transaction.rollback import abort_uploads
 from hudi_ingest.transaction.write.task import _store_errors
@@ -549,7 +550,7 @@ def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPa
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
-    from hudi_ingest.hudi import s3_access
+    from hudi_ingest.hudi.storage import s3_access
 
     s3_access._session.cache_clear()
     return monkeypatch
@@ -557,7 +558,7 @@ def no_login(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPa
 
 def test_threads_may_connect_at_once(tables: S3Tables) -> None:
     """As the ticks of several pipelines do. botocore's own sessions then fail with a KeyError."""
-    from hudi_ingest.hudi import s3_access
+    from hudi_ingest.hudi.storage import s3_access
 
     s3_access._session.cache_clear()
     s3_access._client.cache_clear()
@@ -581,7 +582,7 @@ def test_the_default_chain_and_profiles(no_login: pytest.MonkeyPatch, tmp_path: 
     no_login.setenv("AWS_ACCESS_KEY_ID", "e")
     no_login.setenv("AWS_SECRET_ACCESS_KEY", "s")
     no_login.setenv("AWS_SESSION_TOKEN", "t")
-    from hudi_ingest.hudi import s3_access
+    from hudi_ingest.hudi.storage import s3_access
 
     s3_access._session.cache_clear()
     found = credentials_of(StorageOptions())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi.local_storage import LocalStorage
+from hudi_ingest.hudi.storage.local import LocalStorage
 
 pytestmark = pytest.mark.fast
 

@@ -12,7 +12,7 @@ from hudi_ingest.kafka import admin_clients
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hudi_ingest.kafka.client_settings import librdkafka_options
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 SECURITY = {
     "protocol": "SASL_SSL",

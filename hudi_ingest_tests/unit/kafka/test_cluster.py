@@ -13,7 +13,7 @@ from hudi_ingest.exceptions import KafkaUnreachable, LeaderMissing
 from hudi_ingest.kafka import cluster as kafka
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 
 class _Admin:

@@ -13,7 +13,7 @@ from hudi_ingest.kafka import range_reader
 from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.kafka.range_reader import read_ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 pytestmark = pytest.mark.fast
 

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 BROKERS, PARTITIONS, RECORDS = 3, 4, 300
 TOPICS = tuple(f"topic{number}" for number in range(6))

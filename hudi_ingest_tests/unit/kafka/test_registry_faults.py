@@ -14,13 +14,13 @@ import pytest
 
 from hudi_ingest.exceptions import RegistryUnreachable, SchemaMissing
 from hudi_ingest.kafka.registry import MOST_REFUSED, KnownSchemas, RegistryClient
-from hudi_ingest.pipeline.registry import SchemaRegistry
-from hudi_ingest.records.convert import protoc
-from hudi_ingest.records.convert.avro import AvroConverter, ConfluentWireFormat
+from hudi_ingest.pipeline.sections.registry import SchemaRegistry
+from hudi_ingest.records.convert.avro.converter import AvroConverter, ConfluentWireFormat
 from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
 from hudi_ingest.records.convert.converter import Converter
-from hudi_ingest.records.convert.json_framed import JsonSchemaConverter
-from hudi_ingest.records.convert.protobuf import RegisteredMessages, RegisteredProtobufConverter
+from hudi_ingest.records.convert.json.framed import JsonSchemaConverter
+from hudi_ingest.records.convert.protobuf import protoc
+from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, RegisteredProtobufConverter
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.support.silent_server import serving, silent_server

@@ -14,7 +14,7 @@ from hudi_ingest.kafka import silent_clusters
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.silent_clusters import answering_cluster
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.pipeline.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import KafkaSource
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from hudi_ingest.local.processes import free_port
 from hudi_ingest.metrics import collector as module
 from hudi_ingest.metrics.collector import TIMEOUT, Collector
 from hudi_ingest.metrics.records import DagsterRecord, PipelineRecord, Scene
-from hudi_ingest.operations.health import RUNS_SUCCEED, Finding
+from hudi_ingest.operations.health.judgement import RUNS_SUCCEED, Finding
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 from starlette.testclient import TestClient
 
-from hudi_ingest.hudi.read_amplification import ReadAmplification
+from hudi_ingest.hudi.files.read_amplification import ReadAmplification
 from hudi_ingest.ledger import ServiceRun, counters
 from hudi_ingest.metrics.definitions import METRICS
 from hudi_ingest.metrics.exposition import families
@@ -31,7 +31,7 @@ from hudi_ingest.metrics.records import (
     TableSize,
 )
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.health import Finding
+from hudi_ingest.operations.health.judgement import Finding
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
 from hudi_ingest_tests.support.silent_server import silent_server
 

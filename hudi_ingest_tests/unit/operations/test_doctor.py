@@ -21,9 +21,18 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.operations.doctor.diagnosis import Diagnosis, State, distinct, examined, ok, problem, warning, worst
-from hudi_ingest.operations.doctor.ledger import ledger_diagnoses
-from hudi_ingest.operations.doctor.machine import (
+from hudi_ingest.operations.health.doctor.diagnosis import (
+    Diagnosis,
+    State,
+    distinct,
+    examined,
+    ok,
+    problem,
+    warning,
+    worst,
+)
+from hudi_ingest.operations.health.doctor.ledger import ledger_diagnoses
+from hudi_ingest.operations.health.doctor.machine import (
     DiskUsage,
     clock_diagnoses,
     disk_diagnoses,
@@ -31,10 +40,10 @@ from hudi_ingest.operations.doctor.machine import (
     memory_diagnoses,
     version_diagnoses,
 )
-from hudi_ingest.operations.doctor.pipelines import pipelines_diagnoses, tick_diagnoses
-from hudi_ingest.operations.health import Finding
-from hudi_ingest.orchestration.check_reports import evaluation
-from hudi_ingest.orchestration.dagster_diagnoses import dagster_diagnoses
+from hudi_ingest.operations.health.doctor.pipelines import pipelines_diagnoses, tick_diagnoses
+from hudi_ingest.operations.health.judgement import Finding
+from hudi_ingest.orchestration.reports.check_reports import evaluation
+from hudi_ingest.orchestration.reports.dagster_diagnoses import dagster_diagnoses
 from hudi_ingest_tests.support.pipeline_files import Write, document, load
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.committed_state import CommittedState
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import PLAN_TYPES, LossReason, OffsetLoss, TransactionKind
 from hudi_ingest.model.report import SliceReport
-from hudi_ingest.operations.health import (
+from hudi_ingest.operations.health.judgement import (
     QUESTIONS,
     Finding,
     accounting_holds,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -10,12 +10,12 @@ import pytest
 
 from hudi_ingest.exceptions import ServiceRefused
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.file_groups import FileGroup
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations import partition_ttl
-from hudi_ingest.operations.partition_ttl import PartitionTtl, run_ttl
-from hudi_ingest.operations.savepoints import Savepoints
+from hudi_ingest.operations.upkeep import partition_ttl
+from hudi_ingest.operations.upkeep.partition_ttl import PartitionTtl, run_ttl
+from hudi_ingest.operations.upkeep.savepoints import Savepoints
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 pytestmark = pytest.mark.fast

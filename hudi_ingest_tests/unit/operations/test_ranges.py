@@ -22,7 +22,7 @@ from hudi_ingest.model.plan import (
     TransactionPlan,
 )
 from hudi_ingest.model.report import SliceReport
-from hudi_ingest.operations.ranges import (
+from hudi_ingest.operations.requests.ranges import (
     RangeContext,
     next_ranges,
     range_transaction,

@@ -9,13 +9,13 @@ import pytest
 
 from hudi_ingest.cli.views import recovery_text
 from hudi_ingest.exceptions import KafkaUnreachable
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenInstant
-from hudi_ingest.operations.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
+from hudi_ingest.operations.upkeep.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.commit_metadata import commit_metadata
 from hudi_ingest.transaction.protocol import _tell

@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced, RangeRefused, WriteIncomplete
-from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import META_COLUMNS, BaseFileLayout
-from hudi_ingest.hudi.copied_file import copy_other_rows
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import heartbeat_path, marker_path
-from hudi_ingest.hudi.row_source import RowSource
-from hudi_ingest.hudi.storage import TableStorage
-from hudi_ingest.hudi.timeline import TableFile
+from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files.base_file import META_COLUMNS, BaseFileLayout
+from hudi_ingest.hudi.files.copied_file import copy_other_rows
+from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
+from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.timeline import TableFile
 from hudi_ingest.model.offset_ranges import ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile
-from hudi_ingest.operations.replaced_files import (
+from hudi_ingest.operations.requests.replaced_files import (
     AccountedSlice,
     MissingRows,
     files_to_replace,

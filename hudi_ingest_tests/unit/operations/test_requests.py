@@ -15,9 +15,9 @@ from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import BackfillPlan, TransactionKind, TransactionPlan
-from hudi_ingest.operations.request_planning import ending_reason, request_goes_first
-from hudi_ingest.operations.request_work import has_worker, is_worked_on
-from hudi_ingest.pipeline.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS
+from hudi_ingest.operations.requests.planning import ending_reason, request_goes_first
+from hudi_ingest.operations.requests.work import has_worker, is_worked_on
+from hudi_ingest.pipeline.sections.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TABLE = "/lake/orders"

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.hudi.savepoints import Savepoint
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.services.savepoints import Savepoint
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations import savepoints
-from hudi_ingest.operations.request_planning import new_request
-from hudi_ingest.operations.savepoints import Savepoints
+from hudi_ingest.operations.requests.planning import new_request
+from hudi_ingest.operations.upkeep import savepoints
+from hudi_ingest.operations.upkeep.savepoints import Savepoints
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 pytestmark = pytest.mark.fast

@@ -14,7 +14,7 @@ from hudi_ingest.exceptions.problems import counted, duration_text
 from hudi_ingest.ledger import Owner, TransactionRow
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.status import PartitionStatus, PipelineStatus
+from hudi_ingest.operations.health.status import PartitionStatus, PipelineStatus
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)
 

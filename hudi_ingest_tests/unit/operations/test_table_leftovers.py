@@ -10,13 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import COPIED_LETTERS, PUT_ASIDE, dead_letters_folder
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import Instants, Timeline, instant_time
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import COPIED_LETTERS, PUT_ASIDE, dead_letters_folder
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Instants, Timeline, instant_time
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.report import LetterFile
-from hudi_ingest.operations.table_leftovers import TableLeftovers
+from hudi_ingest.operations.upkeep.table_leftovers import TableLeftovers
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

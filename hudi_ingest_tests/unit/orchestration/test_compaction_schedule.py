@@ -9,7 +9,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, SkipReason
 
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.services_job import compaction_run
+from hudi_ingest.orchestration.jobs.services_job import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

@@ -25,7 +25,7 @@ for run in ("", "orders", "gone"):
 """
 FORKED = """
 import importlib.util, sys, threading
-from hudi_ingest.orchestration.run_launcher import IMPORTED_BY_RUNS
+from hudi_ingest.orchestration.embedded.run_launcher import IMPORTED_BY_RUNS
 for module in IMPORTED_BY_RUNS:
     if importlib.util.find_spec(module.partition(".")[0]):
         importlib.import_module(module)

@@ -55,26 +55,26 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import PUT_ASIDE
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import PUT_ASIDE
 from hudi_ingest.ledger import Ledger, Owner, Request, ServiceRun
 from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, TRANSACTIONS
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan, TransactionKind
-from hudi_ingest.operations.health import LAG_BELOW_LIMIT, LAG_RECORDS, UP_TO_DATE
-from hudi_ingest.operations.overview import FAILING
-from hudi_ingest.orchestration import housekeeping as kept
+from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, UP_TO_DATE
+from hudi_ingest.operations.health.overview import FAILING
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.definitions import build_definitions
-from hudi_ingest.orchestration.housekeeping import Housekeeping
-from hudi_ingest.orchestration.housekeeping_job import HOUSEKEEPING_JOB, next_run, why_it_failed
-from hudi_ingest.orchestration.housekeeping_report import HousekeepingReport
-from hudi_ingest.orchestration.overview import NAME as OVERVIEW
-from hudi_ingest.orchestration.overview import current_rows, observation
-from hudi_ingest.orchestration.own_definitions import OwnDefinitions
-from hudi_ingest.orchestration.run_retention import delete_run, run_bytes
-from hudi_ingest.orchestration.sqlite_space import LEAST_FREE_BYTES, shrink, sqlite_files
+from hudi_ingest.orchestration.housekeeping import housekeeping as kept
+from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping
+from hudi_ingest.orchestration.housekeeping.job import HOUSEKEEPING_JOB, next_run, why_it_failed
+from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
+from hudi_ingest.orchestration.housekeeping.report import HousekeepingReport
+from hudi_ingest.orchestration.housekeeping.run_retention import delete_run, run_bytes
+from hudi_ingest.orchestration.housekeeping.sqlite_space import LEAST_FREE_BYTES, shrink, sqlite_files
+from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
+from hudi_ingest.orchestration.reports.overview import NAME as OVERVIEW
+from hudi_ingest.orchestration.reports.overview import current_rows, observation
 from hudi_ingest.pipeline.alerts import AlertSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.folder import BrokenFile
@@ -90,7 +90,7 @@ LEAST = 3
 ORDERS, TOPIC = AssetKey(["orders"]), AssetKey(["kafka", "orders_topic"])
 QUICK = """
 telemetry: {enabled: false}
-storage: {custom: {module: hudi_ingest.orchestration.sqlite_storage, class: QuickSqliteStorage, config: {base_dir: HOME}}}
+storage: {custom: {module: hudi_ingest.orchestration.embedded.sqlite_storage, class: QuickSqliteStorage, config: {base_dir: HOME}}}
 """
 PIPELINE = """
 name: orders

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, SensorDefinition, TableMetadataValue, build_sensor_context
 
-from hudi_ingest.operations.health import Finding
-from hudi_ingest.operations.overview import CheckResult, overview_row, summary, worst_first
-from hudi_ingest.orchestration.check_reports import evaluation
-from hudi_ingest.orchestration.overview import overview_definitions
+from hudi_ingest.operations.health.judgement import Finding
+from hudi_ingest.operations.health.overview import CheckResult, overview_row, summary, worst_first
+from hudi_ingest.orchestration.reports.check_reports import evaluation
+from hudi_ingest.orchestration.reports.overview import overview_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

@@ -31,8 +31,8 @@ from hudi_ingest.model.offsets import Slice, TopicVersion
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
+from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, executor_tags, run_config
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
-from hudi_ingest.orchestration.run_config import BEGIN, BeginConfig, executor_tags, run_config
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document

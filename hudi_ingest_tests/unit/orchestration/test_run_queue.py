@@ -9,9 +9,9 @@ import pytest
 from dagster import DagsterInstance
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from hudi_ingest.orchestration.daemon import run_queue
-from hudi_ingest.orchestration.daemon.__main__ import daemons
-from hudi_ingest.orchestration.daemon.run_queue import PromptRunQueue
+from hudi_ingest.orchestration.embedded.daemon import run_queue
+from hudi_ingest.orchestration.embedded.daemon.__main__ import daemons
+from hudi_ingest.orchestration.embedded.daemon.run_queue import PromptRunQueue
 
 QUEUE = "QUEUED_RUN_COORDINATOR"
 
@@ -21,7 +21,7 @@ def test_only_the_queue_is_our_own_and_only_with_our_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    custom = f"storage: {{custom: {{module: hudi_ingest.orchestration.sqlite_storage, class: {storage}}}}}\n"
+    custom = f"storage: {{custom: {{module: hudi_ingest.orchestration.embedded.sqlite_storage, class: {storage}}}}}\n"
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n" + custom * bool(storage))
     with DagsterInstance.from_config(str(tmp_path)) as instance:
         found = {daemon.daemon_type(): daemon for daemon in daemons(instance)}

@@ -24,19 +24,20 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
-from hudi_ingest.hudi.paths import heartbeat_path
+from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.offsets import Slice, TopicVersion
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
-from hudi_ingest.operations.health import UP_TO_DATE
-from hudi_ingest.orchestration import quiet_ticks, tags
-from hudi_ingest.orchestration.check_reports import BLIND_SECONDS
-from hudi_ingest.orchestration.dead_runs import ENDING_SECONDS
-from hudi_ingest.orchestration.quiet_ticks import remember_busy, still_quiet
-from hudi_ingest.orchestration.run_config import BeginConfig, job_name, run_config
-from hudi_ingest.orchestration.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
-from hudi_ingest.orchestration.table_asset import mapping_keys
+from hudi_ingest.operations.health.judgement import UP_TO_DATE
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.coordinator import quiet_ticks
+from hudi_ingest.orchestration.coordinator.dead_runs import ENDING_SECONDS
+from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_busy, still_quiet
+from hudi_ingest.orchestration.coordinator.sensor import LONGEST_BACKOFF_SECONDS, backoff_seconds, request_text, tick
+from hudi_ingest.orchestration.jobs.run_config import BeginConfig, job_name, run_config
+from hudi_ingest.orchestration.jobs.table_asset import mapping_keys
+from hudi_ingest.orchestration.reports.check_reports import BLIND_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.damaged_table import OURS, SERVICE, DamagedTable
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from hudi_ingest.orchestration.sensor_cursor import SensorCursor, fingerprint
+from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
 from hudi_ingest_tests.support.pipeline_files import Write, load, with_security
 
 

@@ -16,9 +16,9 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 
-from hudi_ingest.orchestration.sqlite_storage import QuickEventLogStorage, QuickRunStorage
+from hudi_ingest.orchestration.embedded.sqlite_storage import QuickEventLogStorage, QuickRunStorage
 
-CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.sqlite_storage, class: QuickSqliteStorage}}\n"
+CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.embedded.sqlite_storage, class: QuickSqliteStorage}}\n"
 
 
 @op

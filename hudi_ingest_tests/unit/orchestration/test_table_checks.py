@@ -26,11 +26,11 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
-from hudi_ingest.hudi.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.operations.findings import findings_after_commit
-from hudi_ingest.operations.health import (
+from hudi_ingest.operations.health.findings import findings_after_commit
+from hudi_ingest.operations.health.judgement import (
     ACCOUNTING_HOLDS,
     DEAD_LETTERS,
     LAG_BELOW_LIMIT,
@@ -40,16 +40,16 @@ from hudi_ingest.operations.health import (
     UP_TO_DATE,
 )
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.check_reports import (
+from hudi_ingest.orchestration.jobs.failures import STOPPED
+from hudi_ingest.orchestration.reports.check_reports import (
     BLIND_SECONDS,
     REPEAT_SECONDS,
     evaluation,
     report_checks,
     report_trouble,
 )
-from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.situation import Situation
+from hudi_ingest.transaction.plan.situation import Situation
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0 = TopicPartition("orders", 0)

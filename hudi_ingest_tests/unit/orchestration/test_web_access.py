@@ -24,7 +24,7 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.orchestration.web_access import OwnPageOnly, hosts_from
+from hudi_ingest.orchestration.embedded.web_access import OwnPageOnly, hosts_from
 from hudi_ingest_tests.support.waiting import wait_for
 
 JSON = {"Content-Type": "application/json"}

@@ -21,9 +21,9 @@ from hudi_ingest.operations.validation import require_valid
 from hudi_ingest.orchestration import code_location
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.definitions import build_definitions
-from hudi_ingest.pipeline.describe import keys, nested_model
 from hudi_ingest.pipeline.folder import LoadedFolder, folder_version, load_file_alone, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.settings.describe import keys, nested_model
 from hudi_ingest.transaction.decoding import format_problems
 from hudi_ingest_tests.support.pipeline_files import document
 

@@ -18,8 +18,8 @@ def test_the_block_is_optional_and_changes_no_row(write: Write) -> None:
 
 
 def test_d1_what_the_file_says_is_what_dagster_has(write: Write) -> None:
-    from hudi_ingest.orchestration.table_asset import table_asset
-    from hudi_ingest.orchestration.topic_assets import topic_assets
+    from hudi_ingest.orchestration.jobs.table_asset import table_asset
+    from hudi_ingest.orchestration.reports.topic_assets import topic_assets
 
     pipeline = load(
         write,
@@ -67,7 +67,7 @@ def test_dagsters_shortest_freshness_is_a_minute(write: Write) -> None:
 
 
 def test_hours_are_offered_from_a_day_that_is_not_years_ago(write: Write) -> None:
-    from hudi_ingest.orchestration.request_jobs import request_jobs
+    from hudi_ingest.orchestration.jobs.request_jobs import request_jobs
 
     by_default, by_hand = load(write), load(write, asset__backfill_from="2026-01-31")
     assert timedelta(days=28) <= date.today() - by_default.asset.backfill_from <= timedelta(days=63)
@@ -78,7 +78,7 @@ def test_hours_are_offered_from_a_day_that_is_not_years_ago(write: Write) -> Non
 
 
 def test_comments_of_columns_are_shown(write: Write) -> None:
-    from hudi_ingest.orchestration.table_asset import table_asset
+    from hudi_ingest.orchestration.jobs.table_asset import table_asset
 
     schema = "id string COMMENT 'It''s the order', s struct<x:int COMMENT 'inner'>, dt string"
     (spec,) = table_asset(load(write, table__schema=schema, table__partition_by=["dt"])).specs
@@ -87,7 +87,7 @@ def test_comments_of_columns_are_shown(write: Write) -> None:
 
 
 def test_docs_of_an_avro_file_are_shown(write: Write) -> None:
-    from hudi_ingest.orchestration.table_asset import table_asset
+    from hudi_ingest.orchestration.jobs.table_asset import table_asset
 
     fields = '[{"name": "id", "type": "string", "doc": "The order"}, {"name": "dt", "type": "string"}]'
     file = write(f'{{"type": "record", "name": "Order", "fields": {fields}}}', name="order.avsc")

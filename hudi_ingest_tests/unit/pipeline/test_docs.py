@@ -9,10 +9,10 @@ import yaml
 from pydantic import BaseModel
 
 from hudi_ingest.pipeline import docs as config_docs
-from hudi_ingest.pipeline.describe import keys, nested_model
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.settings.describe import keys, nested_model
 
 pytestmark = pytest.mark.fast
 

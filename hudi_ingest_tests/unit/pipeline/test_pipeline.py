@@ -12,10 +12,10 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import ProblemsFromTop
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.security import Security
-from hudi_ingest.pipeline.source import KafkaSource, StartingTimestamp
-from hudi_ingest.pipeline.table import Table
-from hudi_ingest.pipeline.transaction import Transaction
+from hudi_ingest.pipeline.sections.security import Security
+from hudi_ingest.pipeline.sections.source import KafkaSource, StartingTimestamp
+from hudi_ingest.pipeline.sections.table import Table
+from hudi_ingest.pipeline.sections.transaction import Transaction
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest_tests.support.pipeline_files import RIGHT, SECRET, Write, load, problem, problems, with_security
 

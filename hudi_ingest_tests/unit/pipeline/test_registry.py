@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from hudi_ingest.pipeline.registry import AvroValues, SchemaRegistry
+from hudi_ingest.pipeline.sections.registry import AvroValues, SchemaRegistry
 
 URL = "http://registry:8081"
 

@@ -21,7 +21,7 @@ from hudi_ingest.pipeline.folder import (
     load_file_alone,
     load_folder,
 )
-from hudi_ingest.pipeline.source import StartingTimestamp
+from hudi_ingest.pipeline.sections.source import StartingTimestamp
 from hudi_ingest_tests.support.pipeline_files import Write, document, load_pipelines
 
 pytestmark = pytest.mark.fast

@@ -7,13 +7,13 @@ import pickle
 import pytest
 
 from hudi_ingest.exceptions import NoSuchSavepoint
-from hudi_ingest.hudi.savepoints import Savepoint
+from hudi_ingest.hudi.services.savepoints import Savepoint
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.model.report import CommitReceipt, SliceReport
-from hudi_ingest.operations.partition_age import AgedPartition
-from hudi_ingest.operations.partition_ttl import TtlResult
+from hudi_ingest.operations.upkeep.partition_age import AgedPartition
+from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
 
 pytestmark = pytest.mark.fast
 

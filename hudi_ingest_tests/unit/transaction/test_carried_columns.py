@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from hudi_ingest.hudi.committed_state import CommittedState
-from hudi_ingest.hudi.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline import MET_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY, Timeline
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY, Timeline
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction import carried_columns, columns
-from hudi_ingest.transaction.columns import proposed_schema
+from hudi_ingest.transaction import carried_columns
+from hudi_ingest.transaction.columns import planned as columns
+from hudi_ingest.transaction.columns.planned import proposed_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.unit.records.convert.test_connect_json import framed, of, struct
 

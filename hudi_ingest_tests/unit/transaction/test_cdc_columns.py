@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import SchemaRefused
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction.columns import proposed_schema
+from hudi_ingest.transaction.columns.planned import proposed_schema
 
 pytestmark = pytest.mark.fast
 

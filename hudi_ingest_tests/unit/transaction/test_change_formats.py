@@ -15,23 +15,23 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.exceptions import SchemaOutdated, SchemaRefused
-from hudi_ingest.hudi.timeline import RECORD_PROPERTY, Timeline
+from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
-from hudi_ingest.records.convert.connect_avro import with_meant_defaults
-from hudi_ingest.records.convert.connect_columns import infer_columns
-from hudi_ingest.records.convert.unavailable import UNAVAILABLE
+from hudi_ingest.records.convert.connect.avro import with_meant_defaults
+from hudi_ingest.records.convert.connect.columns import infer_columns
+from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
 from hudi_ingest.records.schema.avro import resolution_of
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
-from hudi_ingest.transaction.columns import resolve_schema
+from hudi_ingest.transaction.columns.planned import resolve_schema
+from hudi_ingest.transaction.columns.registered_columns import columns_of
 from hudi_ingest.transaction.decoding import converter_of, format_problems, row_maker_of
-from hudi_ingest.transaction.registered_columns import columns_of
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import ANN, NEW, OLD

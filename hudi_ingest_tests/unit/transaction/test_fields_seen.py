@@ -18,10 +18,10 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.operations.health import dead_letters
+from hudi_ingest.operations.health.judgement import dead_letters
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
-from hudi_ingest.records.convert.avro import AvroConverter, OneSchema
+from hudi_ingest.records.convert.avro.converter import AvroConverter, OneSchema
 from hudi_ingest.records.row_maker import BatchOutcome
 from hudi_ingest.records.schema.columns import ddl, spark_json
 from hudi_ingest.records.schema.registered import RegisteredSchema

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from hudi_ingest.exceptions import CommitRefused
-from hudi_ingest.hudi.file_groups import fixed_id
+from hudi_ingest.hudi.files.file_groups import fixed_id
 from hudi_ingest.hudi.options import OTHER_WRITERS_PROPERTY
-from hudi_ingest.hudi.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.report import LogFile
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.transaction.file_groups import extended_groups

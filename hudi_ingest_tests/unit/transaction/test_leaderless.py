@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import LeaderMissing, NothingToDo
-from hudi_ingest.hudi.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
 from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.planning import Limits, plan_transaction
-from hudi_ingest.transaction.situation import Situation, held_offsets, oldest_waiting_seconds
+from hudi_ingest.transaction.plan.planning import Limits, plan_transaction
+from hudi_ingest.transaction.plan.situation import Situation, held_offsets, oldest_waiting_seconds
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)

@@ -15,8 +15,8 @@ from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Water
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.transaction.checks import require_current, require_sums
-from hudi_ingest.transaction.offset_losses import find_losses, stop_text
-from hudi_ingest.transaction.planning import Limits, plan_transaction
+from hudi_ingest.transaction.plan.offset_losses import find_losses, stop_text
+from hudi_ingest.transaction.plan.planning import Limits, plan_transaction
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))

@@ -13,7 +13,7 @@ from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.planning import (
+from hudi_ingest.transaction.plan.planning import (
     Limits,
     backlog_limit,
     fair_shares,

@@ -26,9 +26,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, NothingToDo, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
-from hudi_ingest.hudi.committed_state import committed_state
-from hudi_ingest.hudi.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.committed_state import committed_state
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import tables
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.lineage.step import Progress, TransactionStep
@@ -38,7 +38,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.operations.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay
+from hudi_ingest.operations.requests.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import checks
@@ -46,8 +46,8 @@ from hudi_ingest.transaction import protocol as protocol_module
 from hudi_ingest.transaction import rollback as rollback_module
 from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.plan.situation import Situation, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
-from hudi_ingest.transaction.situation import Situation, plan_next
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.steps import Program, stop
 from hudi_ingest_tests.support.table_in_memory import (

@@ -15,18 +15,18 @@ import hudi_ingest.cli.main  # noqa: F401  - registers the commands
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import NothingToDo, RegistryUnreachable, SchemaNotApproved, SchemaRefused
 from hudi_ingest.home.folder import PIPELINES_VARIABLE
-from hudi_ingest.hudi.paths import APPROVED_CHANGE
-from hudi_ingest.hudi.timeline import Timeline
+from hudi_ingest.hudi.storage.paths import APPROVED_CHANGE
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.schema_change import approve_schema_change, schema_change
+from hudi_ingest.operations.upkeep.schema_change import approve_schema_change, schema_change
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.evolution import evolve
 from hudi_ingest.records.table_rows import table_rows
-from hudi_ingest.transaction import pending_approval as approvals
-from hudi_ingest.transaction.columns import proposed_schema, resolve_schema
-from hudi_ingest.transaction.pending_approval import noted_change, pending_approval, resolve_and_note
+from hudi_ingest.transaction.columns import pending_approval as approvals
+from hudi_ingest.transaction.columns.pending_approval import noted_change, pending_approval, resolve_and_note
+from hudi_ingest.transaction.columns.planned import proposed_schema, resolve_schema
 
 OLD = "id string, n int, a struct<b: int>"
 

@@ -19,14 +19,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import RegistryUnreachable
-from hudi_ingest.records.convert.avro import (
+from hudi_ingest.records.convert.avro.converter import (
     AvroConverter,
     AvroValuesOf,
     ConfluentWireFormat,
     OneSchema,
     SingleObjectEncoding,
 )
-from hudi_ingest.records.convert.avro_fast import _GUARD, BatchReader, _read_rows
+from hudi_ingest.records.convert.avro.fast import _GUARD, BatchReader, _read_rows
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt
 from hudi_ingest.records.convert.formats import converter_for

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.records.changes import BEFORE, DELETED
-from hudi_ingest.records.convert.avro import ConfluentWireFormat
-from hudi_ingest.records.convert.connect_avro import ConnectAvroConverter
-from hudi_ingest.records.convert.connect_schema import parse_avro_schema
+from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat
+from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter
+from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.schema import parse_avro_schema
 from hudi_ingest.records.convert.converter import Decoded
-from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 

@@ -13,12 +13,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import SchemaOutdated
-from hudi_ingest.records.convert.connect_columns import NewerColumnsGuard, avro_event_columns, infer_columns
-from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect_schema import ConnectType, parse_connect_schema
+from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard, avro_event_columns, infer_columns
+from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connect_schema
+from hudi_ingest.records.convert.connect.unavailable import AvailableValues
 from hudi_ingest.records.convert.converter import Decoded
-from hudi_ingest.records.convert.debezium import DebeziumConverter, NamingFields, event_schema
-from hudi_ingest.records.convert.unavailable import AvailableValues
 from hudi_ingest.records.schema.avro import record_schema
 from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json
 from hudi_ingest.records.schema.evolution import evolve

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect_values import decimals_of_base64
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
+from hudi_ingest.records.convert.connect.values import decimals_of_base64
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.required_fields import RequiredFields
 from hudi_ingest.records.schema.ddl import parse_ddl

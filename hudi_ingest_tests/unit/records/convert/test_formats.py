@@ -16,7 +16,7 @@ import pytest
 from hudi_ingest.exceptions import RegistryUnreachable
 from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
 from hudi_ingest.records.convert.formats import converter_for, known_formats
-from hudi_ingest.records.convert.json_framed import RegisteredSchemas
+from hudi_ingest.records.convert.json.framed import RegisteredSchemas
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 

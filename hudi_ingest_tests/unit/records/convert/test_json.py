@@ -20,10 +20,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert import fast_path, json_exact
+from hudi_ingest.records.convert import fast_path
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.convert.json import JsonConverter
+from hudi_ingest.records.convert.json import exact as json_exact
+from hudi_ingest.records.convert.json.converter import JsonConverter
 from hudi_ingest_tests.support.outcomes import outcome, rows_of
 
 UTC = timezone.utc
@@ -32,7 +33,7 @@ RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(H
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_records_take_the_fast_path_too() -> None:
-    importlib.import_module("hudi_ingest.records.convert.json_kernel.records")
+    importlib.import_module("hudi_ingest.records.convert.json.kernel.records")
 
 
 def exact_only(schema: pa.Schema) -> JsonConverter:
@@ -423,7 +424,7 @@ def test_converters_travel_to_workers() -> None:
     values = values_of([wide(1)])
     again = pickle.loads(pickle.dumps(converter_for("json", WIDE)))
     assert again.decode(values) == JsonConverter(WIDE).decode(values)
-    code = "import sys, hudi_ingest.records.convert.json; sys.exit('pyspark' in sys.modules)"
+    code = "import sys, hudi_ingest.records.convert.json.converter; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

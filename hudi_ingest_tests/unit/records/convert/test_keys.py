@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.avro import AvroConverter, OneSchema
-from hudi_ingest.records.convert.connect_json import ConnectJsonConverter
+from hudi_ingest.records.convert.avro.converter import AvroConverter, OneSchema
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.keys import beside, decode_keys
 from hudi_ingest.records.schema.registered import RegisteredSchema

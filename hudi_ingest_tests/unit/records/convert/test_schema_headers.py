@@ -22,8 +22,8 @@ from hudi_ingest.kafka import registry as registry_module
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.convert.protobuf_schema import ProtobufSchema
-from hudi_ingest.records.convert.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
 from hudi_ingest.records.convert.record_type import has_type
 from hudi_ingest.records.convert.schema_headers import guid_of, with_schema_ids
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS

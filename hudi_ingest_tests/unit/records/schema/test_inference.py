@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.json import JsonConverter
+from hudi_ingest.records.convert.json.converter import JsonConverter
 from hudi_ingest.records.schema.columns import ddl
 from hudi_ingest.records.schema.inference import Inferred, infer
 

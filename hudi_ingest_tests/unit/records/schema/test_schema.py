@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.source import KafkaSource
-from hudi_ingest.pipeline.table import Table
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.pipeline.sections.table import Table
 from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import (
     MAX_DEPTH,
@@ -25,7 +25,7 @@ from hudi_ingest.records.schema.columns import (
     table_schema,
 )
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction.columns import _evolution
+from hudi_ingest.transaction.columns.planned import _evolution
 
 pytestmark = pytest.mark.fast
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import TransformFailed
 from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.json import JsonConverter
+from hudi_ingest.records.convert.json.converter import JsonConverter
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transform, TransformProblems

@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 
 from hudi_ingest.cli.views import letter_text, letters_text, retry_survey_text, retry_text
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
-from hudi_ingest.hudi import file_ids
-from hudi_ingest.hudi.base_file import BaseFileLayout
-from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.hudi.file_ids import FileOrigin
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.orphans import judge_files
-from hudi_ingest.hudi.paths import DEAD_LETTERS, dead_letters_folder, heartbeat_path
-from hudi_ingest.hudi.storage import StoredFile, TableStorage
-from hudi_ingest.hudi.timeline import Instants
+from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files.base_file import BaseFileLayout
+from hudi_ingest.hudi.files.file_ids import FileOrigin
+from hudi_ingest.hudi.files.orphans import judge_files
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import DEAD_LETTERS, dead_letters_folder, heartbeat_path
+from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage
+from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.timeline import Instants
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import PLAN_TYPES, RetriedFile, Retry, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
-from hudi_ingest.operations.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
+from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_times import KAFKA_TIME
 from hudi_ingest.records.row_maker import RowMaker

@@ -10,10 +10,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from hudi_ingest.records.convert.json_kernel import kept_code
-from hudi_ingest.records.convert.json_kernel.kept_code import is_kept
+from hudi_ingest.records.convert.json.kernel import kept_code
+from hudi_ingest.records.convert.json.kernel.kept_code import is_kept
 
-KERNEL = "hudi_ingest.records.convert.json_kernel.records"
+KERNEL = "hudi_ingest.records.convert.json.kernel.records"
 
 
 def test_the_process_that_forks_workers_imports_the_kernel_once_it_is_compiled() -> None:

@@ -22,11 +22,11 @@ from hudi_ingest.exceptions import (
     SchemaOutdated,
     WriteIncomplete,
 )
-from hudi_ingest.hudi.base_file import BaseFileLayout
-from hudi_ingest.hudi.epoch import TableEpoch
-from hudi_ingest.hudi.keyed_layout import KeyedLayout
-from hudi_ingest.hudi.local_storage import LocalStorage
-from hudi_ingest.hudi.paths import heartbeat_path
+from hudi_ingest.hudi.files.base_file import BaseFileLayout
+from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import heartbeat_path
+from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, ReplacedFile

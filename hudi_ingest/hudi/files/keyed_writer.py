@@ -1,0 +1,268 @@
+"""Write changes of keyed tables as Hudi log files with pyarrow: one file per bucket, with the last change of each key.
+
+A reader's cost is that of opening blocks: with Hudi 1.2 and Spark each Parquet block takes as long as some thousand rows, because
+Parquet's reader parses Hadoop's settings anew. So all Kafka partitions of a task share files, and few rows are an Avro block,
+unless they have times inside nested columns: hudi-rs does not read those from Avro blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
+from hudi_ingest.hudi.files.buckets import bucket_ids
+from hudi_ingest.hudi.files.constant_columns import ONE_TEXT, with_column
+from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.files.last_places import last_places
+from hudi_ingest.hudi.files.log_file import avro_block, delete_block, log_file_name, parquet_block
+from hudi_ingest.hudi.files.log_tokens import log_token
+from hudi_ingest.hudi.files.new_files import NewFiles
+from hudi_ingest.hudi.files.partition_split import split_rows
+from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import LogFile
+from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.kafka_columns import OFFSET, TOPIC
+from hudi_ingest.records.record_keys import record_keys
+
+BUFFERED_BYTES = 128 * 1024 * 1024
+"""Limit for changes that wait; above it the last change of each key is kept, or all are written."""
+
+MOST_AVRO_BYTES = 2 * 1024 * 1024
+"""Of rows in memory, as many as make an Avro block; more make a Parquet block, which has a tenth of the bytes."""
+_MOST_AVRO_ROWS = 16 * 1024
+"""Texts that repeat take little memory, but are written out for each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """The last change of each key among some rows, and where it belongs."""
+
+    places: np.ndarray
+    """Places in the rows, ascending."""
+    sources: np.ndarray
+    """Index of the Kafka partition."""
+    keys: pa.Array
+    """Record keys."""
+    folders: np.ndarray
+    """Index of the table partition in `paths`."""
+    buckets: np.ndarray
+    paths: list[str]
+
+
+class KeyedFileWriter:
+    """Writes changes to log files, one for each bucket of each table partition that they touch.
+
+    Pass rows in offset order, one Kafka partition after another, with the column DELETED. They wait until all are there or
+    BUFFERED_BYTES are reached; then the last change of each key is written. So memory is bounded by a few times
+    BUFFERED_BYTES, whatever the length of the range, and many changes make several log files per bucket, whose changes of
+    the same key Hudi merges.
+
+    Use it as a context manager: if it exits with an error, it deletes every file it created. `files` holds, by Kafka
+    partition, the reports of its part of closed files, complete after `close`; `superseded` how many of its rows were left
+    out because a newer one of the same key was written.
+    """
+
+    def __init__(self, storage: TableStorage, layout: KeyedLayout) -> None:
+        self.superseded: Counter[TopicPartition] = Counter()
+        self._new_files: NewFiles[LogFile] = NewFiles(storage, layout.instant, layout.epoch)
+        self._layout = layout
+        self._first: RowSource | None = None
+        """Of all rows. It names the files, and stands for the task in messages."""
+        self._next_number = 0
+        """Of the next files' write tokens."""
+        self._buffered: list[tuple[TopicPartition, pa.Table]] = []
+        self._bytes = 0
+
+    @property
+    def files(self) -> dict[TopicPartition, list[LogFile]]:
+        return self._new_files.files
+
+    def __enter__(self) -> KeyedFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.discard()
+
+    def write(self, source: RowSource, rows: pa.Table) -> None:
+        """Write rows of `source` with the table's columns (Kafka columns included) and DELETED. Raises Fenced, OSError."""
+        if self._first is None:
+            self._first, self._next_number = source, pc.min(rows[OFFSET]).as_py()
+        self._buffer(source.source, rows)
+        if self._bytes > BUFFERED_BYTES:
+            self._write_buffered(may_wait=True)
+
+    def close(self) -> None:
+        """Write buffered rows. Raises Fenced, OSError."""
+        self._write_buffered()
+        if self._first is not None:
+            self._new_files.finish(self._first)
+
+    def discard(self) -> None:
+        """Delete every file this writer created, closed or not."""
+        self._new_files.discard()
+        self._drop_buffered()
+        self.superseded.clear()
+
+    def _buffer(self, source: TopicPartition, rows: pa.Table) -> None:
+        self._buffered.append((source, rows))
+        self._bytes += rows.nbytes
+
+    def _drop_buffered(self) -> None:
+        self._buffered, self._bytes = [], 0
+
+    def _write_buffered(self, may_wait: bool = False) -> None:
+        """Write the last change of each key. Those of keys that change often `may_wait` for more."""
+        if self._first is None or not self._buffered:
+            return
+        sources = sorted({source for source, _ in self._buffered})
+        numbers = np.array([sources.index(source) for source, _ in self._buffered], np.int32)
+        rows = pa.concat_tables([rows for _, rows in self._buffered])
+        of_rows = np.repeat(numbers, [rows.num_rows for _, rows in self._buffered])
+        self._drop_buffered()
+        last = _last_changes(rows, of_rows, self._layout)
+        left_out = np.bincount(of_rows, minlength=len(sources)) - np.bincount(last.sources, minlength=len(sources))
+        self.superseded.update(dict(zip(sources, left_out.tolist(), strict=True)))
+        if may_wait and 2 * len(last.places) < rows.num_rows:
+            for number in dict.fromkeys(numbers.tolist()):
+                self._buffer(sources[number], rows.take(pa.array(last.places[last.sources == number])))
+            if self._bytes > BUFFERED_BYTES / 2:
+                self._write_buffered()
+            return
+        deleted = rows[DELETED].to_numpy()[last.places]
+        groups = last.folders * np.int64(self._layout.buckets) + last.buckets
+        # Group by group, and in each first the upserts, in offset order. numpy radix-sorts 16-bit numbers.
+        kinds = 2 * groups + deleted
+        order = np.argsort(kinds.astype(np.uint16) if kinds.max() < 1 << 16 else kinds, kind="stable")
+        # Frees the rows that are not the last.
+        rows = rows.drop_columns(DELETED).take(pa.array(last.places[order]))
+        origins = last.sources[order]
+        kafka_partitions, topics = _named(sources, origins)
+        if TOPIC in rows.column_names:
+            rows = with_column(rows, TOPIC, topics)
+        rows = with_keys(kafka_partitions, rows, last.keys.take(pa.array(order)))
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+            first = order[start]
+            path, bucket = last.paths[last.folders[first]], int(last.buckets[first])
+            upserts = int(end - start - deleted[order[start:end]].sum())
+            file = self._write_file(self._first, path, bucket, rows.slice(start, end - start), upserts)
+            offsets = rows[OFFSET].slice(start, end - start).to_numpy()
+            for number, part in _parts(file, origins[start:end], offsets):
+                self._new_files.report(sources[number], part)
+        self._next_number += 1
+
+    def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> LogFile:
+        """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
+        layout = self._layout
+        file_id = layout.file_id(partition_path, bucket)
+        name = log_file_name(
+            file_id, layout.instant, log_token(source.source.topic, source.write_token, self._next_number)
+        )
+        path = f"{partition_path}/{name}" if partition_path else name
+        deletes = rows.slice(upserts)
+        blocks = []
+        if upserts:
+            blocks.append(
+                self._data_block(with_meta_columns(rows.slice(0, upserts), layout.instant, partition_path, file_id))
+            )
+        if deletes.num_rows:
+            ordering = [deletes[name] for name in layout.ordering]
+            blocks.append(
+                delete_block(layout.instant, layout.schema_json, partition_path, deletes[RECORD_KEY], ordering)
+            )
+        stream = self._new_files.open(source, partition_path, path)
+        for block in blocks:
+            stream.write(block)
+            self._new_files.rows_are_written()
+        self._new_files.rows_are_complete(source)
+        size = self._new_files.close(path)
+        return LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, 0, 0)
+
+    def _data_block(self, rows: pa.Table) -> bytes:
+        """Encode rows with Hudi's columns."""
+        layout = self._layout
+        few = rows.nbytes <= MOST_AVRO_BYTES and rows.num_rows <= _MOST_AVRO_ROWS
+        if few and not any(_nests_time(kind) for kind in rows.schema.types):
+            return avro_block(layout.instant, layout.schema_json, rows)
+        return parquet_block(layout.instant, layout.schema_json, _parquet(rows, layout.compression))
+
+
+def _nests_time(kind: pa.DataType) -> bool:
+    """Whether a struct, array or map has a time at any depth."""
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return any(pa.types.is_timestamp(nested) or _nests_time(nested) for nested in inner)
+
+
+def _named(sources: Sequence[TopicPartition], numbers: np.ndarray) -> tuple[pa.Array, pa.DictionaryArray]:
+    """The Kafka partition of each row as text, and its topic."""
+    texts = pa.array([f"{source.topic}-{source.partition}" for source in sources])
+    topics = sorted({source.topic for source in sources})
+    of_sources = np.array([topics.index(source.topic) for source in sources], np.int32)
+    return texts.take(pa.array(numbers)), pa.DictionaryArray.from_arrays(
+        pa.array(of_sources[numbers], ONE_TEXT.index_type), pa.array(topics)
+    )
+
+
+def _parts(file: LogFile, numbers: np.ndarray, offsets: np.ndarray) -> Iterator[tuple[int, LogFile]]:
+    """What each Kafka partition has in the file. `numbers` and `offsets` are those of its rows, upserts first."""
+    bytes_before = rows_before = 0
+    present = np.unique(numbers).tolist()
+    for number in present:
+        own = numbers == number
+        own_offsets, upserts = offsets[own], int(own[: file.upserts].sum())
+        rows_before += len(own_offsets)
+        # Rounded so that the parts make the whole.
+        bytes_of_rows = file.size_bytes * rows_before // file.rows
+        yield (
+            number,
+            replace(
+                file,
+                upserts=upserts,
+                deletes=len(own_offsets) - upserts,
+                size_bytes=bytes_of_rows - bytes_before,
+                first_offset=int(own_offsets.min()),
+                last_offset=int(own_offsets.max()),
+                file_rows=file.rows if len(present) > 1 else None,
+            ),
+        )
+        bytes_before = bytes_of_rows
+
+
+def _last_changes(rows: pa.Table, sources: np.ndarray, layout: KeyedLayout) -> _Last:
+    """Find the last change of each key in each table partition. `rows` lie in offset order, one Kafka partition after another;
+    `sources` numbers that of each."""
+    split = split_rows([rows], layout.partition_by, layout.hive_style, layout.escaped_folders)
+    paths = split.paths
+    folders = np.array([paths.index(group.path) for group in split.groups], np.int64)[split.codes]
+    keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
+    last = last_places(keys, folders, _by_ordering(rows[layout.ordering[0]]))
+    keys = keys.take(pa.array(last))
+    return _Last(last, sources[last], keys, folders[last], bucket_ids(keys, layout.key, layout.buckets), paths)
+
+
+def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:
+    """Places of values by value; equal ones keep their order."""
+    if len(values) < 2 or pc.all(pc.less_equal(values.slice(0, len(values) - 1), values.slice(1))).as_py():
+        return np.arange(len(values))
+    places: np.ndarray = pc.sort_indices(values).to_numpy().astype(np.int64)
+    return places
+
+
+def _parquet(rows: pa.Table, compression: str) -> bytes:
+    stream = pa.BufferOutputStream()
+    with parquet_writer(stream, rows.schema, rows, compression) as writer:
+        writer.write_table(rows)
+    content: bytes = stream.getvalue().to_pybytes()
+    return content

@@ -1,0 +1,1 @@
+"""The files of tables, on a file system of this machine or in an object store."""

@@ -1,0 +1,201 @@
+"""All file access to a table goes through here, whether it is on a file system of this machine or on an object store."""
+
+from __future__ import annotations
+
+import errno
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hudi_ingest.hudi.storage.paths import HOODIE
+from hudi_ingest.hudi.storage.store_errors import StoreError
+from hudi_ingest.model.storage_options import StorageOptions
+
+UNKNOWN_TIME = datetime.max.replace(tzinfo=timezone.utc)
+"""Time of a file for which the storage has none: it never counts as old."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a storage listing; `modified` is in UTC."""
+
+    path: str
+    size_bytes: int
+    modified: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file whose multipart upload to an object store has begun and not been completed; `began` is in UTC."""
+
+    path: str
+    upload_id: str
+    began: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A file's content with the version that `put_if` compares; of a missing file, b"" and None."""
+
+    content: bytes
+    version: str | None
+
+
+class WriteConflict(Exception):
+    """Another process has changed the file since it was read."""
+
+
+class TableStorage(ABC):
+    """Files below one table's base path. Paths are relative to it and use `/`. All methods raise OSError.
+
+    Picklable: only its base path and options, which hold no secret, go to Spark's Python workers, which connect there.
+    """
+
+    is_local = False
+    """Whether files must be flushed to survive a power cut."""
+
+    def __init__(self, base_path: str, options: StorageOptions) -> None:
+        self.base_path = base_path
+        self.options = options
+
+    @abstractmethod
+    def make(self) -> None:
+        """Make sure that the table's folder exists and can be written to. Raises TableUnreachable."""
+
+    def require_creatable(self) -> None:
+        """Without making anything: raises TableUnreachable when `make` certainly could not make the table's folder."""
+        return
+
+    @abstractmethod
+    def require_conditional_writes(self) -> None:
+        """Raises TableUnreachable when the store has no conditional writes although the options say so."""
+
+    def explained(self, error: OSError) -> OSError:
+        """Turn an error that pyarrow met while it read Parquet into one that says what to do."""
+        return error
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+
+    @abstractmethod
+    def size(self, path: str) -> int:
+        """Return the size of a file in bytes. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes:
+        """Read a whole file. Raises FileNotFoundError."""
+
+    @abstractmethod
+    def write(self, path: str, content: bytes) -> None:
+        """Replace the file; creates its folders."""
+
+    @abstractmethod
+    def write_whole(self, path: str, content: bytes) -> None:
+        """Replace the file in one step: a reader, and a process that is killed, sees or leaves all of the old content or all of
+        the new. Only `sync` makes it survive a power cut."""
+
+    @abstractmethod
+    def replace(self, path: str, content: bytes) -> None:
+        """Replace the file atomically: even after a power cut a reader sees all of the old content or all of the new."""
+
+    @abstractmethod
+    def read_versioned(self, path: str) -> Versioned:
+        """Read a small file for `put_if`."""
+
+    @abstractmethod
+    def put_if(self, path: str, content: bytes, before: Versioned) -> None:
+        """Replace the file atomically if it is still as it was `before`. Raises WriteConflict when it is not.
+
+        Without conditional writes (a local path, or a store that has none) nothing is compared, so the callers' lock counts.
+        """
+
+    @abstractmethod
+    def sync(self, paths: Iterable[str]) -> None:
+        """Flush the files, and the folders that lead to them, so that they survive a power cut.
+
+        Only on a local or mounted file system; an object store keeps what it has acknowledged.
+        """
+
+    @abstractmethod
+    def open_output(self, path: str) -> IO[bytes]:
+        """Open a stream to a new file; creates its folders. Closing it completes the file, also after an error of the caller's."""
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Delete a file, if it exists."""
+
+    @abstractmethod
+    def names(self, folder: str) -> tuple[str, ...]:
+        """List the names of files and folders directly below `folder`, sorted; empty if the folder does not exist."""
+
+    @abstractmethod
+    def files_beside(self, folder: str, excluded: Container[str]) -> list[StoredFile]:
+        """List all files below `folder`, in no particular order, except in the `excluded` folders directly below it."""
+
+    @abstractmethod
+    def files(self, folder: str) -> list[StoredFile]:
+        """List all files below `folder`, at any depth and in no particular order; empty if the folder does not exist."""
+
+    @abstractmethod
+    def file(self, path: str) -> StoredFile | None:
+        """Return the file's current size and time, or None if it does not exist."""
+
+    @abstractmethod
+    def delete_folder(self, folder: str) -> None:
+        """Delete a folder and its contents, if it exists."""
+
+    @abstractmethod
+    def unfinished_uploads(self, suspected: Iterable[str] = ()) -> list[Upload]:
+        """List the files outside .hoodie, and our own below it, whose upload is not completed. Invisible to all readers.
+
+        Of a store that lists no uploads by prefix, such as MinIO, only those of `suspected` paths."""
+
+    @abstractmethod
+    def abort_upload(self, upload: Upload) -> bool:
+        """Delete what is uploaded; its writer can no longer complete the file. False: the upload has ended already."""
+
+    @property
+    @abstractmethod
+    def _arrow(self) -> Any:
+        """The pyarrow file system."""
+
+    @abstractmethod
+    def _absolute(self, path: str) -> str:
+        """The path in that file system."""
+
+    def parquet_footer(self, path: str) -> pq.FileMetaData:
+        """Read the schema and statistics of a Parquet file, without its rows."""
+        return pq.read_metadata(self._absolute(path), filesystem=self._arrow)
+
+    def parquet_batches(self, path: str, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
+        """Read a Parquet file in batches of at most `rows`; with `columns` None, all columns."""
+        names = None if columns is None else [*columns]
+        # Not as a dataset, which would add columns from the path.
+        with self._arrow.open_input_file(self._absolute(path)) as file:
+            yield from pq.ParquetFile(file).iter_batches(rows, columns=names)
+
+    def parquet_file(self, path: str) -> pq.ParquetFile:
+        """Open a Parquet file; the caller closes it. Raises FileNotFoundError."""
+        return pq.ParquetFile(self._absolute(path), filesystem=self._arrow)
+
+    def data_files(self) -> list[StoredFile]:
+        """List all files of the table outside .hoodie, in no particular order."""
+        return self.files_beside("", {HOODIE})
+
+
+def advice(error: Exception) -> str:
+    """Advise on a storage error, in one sentence."""
+    if isinstance(error, StoreError):
+        return error.remedy
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.EMFILE:
+        return "This process has reached its limit of open files: raise `ulimit -n` (LimitNOFILE in a systemd unit)."
+    if number == errno.ENFILE:
+        return "This machine has reached its limit of open files: raise fs.file-max, or find the process that opens so many (`lsof`)."
+    return "Check the path, its permissions and free space."

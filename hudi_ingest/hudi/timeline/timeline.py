@@ -1,0 +1,440 @@
+"""Read the committed state without a JVM, by hudi-rs: checkpoints, transactions and the table's identity."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from hudi import HudiTable
+
+from hudi_ingest.exceptions import IngestError, TableUnreachable
+from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.files.file_ids import FileOrigin
+from hudi_ingest.hudi.storage.choice import storage_at
+from hudi_ingest.hudi.storage.paths import PRIMARY, TIMELINE
+from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
+from hudi_ingest.hudi.storage.store_errors import StoreError, store_remedy
+from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
+from hudi_ingest.hudi.timeline.read_commits import ReadCommits
+from hudi_ingest.model.accounting import Accounting, transaction_id_of
+from hudi_ingest.model.storage_options import StorageOptions, is_s3
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
+from hudi_ingest.records.schema.columns import columns_of
+
+PIPELINE_PROPERTY = "hudi_ingest.pipeline"
+RECORD_PROPERTY = "hudi_ingest.record_schema"
+"""The decoded records' columns, for a pipeline that declares none, as the JSON of a Spark StructType."""
+MET_PROPERTY = "hudi_ingest.met_schema"
+"""The columns of the newest schema that ended a transaction because its columns lacked some of them, in the same form."""
+RECENT_PROPERTY = "hudi_ingest.recent_fields"
+"""The fields that the records' schemas got last, as the JSON of RecentFields."""
+_READS_AT_ONCE = 8
+"""Commits read from a store at the same time."""
+_UNREADABLE_REMEDY = (
+    "If it is being written right now, try again; after a power cut, the next tick or `hudi-ingest run` repairs it. Otherwise "
+    "check the path, its permissions and the network."
+)
+_ARCHIVE = "history"
+"""The folder of archived instants, below the timeline's."""
+_INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
+"""`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedInstant:
+    """A completed instant: its extra metadata, published files (path → bytes) and number of rows, written and deleted."""
+
+    instant: str
+    metadata: Mapping[str, str]
+    completed_at: datetime
+    files: Mapping[str, int] = field(default_factory=dict)
+    rows: int = 0
+    operation: str = ""
+    """Hudi's name for the commit's operation, such as INSERT or CLUSTER; "" if unnamed."""
+    replaced: frozenset[tuple[str, str]] = frozenset()
+    """The file groups that it removed: partition path and file id."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self.files.values())
+
+    def accounting(self, transaction_key: str) -> Accounting:
+        """Parse the accounting of a commit of the pipeline with this key. Raises KeyError for other commits."""
+        return Accounting.from_json(self.metadata[transaction_key])
+
+
+@dataclass(frozen=True, slots=True)
+class Instants:
+    """Requested times of every writer's actions on the active timeline; archived ones are in neither set."""
+
+    pending: frozenset[str]
+    completed: frozenset[str]
+    undoing: frozenset[str] = frozenset()
+    """The pending rollbacks and restores."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A live base file. `origin` is decoded from its file id (None for other writers' files, such as clustering's). The
+    ranges are the (minimum, maximum) of the Kafka columns, None if the file has no statistics of them or has nulls."""
+
+    path: str
+    instant: str
+    rows: int
+    size_bytes: int
+    origin: FileOrigin | None
+    topics: tuple[Any, Any] | None
+    partitions: tuple[Any, Any] | None
+    offsets: tuple[Any, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableLogFile:
+    """A log file that readers merge with its file group's base file."""
+
+    path: str
+    instant: str
+    size_bytes: int
+
+
+class Timeline:
+    """The timeline of one table. Each call reads the storage again."""
+
+    def __init__(self, base_path: str, options: StorageOptions | None = None) -> None:
+        self.base_path = base_path
+        self._options = options or StorageOptions()
+        self.storage = storage_at(base_path, self._options)
+        self._properties = PropertiesFile(self.storage)
+
+    def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
+        """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
+        if not self.exists():
+            return None
+        for commit in self._completed():
+            text = commit.metadata.get(transaction_key)
+            if text is not None and transaction_id_of(text) == transaction_id:
+                return commit.instant
+        return None
+
+    def commits_of(self, transaction_key: str) -> tuple[CommittedInstant, ...]:
+        """List the pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""
+        own = [commit for commit in self._completed() if transaction_key in commit.metadata] if self.exists() else []
+        return tuple(sorted(own, key=lambda commit: commit.instant))
+
+    def completed(self) -> tuple[CommittedInstant, ...]:
+        """List every writer's completed instants on the active timeline, by completion, newest first.
+
+        Raises TableUnreachable.
+        """
+        return tuple(sorted(self._completed(), key=lambda commit: (commit.completed_at, commit.instant), reverse=True))
+
+    def pending_writes(self) -> tuple[str, ...]:
+        """List every writer's instants that may still add rows, with their actions. Raises TableUnreachable."""
+        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
+        completed = {file["requested"] for file in files if file["completed"]}
+        open_ones = {
+            # The inflight file of a commit has no action in its name.
+            f"{file['requested']} ({file['rest'].partition('.')[0].replace('inflight', 'commit')})"
+            for file in files
+            if file["requested"] not in completed
+            and not file["rest"].startswith(
+                ("clean.", "clustering.", "compaction.", "rollback.", "restore.", "savepoint.")
+            )
+        }
+        return tuple(sorted(open_ones))
+
+    def pending_compactions(self) -> tuple[str, ...]:
+        """List the instants of compactions that are not completed, oldest first. Raises TableUnreachable."""
+        names = self._names()
+        planned = {name.partition(".")[0] for name in names if name.endswith(".compaction.requested")}
+        return tuple(sorted(planned - {name.partition("_")[0] for name in names}))
+
+    def schema(self) -> pa.Schema:
+        """Read the table's columns without Hudi's own. Raises TableUnreachable."""
+        try:
+            return columns_of(self._hudi_table().get_schema())
+        except Exception as error:
+            raise self._unreadable("schema", error) from error
+
+    def column_names(self) -> tuple[str, ...]:
+        """Read the names of the table's columns, including Hudi's own. Raises TableUnreachable."""
+        try:
+            return tuple(self._hudi_table().get_schema().names)
+        except Exception as error:
+            raise self._unreadable("schema", error) from error
+
+    def statistics_columns(self) -> tuple[str, ...]:
+        """List the columns with statistics in the metadata table, without Hudi's own; empty if it does not list them.
+
+        Raises TableUnreachable.
+        """
+        path = self.properties().get("hoodie.table.index.defs.path", "")
+        try:
+            defined = json.loads(self.storage.read(path))["indexDefinitions"] if path else {}
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError, KeyError) as error:
+            raise self._unreadable("index definitions", error) from error
+        columns = defined.get("column_stats", {}).get("sourceFields", ())
+        return tuple(name for name in columns if not name.startswith("_hoodie_"))
+
+    def exists(self) -> bool:
+        """Whether there is a table at the path. Raises TableUnreachable, also when its properties file is missing."""
+        try:
+            if self.properties():
+                return True
+        except OSError as error:
+            raise self._unreadable("properties", error) from error
+        if not self.is_empty():
+            # Creating a table here would start over on top of what is committed.
+            raise TableUnreachable(
+                f"the table at {self.base_path} has commits but no {PRIMARY}. Nothing was written. Put a copy of that file in "
+                "place: Hudi's was deleted, or the path is not completely mounted or restored."
+            )
+        return False
+
+    def restore_properties(self) -> bool:
+        """Restore a hoodie.properties that a crash left empty or truncated from Hudi's backup; returns whether it did.
+
+        Until then nothing of the table can be read. Raises TableUnreachable.
+        """
+        try:
+            return self._properties.restore()
+        except OSError as error:
+            raise self._unreadable("properties", error) from error
+
+    def files(self) -> list[TableFile]:
+        """List the live base files and where their rows came from, by partition path and name. Raises TableUnreachable."""
+        files = []
+        for file_slice in self._file_slices():
+            partition, name = file_slice.partition_path, file_slice.base_file_name
+            path = f"{partition}/{name}" if partition else name
+            footer = self.storage.parquet_footer(path)
+            files.append(
+                TableFile(
+                    path=path,
+                    instant=file_slice.creation_instant_time,
+                    rows=footer.num_rows,
+                    size_bytes=file_slice.base_file_size,
+                    origin=file_ids.decode(file_slice.file_id),
+                    topics=_range(footer, TOPIC),
+                    partitions=_range(footer, PARTITION),
+                    offsets=_range(footer, OFFSET),
+                )
+            )
+        return sorted(files, key=lambda file: file.path)
+
+    def log_files(self) -> list[TableLogFile]:
+        """List the log files that readers merge with base files, by partition path and name. Raises TableUnreachable."""
+        files = [
+            TableLogFile(path, log_file_instant(path), size)
+            for file_slice in self._file_slices()
+            for path, size in zip(file_slice.log_files_relative_paths(), file_slice.log_file_sizes, strict=True)
+        ]
+        return sorted(files, key=lambda file: file.path)
+
+    def file_groups(self) -> list[FileGroup]:
+        """List the live file groups, each with its newest instant and its bytes. Raises TableUnreachable."""
+        groups = []
+        for file_slice in self._file_slices():
+            logged = (log_file_instant(path) for path in file_slice.log_files_relative_paths())
+            groups.append(
+                FileGroup(
+                    file_slice.partition_path,
+                    file_slice.file_id,
+                    instant=max([file_slice.creation_instant_time, *logged]),
+                    size_bytes=file_slice.base_file_size + sum(file_slice.log_file_sizes),
+                )
+            )
+        return groups
+
+    def partition_sizes(self) -> dict[str, int]:
+        """Return the bytes of each table partition's live files. Raises TableUnreachable."""
+        sizes: Counter[str] = Counter()
+        for group in self.file_groups():
+            sizes[group.partition_path] += group.size_bytes
+        return dict(sizes)
+
+    def _file_slices(self) -> Sequence[Any]:
+        if not self.exists():
+            return ()
+        try:
+            slices: Sequence[Any] = self._hudi_table().get_file_slices()
+        except Exception as error:
+            raise self._unreadable("files", error) from error
+        return slices
+
+    def is_empty(self) -> bool:
+        """Whether the active timeline has no instant, of any state and any writer."""
+        return not any(name[:1].isdigit() for name in self._names())
+
+    def instants(self) -> Instants:
+        """List pending and completed instants by the file names on the storage. Raises TableUnreachable.
+
+        An instant that is pending before and after the call is in `pending`, whatever happens meanwhile: its requested
+        file is created before any of its data, and only removed by a rollback or archival.
+        """
+        names = self._names()
+        seen, completed, undoing = set(), set(), set()
+        for name in names:
+            parsed = _INSTANT_FILE.fullmatch(name)
+            if parsed is None:
+                continue
+            seen.add(parsed["requested"])
+            if parsed["completed"]:
+                completed.add(parsed["requested"])
+            elif parsed["rest"].startswith(("rollback.", "restore.")):
+                undoing.add(parsed["requested"])
+        return Instants(frozenset(seen - completed), frozenset(completed), frozenset(undoing - completed))
+
+    def restored_at(self) -> datetime | None:
+        """Return when the table was last restored to a savepoint, None if not on the active timeline. Raises TableUnreachable."""
+        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
+        times = [file["completed"].lstrip("_") for file in files if file["completed"] and file["rest"] == "restore"]
+        return instant_time(max(times)) if times else None
+
+    def newest_instant(self) -> str:
+        """Return the latest requested or completion time of any writer's action on the active timeline, "" if there is none.
+
+        Raises TableUnreachable.
+        """
+        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
+        times = {time for file in files for time in (file["requested"], (file["completed"] or "").lstrip("_"))}
+        return max(filter(is_instant, times), default="")
+
+    def published_files(self) -> frozenset[str]:
+        """List files that active completed instants published, even if replaced or cleaned since. Raises TableUnreachable."""
+        return frozenset(path for commit in self._completed() for path in commit.files)
+
+    def properties(self) -> dict[str, str]:
+        """Read hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
+        return self._properties.read()
+
+    def _hudi_table(self) -> HudiTable:
+        return HudiTable(self.base_path, dict(hudi_rs_options(self.base_path, self._options)))
+
+    def savepoints(self) -> frozenset[str]:
+        """List the instants that have a savepoint. Raises TableUnreachable."""
+        return frozenset(name.split("_", 1)[0] for name in self._names() if name.endswith(".savepoint"))
+
+    def _names(self) -> tuple[str, ...]:
+        try:
+            return self.storage.names(TIMELINE)
+        except OSError as error:
+            raise self._unreadable("timeline", error) from error
+
+    def _completed(self) -> Iterator[CommittedInstant]:
+        try:
+            timeline = self._hudi_table().get_timeline()
+            files = self._commit_files()
+            instants = [
+                *timeline.get_completed_commits(desc=True),
+                *timeline.get_completed_deltacommits(desc=True),
+                *timeline.get_completed_replacecommits(desc=True),
+            ]
+            if not is_s3(self.base_path):
+                yield from (self._commit(timeline, instant, files.get(instant.timestamp)) for instant in instants)
+                return
+            with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+                commits = [*pool.map(lambda i: self._commit(timeline, i, files.get(i.timestamp)), instants)]
+            yield from commits
+        except Exception as error:
+            if isinstance(error, IngestError):
+                raise
+            raise self._unreadable("timeline", error) from error
+
+    def _commit_files(self) -> dict[str, tuple[str, Hashable]]:
+        """By requested time, each commit's time of completion and what tells its file from any other: on a local disk also size and
+        time, which a store's names do not come with."""
+        named: list[tuple[str, Hashable]]
+        if is_s3(self.base_path):
+            named = [(name, name) for name in self._names()]
+        else:
+            named = [(file.path.rpartition("/")[2], file) for file in self.storage.files_beside(TIMELINE, {_ARCHIVE})]
+        # A commit's file is <requested time>_<completion time>.<action>.
+        parts = [(*name.partition("_")[::2], file) for name, file in named]
+        return {requested: (completed, file) for requested, completed, file in parts if completed.endswith("commit")}
+
+    def _commit(self, timeline: Any, instant: Any, known: tuple[str, Hashable] | None) -> CommittedInstant:
+        """Read a commit, once in this process while its file stays the same."""
+        if known is None:
+            # Its file was not there when the files were listed, so its time of completion is unknown.
+            return _parsed(timeline.get_instant_metadata_in_json(instant), instant.timestamp, instant.timestamp)
+        completed, file = known
+        commit = _read_commits.get((self.base_path, file))
+        if commit is None:
+            text = timeline.get_instant_metadata_in_json(instant)
+            commit = _parsed(text, instant.timestamp, completed)
+            _read_commits.keep((self.base_path, file), commit, len(text))
+        return commit
+
+    def _unreadable(self, part: str, error: Exception) -> TableUnreachable:
+        # hudi-rs's own error is only a text.
+        known = error.remedy if isinstance(error, StoreError) else store_remedy(str(error))
+        remedy = known if known and is_s3(self.base_path) else _UNREADABLE_REMEDY
+        return TableUnreachable(f"cannot read the {part} of the table at {self.base_path}: {error}. {remedy}")
+
+
+_read_commits: ReadCommits[CommittedInstant] = ReadCommits()
+
+
+def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
+    content: dict[str, Any] = json.loads(text)
+    partitions = (content.get("partitionToWriteStats") or {}).values()
+    stats = [stat for partition_stats in partitions for stat in partition_stats]
+    return CommittedInstant(
+        instant=requested,
+        metadata=content.get("extraMetadata") or {},
+        completed_at=instant_time(completed),
+        files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
+        rows=sum(stat["numWrites"] + (stat.get("numDeletes") or 0) for stat in stats),
+        operation=content.get("operationType") or "",
+        replaced=frozenset(
+            (partition, file_id)
+            for partition, file_ids in (content.get("partitionToReplaceFileIds") or {}).items()
+            for file_id in file_ids
+        ),
+    )
+
+
+def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    names = footer.schema.to_arrow_schema().names
+    if column not in names:
+        return None
+    index = [footer.schema.column(i).path for i in range(footer.num_columns)].index(column)
+    groups = [footer.row_group(number).column(index).statistics for number in range(footer.num_row_groups)]
+    if not groups or any(group is None or not group.has_min_max for group in groups):
+        return None
+    if any(not group.has_null_count or group.null_count for group in groups):
+        # Another writer's rows, whose source is unknown.
+        return None
+    return min(group.min for group in groups), max(group.max for group in groups)
+
+
+def log_file_instant(path: str) -> str:
+    """The instant in a log file's name."""
+    return path.partition(".log.")[0].rpartition("_")[2]
+
+
+def instant_time(instant: str) -> datetime:
+    """Parse the UTC time of an instant such as 20261121140405123; our tables keep their timeline in UTC."""
+    return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(
+        microsecond=int(instant[14:17] or 0) * 1000, tzinfo=timezone.utc
+    )
+
+
+def is_instant(name: str) -> bool:
+    """Whether the text is an instant that `instant_time` can parse."""
+    try:
+        return name.isdigit() and bool(instant_time(name))
+    except ValueError:
+        return False

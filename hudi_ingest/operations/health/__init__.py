@@ -1,0 +1,1 @@
+"""Is it well? Findings, status, the overview, incidents and `doctor`."""

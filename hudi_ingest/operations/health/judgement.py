@@ -1,0 +1,398 @@
+"""Judge a pipeline's health: each finding answers one question, and says what to do if the answer is no.
+
+Pure: takes the state of table and broker at one moment. The questions are the table's asset checks in Dagster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
+from hudi_ingest.hudi.files.small_files import DAY_SECONDS, small_files, small_files_warning
+from hudi_ingest.hudi.services.catalog_state import CatalogState
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.fields_seen import FieldsSeen
+from hudi_ingest.model.offset_ranges import length
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.offset_losses import sources_text, stop_text
+
+OFFSETS_HONOURED = "offsets_honoured"
+LAG_BELOW_LIMIT = "lag_below_limit"
+UP_TO_DATE = "up_to_date"
+RUNS_SUCCEED = "runs_succeed"
+ACCOUNTING_HOLDS = "accounting_holds"
+FILES_LARGE_ENOUGH = "files_large_enough"
+DEAD_LETTERS = "dead_letters"
+CATALOG_SYNCED = "catalog_synced"
+COMPACTED_IN_TIME = "compacted_in_time"
+_SHOWN = 10
+
+QUESTIONS = {
+    OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
+    LAG_BELOW_LIMIT: "Fails while the lag exceeds asset.max_lag, by default the records of two transactions.",
+    UP_TO_DATE: "Fails while records have waited longer than asset.late_after_seconds and nothing was committed meanwhile.",
+    RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
+    ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, or their ranges do not tile.",
+    FILES_LARGE_ENOUGH: "Fails if the commits create more small files a day than table.small_files_a_day, at the pace of those on the active timeline.",
+    DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them, or "
+    "no value for a column though its records have a field of nearly that name.",
+}
+"""The description of each check of every table."""
+CATALOG_QUESTION = (
+    "Fails while the catalog does not have the table's newest columns and partitions, a minute after their commit."
+)
+COMPACTION_QUESTION = "Fails while what is not compacted exceeds a limit of table.compaction twice over: queries become slower and slower."
+ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
+"""Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
+LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
+"""Names of figures; commits have the lag under the same names, so Dagster plots them together."""
+CLOCK_SECONDS = 60
+"""Tolerated difference between two machines' clocks, in seconds."""
+CATALOG_SECONDS = 60
+"""How long after a commit the catalog may lack what it brought, in seconds."""
+
+
+def questions(pipeline: Pipeline) -> dict[str, str]:
+    """Return the description of each check of the pipeline's table."""
+    return {
+        **QUESTIONS,
+        **({CATALOG_SYNCED: CATALOG_QUESTION} if pipeline.catalog else {}),
+        **({COMPACTED_IN_TIME: COMPACTION_QUESTION} if pipeline.table.is_keyed else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The answer to one question. `text` is for people; `figures` are numbers to plot, and names that show a change."""
+
+    check: str
+    passed: bool
+    text: str
+    figures: Mapping[str, int | float | str] = field(default_factory=dict)
+    warning: bool = False
+    """Whether a failure is only a warning."""
+
+
+def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Finding:
+    """Check that the broker has every committed offset. `stopped`: losses that have not been accepted."""
+    text = stop_text(pipeline.name, stopped) or "The broker holds every committed offset."
+    return Finding(OFFSETS_HONOURED, not stopped, text, {"stopped": sources_text(stopped)})
+
+
+def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
+    """Check the lag. `waiting`: offsets between the committed ones and the broker's ends."""
+    limit = pipeline.max_lag
+    figures: dict[str, int | float | str] = {LAG_RECORDS: waiting, "limit": f"{limit:,} records"}
+    if waiting <= limit:
+        return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.", figures)
+    text = (
+        f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). Check that the ticks of "
+        f"{pipeline.name}_coordinator launch runs and that the runs succeed: if not, they say why. If they do, records arrive "
+        "faster than they are ingested: raise transaction.max_records, or give the engine more cores."
+    )
+    return Finding(LAG_BELOW_LIMIT, False, text, figures, warning=True)
+
+
+def late_after(pipeline: Pipeline, last_seconds: float) -> float:
+    """Return the seconds that may pass between two commits while records wait. `last_seconds`: how long the last transaction
+    took; the next one may take as long."""
+    default = 60 + 2 * pipeline.transaction.interval_seconds + 2 * last_seconds
+    return pipeline.asset.late_after_seconds or default
+
+
+def up_to_date(
+    pipeline: Pipeline,
+    waiting: int,
+    committed: CommittedState,
+    now: datetime,
+    oldest_seconds: float | None = None,
+    busy: str = "",
+) -> Finding:
+    """Check that waiting records are committed in time. `oldest_seconds`: how long the oldest record has waited; if None
+    (unknown), records count as waiting since the last commit. `busy`: what is running now, as text."""
+    began_at, committed_at = committed.last_began_at, committed.last_committed_at
+    if began_at is None or committed_at is None:
+        return Finding(UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction.")
+    age, limit = (now - committed_at).total_seconds(), late_after(pipeline, (committed_at - began_at).total_seconds())
+    figures: dict[str, int | float | str] = {COMMIT_AGE: round(age, 1)}
+    if oldest_seconds is not None:
+        figures[LAG_SECONDS] = round(oldest_seconds, 1)
+    if waiting < pipeline.transaction.min_records:
+        limit += pipeline.transaction.max_wait_seconds
+    if age < -CLOCK_SECONDS:
+        text = (
+            f"The last commit was at {committed_at:%Y-%m-%d %H:%M:%S} UTC, but it is only {now:%Y-%m-%d %H:%M:%S} now: a clock was "
+            f"{-age:,.0f} s fast, or is slow now. Set the clocks of the engine's machine and of Dagster's. If a transaction "
+            "cannot begin before that time, its error says so, and what to do."
+        )
+        return Finding(UP_TO_DATE, False, text, figures)
+    if not waiting:
+        return Finding(UP_TO_DATE, True, "No records are waiting.", figures)
+    if age <= limit:
+        text = f"The last commit was {age:,.0f} s ago; the limit is {limit:,.0f} s."
+        return Finding(UP_TO_DATE, True, text, figures)
+    if oldest_seconds is not None and oldest_seconds <= limit:
+        text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; the limit is {limit:,.0f} s."
+        return Finding(UP_TO_DATE, True, text, figures)
+    oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
+    activity = busy or f"The ticks of {pipeline.name}_coordinator say why no run is launched"
+    text = (
+        f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {committed_at:%Y-%m-%d %H:%M:%S} "
+        f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {activity[0].upper()}{activity[1:]}. See why "
+        f"the newest runs of {pipeline.name}_transaction failed or hang."
+    )
+    return Finding(UP_TO_DATE, False, text, figures)
+
+
+def without_leader(leaderless: Sequence[TopicPartition]) -> Finding:
+    """Say that nobody knows whether these partitions are up to date."""
+    return Finding(UP_TO_DATE, False, leaderless_text(leaderless))
+
+
+def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
+    """What is unknown while these partitions have no leader, and how they get one."""
+    has = "has" if len(leaderless) == 1 else "have"
+    return (
+        f"{listed(leaderless, _SHOWN)} {has} no leader, so nobody knows what is waiting there; the other partitions continue. "
+        "The brokers with replicas are down: start them. `kafka-topics.sh --describe --unavailable-partitions` names them."
+    )
+
+
+def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: str = "") -> Finding:
+    """Check the runs since the last commit. `failed`: how many of the newest failed in a row; `error`: why the newest did."""
+    figures: dict[str, int | float | str] = {"failed runs in a row": failed, "newest failed run": newest_run}
+    if not failed:
+        return Finding(RUNS_SUCCEED, True, "No run has failed since the last commit.", figures)
+    runs = "The last run" if failed == 1 else f"The last {failed} runs"
+    text = (
+        f"{runs} of {pipeline.name} failed, the newest is {newest_run[:8]}: {error or 'its page says why.'}\n\nThe sensor "
+        "retries on its own, at longer intervals after several failures. To retry at once, change the pipeline file, click "
+        f"Materialize on the asset's page, or run `hudi-ingest run {pipeline.name}`."
+    )
+    return Finding(RUNS_SUCCEED, False, text, figures, warning=failed == 1)
+
+
+def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
+    """Check promises 1 and 2 against the table itself. `commits`: the pipeline's own on the active timeline."""
+    published = sorted(
+        ((commit.accounting(pipeline.transaction_key), commit.rows) for commit in commits),
+        key=lambda account_and_rows: account_and_rows[0].sequence,
+    )
+    accountings = [accounting for accounting, _ in published]
+    offsets = sum(account.slice.count for accounting in accountings for account in accounting.slices)
+    # From the checkpoint, which counts from the beginning: sums over the active timeline drop whenever commits are archived.
+    figures: dict[str, int | float | str] = {
+        "transactions": checkpoint.sequence if checkpoint else 0,
+        "offsets": _read_offsets(checkpoint),
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    errors = [*_unaccounted(published), *_untiled(accountings, checkpoint)]
+    if not errors:
+        older = (
+            "; older ones are archived, and were checked before" if accountings and accountings[0].sequence > 1 else ""
+        )
+        numbers = f"{accountings[0].sequence:,} to {accountings[-1].sequence:,} " if accountings else ""
+        text = (
+            f"Transactions {numbers}are on the active timeline. They account for each of their {offsets:,} offsets, and their "
+            f"ranges tile{older}."
+            if accountings
+            else "There are no transactions on the active timeline."
+        )
+        return Finding(ACCOUNTING_HOLDS, True, text, figures)
+    text = (
+        f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.name}_coordinator off, "
+        "find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
+        "continues from the checkpoint that the table then has."
+    )
+    return Finding(ACCOUNTING_HOLDS, False, text, figures)
+
+
+def files_large_enough(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
+) -> Finding:
+    """Check how many small files the commits make. `commits`: the pipeline's own on the active timeline."""
+    last = max(commits, key=lambda commit: commit.instant, default=None)
+    sizes = last.files if last else {}
+    figures: dict[str, int | float | str] = {
+        "files": len(sizes),
+        "small files": len(small_files(sizes, pipeline.table.target_file_bytes)),
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    a_day = _small_files_a_day(pipeline, checkpoint, commits)
+    warning = small_files_warning(pipeline, sizes, a_day)
+    text = f"{figures['small files']} of the last commit's {len(sizes)} files are small."
+    if a_day is not None:
+        text += f" The commits make {a_day:,.0f} a day, and table.small_files_a_day allows {pipeline.table.small_files_a_day:,}."
+    return Finding(FILES_LARGE_ENOUGH, not warning, warning or text, figures, warning=True)
+
+
+def _small_files_a_day(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
+) -> float | None:
+    """How many small files the newest day of the timeline made, or would at the pace of the part that it still has. None if it
+    has too little to say."""
+    times = sorted(commit.completed_at for commit in commits)
+    if not times:
+        return None
+    seconds = (times[-1] - times[0]).total_seconds()
+    is_whole = checkpoint is not None and checkpoint.sequence <= len(commits)
+    if not is_whole and not seconds:
+        return None
+    # Of a part of the history, the first commit marks only where the time begins in which the others came.
+    since = times[-1] - timedelta(seconds=DAY_SECONDS) if is_whole or seconds >= DAY_SECONDS else times[0]
+    newest = [commit for commit in commits if commit.completed_at > since]
+    made = sum(len(small_files(commit.files, pipeline.table.target_file_bytes)) for commit in newest)
+    return made if is_whole else made * DAY_SECONDS / min(seconds, DAY_SECONDS)
+
+
+def dead_letters(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, last_rejected: int, last_fields: FieldsSeen | None = None
+) -> Finding:
+    """Check for records of the last transaction that are no rows, `last_rejected`, and for columns that miss their field. Pending
+    dead letters fail the check until they are rows, or are given up."""
+    waiting = checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
+    figures: dict[str, int | float | str] = {
+        "bad records of the last transaction": last_rejected,
+        "pending dead letters": waiting,
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    bad = counted(last_rejected, "bad record")
+    sentences = [] if waiting else ["The last transaction had no bad records."]
+    if last_rejected and pipeline.on_bad_record == "dead_letter":
+        sentences = [f"The last transaction had {bad}, kept as dead letters."]
+    elif last_rejected:
+        sentences = [
+            f"The last transaction had {bad}, counted and left out. Set on_bad_record: dead_letter to keep such records."
+        ]
+    if waiting:
+        sentences.append(
+            f"{counted(waiting, 'dead letter')} pending: `hudi-ingest dead-letters list {pipeline.name}` says why. After a fix, "
+            + (
+                f"replay from the first one: `hudi-ingest dead-letters retry {pipeline.name}` is refused, and says how."
+                if pipeline.table.is_keyed
+                else f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
+            )
+        )
+    suspect = last_fields is not None and last_fields.is_suspect
+    if last_fields is not None and suspect:
+        sentences.append(
+            f"Fields of its records: {last_fields.text}. Correct the names in the schema, or rename the fields."
+        )
+    return Finding(DEAD_LETTERS, not (last_rejected or waiting or suspect), " ".join(sentences), figures, warning=True)
+
+
+def catalog_synced(
+    pipeline: Pipeline, state: CatalogState, commits: Sequence[CommittedInstant], now: datetime
+) -> Finding:
+    """Check that the catalog has the table's columns and partitions. `state`: what it is known to have; `commits`: all on the
+    active timeline, newest first."""
+    place, news, failure = pipeline.catalog_place, state.news(pipeline.catalog_place, commits), state.failure
+    figures: dict[str, int | float | str] = {"catalog": place, "failed syncs in a row": failure.tries if failure else 0}
+    if not commits:
+        return Finding(CATALOG_SYNCED, True, f"{place} gets the table with its first commit.", figures)
+    if not news:
+        return Finding(CATALOG_SYNCED, True, f"{place} has the table's columns and partitions.", figures)
+    retry = (
+        f"It is retried automatically; `hudi-ingest sync-catalog {pipeline.name}` tries at once. The commits themselves are not "
+        "affected, and readers that use the table's path see them."
+    )
+    if failure is not None:
+        text = f"{place} is not up to date: {news}. The last try, at {failure.at[:19]} UTC, failed: {failure.error} {retry}"
+        return Finding(CATALOG_SYNCED, False, text, figures)
+    age = (now - commits[0].completed_at).total_seconds()
+    recent = age <= CATALOG_SECONDS
+    text = f"{place} is not up to date: {news}. {'It is being synced.' if recent else retry}"
+    return Finding(CATALOG_SYNCED, recent, text, figures)
+
+
+def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> Finding:
+    """Check that log files are merged into base files, and show what readers have to merge. `commits`: all on the active
+    timeline."""
+    limits, found = pipeline.table.compaction, read_amplification(commits)
+    due, overdue = why_due(limits, found, now), why_due(limits, found, now, times=2)
+    figures: dict[str, int | float | str] = {
+        "log files per file group (mean)": round(found.mean_log_files, 2),
+        "log files per file group (max)": found.most_log_files,
+        "log bytes": found.log_bytes,
+        "commits not compacted": found.delta_commits,
+        "last compaction": f"{found.compacted_at:%Y-%m-%d %H:%M:%S} UTC" if found.compacted_at else "none",
+        "due": "yes" if due else "no",
+    }
+    if found.ratio is not None:
+        figures["log bytes / base bytes"] = round(found.ratio, 3)
+    last = f"Last compaction: {figures['last compaction']}."
+    if not found.log_files:
+        return Finding(COMPACTED_IN_TIME, True, f"All log files are compacted. {last}", figures)
+    ratio = "" if found.ratio is None else f", {found.ratio:.0%} of their base files"
+    logs = (
+        f"{counted(found.log_files, 'log file')} of {counted(found.delta_commits, 'commit')} not compacted: {found.log_bytes:,} "
+        f"bytes{ratio}, in {counted(found.file_groups, 'file group')} of {found.mean_log_files:.1f} log files on average and "
+        f"{found.most_log_files} at most. {last}"
+    )
+    if not overdue:
+        return Finding(COMPACTED_IN_TIME, True, f"{logs} {f'Due: {due}.' if due else 'Not due.'}", figures)
+    text = (
+        f"{logs} Overdue: {due}. Check that the schedule {pipeline.name}_compaction is on and that the runs of "
+        f"{pipeline.name}_services succeed: if not, they say why. `hudi-ingest services {pipeline.name}` compacts now. If "
+        "compactions take too long, give the engine more cores, or choose more table.buckets for a new table."
+    )
+    return Finding(COMPACTED_IN_TIME, False, text, figures, warning=True)
+
+
+def _read_offsets(checkpoint: Checkpoint | None) -> int:
+    """Count the offsets that the table covers; a partition for which an older checkpoint does not say counts from offset 0."""
+    if checkpoint is None:
+        return 0
+    return sum(
+        length(checkpoint.covered[source]) if source in checkpoint.covered else end
+        for source, end in checkpoint.offsets.items()
+    )
+
+
+def _unaccounted(published: Sequence[tuple[Accounting, int]]) -> Iterator[str]:
+    """Yield commits whose counts do not add up. `published`: each commit's accounting, and the number of rows in its files."""
+    for accounting, rows in published:
+        for account in accounting.slices:
+            slice_ = account.slice
+            if account.counted != slice_.count:
+                yield (
+                    f"{accounting.transaction_id} counts {account.counted} of the offsets [{slice_.start},{slice_.end}) of "
+                    f"{slice_.source}"
+                )
+        # Transactions of other kinds may also rewrite rows of the files that they replace.
+        if accounting.kind.moves_offsets and accounting.rows_in_files != rows:
+            yield f"{accounting.transaction_id} counts {accounting.rows_in_files} rows, but its commit published {rows}"
+
+
+def _untiled(accountings: Sequence[Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:
+    ends: dict[TopicPartition, int] = {}
+    last_sequence: int | None = None
+    for accounting in accountings:
+        if last_sequence is not None and accounting.sequence != last_sequence + 1:
+            # Archival removed the commits in between but kept a savepoint's: nothing is known across the hole.
+            ends = {}
+        last_sequence = accounting.sequence
+        if not accounting.kind.moves_offsets:
+            continue
+        for loss in accounting.resets:
+            ends.pop(loss.source, None)
+        for account in accounting.slices:
+            source, slice_ = account.slice.source, account.slice
+            if ends.get(source, slice_.start) != slice_.start:
+                yield (
+                    f"{accounting.transaction_id} starts {source} at {slice_.start}, but the transaction before it ended "
+                    f"at {ends[source]}"
+                )
+            ends[source] = slice_.end
+    if checkpoint is not None and last_sequence == checkpoint.sequence:
+        for source, end in sorted(ends.items()):
+            if checkpoint.offsets.get(source) != end:
+                yield f"{source} was read up to {end}, but the checkpoint says {checkpoint.offsets.get(source)}"

@@ -1,0 +1,266 @@
+"""A pipeline's current status: offsets and lag from table and broker, transactions from the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
+from hudi_ingest.hudi.services.catalog_state import read_state
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.kafka.admin_clients import settings_of
+from hudi_ingest.kafka.cluster import kept_cluster
+from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
+from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.offset_ranges import Ranges
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.health.findings import age_of_oldest
+from hudi_ingest.operations.health.judgement import Finding, catalog_synced, compacted_in_time
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.transaction.columns.pending_approval import noted_change
+from hudi_ingest.transaction.plan.offset_losses import stop_text
+from hudi_ingest.transaction.plan.situation import Situation, observe, stopped_partitions
+
+HISTORY = 5
+_AT_ONCE = 8
+"""How many pipelines are asked at the same time; each waits for its broker and table most of the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One Kafka partition: next offset to read (None before the first commit), the broker's end (None if the broker no
+    longer has the partition, or is away), and the lag in offsets."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    end: int | None
+    lag: int | None
+    """None while the broker is away, or the partition has no leader."""
+    covered: Ranges | None = None
+    """Offset ranges already ingested; None if a checkpoint of an older version does not say."""
+    undecided: Slice | None = None
+    """Offsets that nobody can read yet: a producer has not ended the transaction in which, or after which, they were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """A pipeline's status. `transactions` come from this ledger, offsets from the table and the broker."""
+
+    pipeline: str
+    base_path: str
+    sequence: int
+    partitions: tuple[PartitionStatus, ...]
+    transactions: tuple[TransactionRow, ...]
+    stopped: tuple[OffsetLoss, ...] = ()
+    """Committed offsets that the broker no longer has, and whose loss has not been accepted."""
+    dead_letters: int = 0
+    """Number of pending dead letters."""
+    last_committed_at: datetime | None = None
+    lag_seconds: float | None = None
+    """Age of the oldest waiting record by its Kafka timestamp; None if unknown."""
+    dead: frozenset[str] = frozenset()
+    """Ids of open transactions whose owner is gone or whose deadline has passed: the next begin clears them."""
+    catalog: Finding | None = None
+    """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
+    compaction: Finding | None = None
+    """Whether log files are compacted in time, None if the table is not keyed."""
+    schema_change: PendingChange | None = None
+    """The change of columns that waits for approval, None if none does."""
+    error: IngestError | None = None
+    """Why the broker could not be asked. Then ends and lag are unknown, and so are stopped partitions."""
+
+    @property
+    def leaderless(self) -> tuple[TopicPartition, ...]:
+        """Partitions of which the brokers know nothing, although they answer."""
+        asked = () if self.error is not None else self.partitions
+        return tuple(TopicPartition(each.topic, each.partition) for each in asked if each.lag is None)
+
+    @property
+    def lag(self) -> int | None:
+        """None while that of a partition is unknown."""
+        if self.error is not None or self.leaderless:
+            return None
+        return sum(partition.lag or 0 for partition in self.partitions)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "error": str(self.error) if self.error else None,
+            "base_path": self.base_path,
+            "sequence": self.sequence,
+            "lag": self.lag,
+            "lag_seconds": self.lag_seconds,
+            "last_committed_at": self.last_committed_at.isoformat() if self.last_committed_at else None,
+            "dead_letters": self.dead_letters,
+            "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
+            "compaction": _compaction_dict(self.compaction),
+            "schema_change": self.schema_change.to_dict() if self.schema_change else None,
+            "partitions": [
+                {
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "committed": partition.committed,
+                    "end": partition.end,
+                    "lag": partition.lag,
+                    "undecided": partition.undecided.count if partition.undecided else 0,
+                    "covered": None if partition.covered is None else [list(pair) for pair in partition.covered],
+                }
+                for partition in self.partitions
+            ],
+            "stopped": [{**loss.to_dict(), "text": stop_text(self.pipeline, [loss])} for loss in self.stopped],
+            "transactions": [
+                {**transaction_dict(row), "dead": row.transaction_id in self.dead} for row in self.transactions
+            ],
+        }
+
+
+def _compaction_dict(finding: Finding | None) -> dict[str, Any] | None:
+    return {"in_time": finding.passed, "text": finding.text, **finding.figures} if finding else None
+
+
+def transaction_dict(row: TransactionRow) -> dict[str, Any]:
+    """Return one transaction of the ledger for users' scripts; times are ISO 8601 in UTC."""
+    return {
+        "transaction_id": row.transaction_id,
+        "state": row.state.value,
+        "instant": row.instant,
+        "began_at": row.began_at.isoformat(),
+        "ended_at": row.ended_at.isoformat() if row.ended_at else None,
+        "rows": row.rows,
+        "files": row.files,
+        "bytes": row.size_bytes,
+        "owner": str(row.owner),
+        "reason": row.reason,
+        "resets": [loss.to_dict() for loss in row.resets],
+    }
+
+
+def pipeline_status(
+    pipeline: Pipeline, situation: Situation, ledger: Ledger, now: datetime | None = None
+) -> PipelineStatus:
+    """Combine the situation with the ledger's history. Raises KafkaUnreachable, KafkaRefused, LedgerUnreachable,
+    TableUnreachable."""
+    now = now or datetime.now(timezone.utc)
+    stopped = stopped_partitions(pipeline, situation)
+    checkpoint = situation.committed.checkpoint
+    lag = situation.lag.by_partition
+    ends, leaderless = situation.ends, {*situation.leaderless}
+    with kept_cluster(pipeline.source) as cluster:
+        undecided = cluster.undecided(ends)
+    return replace(
+        status_without_broker(pipeline, situation.committed, ledger, now),
+        partitions=tuple(
+            PartitionStatus(
+                topic=source.topic,
+                partition=source.partition,
+                committed=checkpoint.offsets.get(source) if checkpoint else None,
+                end=ends.get(source),
+                lag=lag.get(source, None if source in leaderless else 0),
+                covered=checkpoint.covered.get(source) if checkpoint else None,
+                undecided=undecided.get(source),
+            )
+            for source in sorted(situation.watermarks.keys() | {loss.source for loss in stopped})
+        ),
+        stopped=stopped,
+        lag_seconds=age_of_oldest(pipeline, situation, now),
+    )
+
+
+def status_without_broker(
+    pipeline: Pipeline,
+    committed: CommittedState,
+    ledger: Ledger,
+    now: datetime,
+    error: IngestError | None = None,
+) -> PipelineStatus:
+    """What table and ledger say. `error`: why the broker could not be asked. Raises LedgerUnreachable, TableUnreachable."""
+    rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
+    checkpoint = committed.checkpoint
+    return PipelineStatus(
+        pipeline=pipeline.name,
+        base_path=pipeline.table.base_path,
+        sequence=checkpoint.sequence if checkpoint else 0,
+        partitions=tuple(
+            PartitionStatus(source.topic, source.partition, offset, None, None, checkpoint.covered.get(source))
+            for source, offset in sorted(checkpoint.offsets.items())
+        )
+        if checkpoint
+        else (),
+        transactions=rows,
+        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
+        last_committed_at=committed.last_committed_at,
+        catalog=_catalog(pipeline, committed, now),
+        compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,
+        schema_change=noted_change(pipeline, ledger, PipelineTable(pipeline).timeline),
+        dead=frozenset(
+            row.transaction_id
+            for row in rows
+            if row.state is TransactionState.OPEN and is_over(row, lambda run_id: None)
+        ),
+        error=error,
+    )
+
+
+def statuses(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, PipelineStatus | IngestError]:
+    """The status of each pipeline by name, or its error: one pipeline's must not hide the state of the others. While the broker is
+    away, a status has what table and ledger say, and the error.
+
+    A cluster that does not answer is waited for once, and its pipelines share the error.
+    """
+
+    def of_pipeline(pipeline: Pipeline) -> PipelineStatus | IngestError:
+        trouble = troubles[settings_of(pipeline.source)].result()
+        try:
+            try:
+                if trouble is not None:
+                    raise trouble
+                return pipeline_status(pipeline, observe(pipeline), ledger)
+            except (KafkaUnreachable, KafkaRefused, TopicMissing) as error:
+                committed, now = PipelineTable(pipeline).committed(), datetime.now(timezone.utc)
+                return status_without_broker(pipeline, committed, ledger, now, error)
+        except IngestError as error:
+            return error
+
+    sources = {settings_of(pipeline.source): pipeline.source for pipeline in pipelines}
+    with ThreadPoolExecutor(_AT_ONCE, "status") as pool:
+        # Before the pipelines, or their threads would wait for questions that nobody asks.
+        troubles = {settings: pool.submit(_trouble, source) for settings, source in sources.items()}
+        answers = pool.map(of_pipeline, pipelines)
+        return {pipeline.name: answer for pipeline, answer in zip(pipelines, answers, strict=True)}
+
+
+def _trouble(source: KafkaSource) -> IngestError | None:
+    """Why the source's cluster does not answer, None if it does."""
+    try:
+        with kept_cluster(source) as cluster:
+            cluster.require_answer()
+    except IngestError as error:
+        return error
+    return None
+
+
+def _catalog(pipeline: Pipeline, committed: CommittedState, now: datetime) -> Finding | None:
+    if pipeline.catalog is None:
+        return None
+    return catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), committed.commits, now)
+
+
+def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:
+    """Fill in missing figures of committed transactions from the table: their op died before it could tell the ledger."""
+    if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
+        return tuple(rows)
+    key, commits = pipeline.transaction_key, {commit.instant: commit for commit in PipelineTable(pipeline).commits()}
+    return tuple(
+        replace(row, rows=commit.accounting(key).rows, files=len(commit.files), size_bytes=commit.size_bytes)
+        if row.rows is None and row.instant is not None and (commit := commits.get(row.instant))
+        else row
+        for row in rows
+    )

@@ -1,0 +1,181 @@
+"""Plan a request's next transaction, and decide whose turn it is: the request's or the live transactions'.
+
+Nothing here remembers what was done. For a backfill the table's checkpoint says what is covered, for a retry the list of
+dead letters says what is pending, and for a replay the request's committed transactions say which ranges they rewrote.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+
+from hudi_ingest.exceptions import PlanOutdated, RangeRefused
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.ledger import Ledger, Request, RequestProgress
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
+from hudi_ingest.operations.requests.asked_ranges import known_state
+from hudi_ingest.operations.requests.dead_letter_retry import plan_retry, refuse_retry
+from hudi_ingest.operations.requests.ranges import (
+    RangeContext,
+    RemainingRanges,
+    most_offsets,
+    next_ranges,
+    range_transaction,
+    require_committed_end,
+    shown_slices,
+    to_backfill,
+    to_replay,
+    to_upsert,
+    total,
+    without,
+)
+from hudi_ingest.operations.requests.replay import files_of
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.situation import Situation, mark_if_committed
+
+
+def new_request(
+    pipeline: Pipeline,
+    kind: TransactionKind,
+    ranges: Sequence[Slice] = (),
+    *,
+    skip_covered: bool = False,
+    respect_deletes: bool = False,
+) -> Request:
+    """Create a request to file. Its id is unique, and names the pipeline and the kind.
+
+    Raises RangeRefused if the pipeline's table cannot have such a request, and TableUnreachable.
+    """
+    if pipeline.table.is_keyed and kind is TransactionKind.RETRY:
+        refuse_retry(pipeline)
+    if pipeline.table.is_keyed and respect_deletes:
+        raise RangeRefused(
+            f"the replay of pipeline {pipeline.name} is refused; nothing was written",
+            [
+                "--respect-deletes is for tables that are not keyed; this one is, and a replay up to now applies its deletes too"
+            ],
+        )
+    return Request(
+        request_id=f"{pipeline.name}-{kind.value}-{secrets.token_hex(4)}",
+        pipeline=pipeline.name,
+        table=pipeline.table.base_path,
+        kind=kind,
+        filed_at=datetime.now(timezone.utc),
+        ranges=tuple(ranges),
+        skip_covered=skip_covered,
+        respect_deletes=respect_deletes,
+    )
+
+
+def what_is_missing(
+    pipeline: Pipeline, situation: Situation, requested: Sequence[Slice], *, skip_covered: bool
+) -> RemainingRanges:
+    """Return what a backfill of the requested ranges would add. Raises RangeRefused, KafkaUnreachable, TableUnreachable."""
+    context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
+    if pipeline.table.is_keyed:
+        require_committed_end(context, TransactionKind.BACKFILL, requested)
+        return to_upsert(context, TransactionKind.BACKFILL, requested, most_offsets(pipeline, context))
+    return to_backfill(context, requested, skip_covered=skip_covered)
+
+
+def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestProgress:
+    """Return the request's progress, including a commit that landed although its process died before it told the ledger.
+
+    Raises TableUnreachable, LedgerUnreachable.
+    """
+    row = ledger.open_transaction(pipeline.table.base_path)
+    if row is not None:
+        mark_if_committed(pipeline, ledger, row.transaction_id)
+    return ledger.progress(request_id)
+
+
+def request_goes_first(live_is_due: bool, next_sequence: int, last_tried: int | None) -> bool:
+    """Return whether a request's transaction is next rather than a live one.
+
+    `next_sequence` is the number of the table's next transaction, `last_tried` that of the last request's transaction,
+    committed or not. A live transaction that is due goes first unless one was committed since. So a request delays live
+    records by no more than one transaction, and a request that fails does not hold up live ingestion.
+    """
+    return not live_is_due or last_tried is None or last_tried < next_sequence - 1
+
+
+def remaining_offsets(pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress) -> int:
+    """Count the offsets of a backfill or replay that are still to be written. Raises what `next_transaction` raises."""
+    return total(_remaining(pipeline, situation, request, progress)[1])
+
+
+def next_transaction(
+    pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
+) -> RequestPlan | None:
+    """Plan the request's next transaction; None if the request is done. The files that a replay replaces are still missing
+    in it: see `completed`.
+
+    Raises RangeRefused if the rest cannot be done, KafkaUnreachable, TableUnreachable.
+    """
+    if request.kind is TransactionKind.RETRY:
+        instants = {commit.instant for commit in progress.commits}
+        plan = plan_retry(pipeline, request.passed_over, instants, request.filed_at)
+        return replace(plan, request=request.request_id) if plan else None
+    context, remaining = _remaining(pipeline, situation, request, progress)
+    slices = next_ranges(remaining, most_offsets(pipeline, context))
+    return _range_transaction(context, request, slices, pipeline.table.is_keyed) if slices else None
+
+
+def completed(
+    pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress, planned: TransactionPlan
+) -> RequestPlan:
+    """Complete the planned transaction just before it begins, from a fresh look at table and broker.
+
+    Raises PlanOutdated if the request's next transaction is a different one by now, RangeRefused if the rest cannot be
+    done, KafkaUnreachable, TableUnreachable.
+    """
+    plan = next_transaction(pipeline, situation, request, progress)
+    if plan is None or plan.slices != planned.slices:
+        raise PlanOutdated(
+            f"plan {planned.transaction_id} of request {request.request_id} is no longer current: it planned "
+            f"{shown_slices(planned.slices)}, but next is {shown_slices(plan.slices) if plan else 'nothing'}. Nothing was written. "
+            "The coordinator plans again on its own."
+        )
+    if isinstance(plan, ReplayPlan) and not plan.upserts:
+        plan = replace(plan, replaces=files_of(pipeline, situation.committed.checkpoint, plan.slices))
+    return replace(plan, transaction_id=planned.transaction_id)
+
+
+def ending_reason(request: Request, progress: RequestProgress) -> str | None:
+    """Say which dead letters a finished retry leaves pending; None if none."""
+    if not request.passed_over:
+        return None
+    return progress.reason or (
+        f"none of the dead letters in {counted(len(request.passed_over), 'file')} can become a row now"
+    )
+
+
+def _remaining(
+    pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
+) -> tuple[RangeContext, RemainingRanges]:
+    context = known_state(pipeline, situation, {slice_.source for slice_ in request.ranges})
+    if pipeline.table.is_keyed:
+        # One transaction does all of it; afterwards its ranges no longer end at the committed offsets.
+        done = bool(progress.commits)
+        return context, {} if done else to_upsert(
+            context, request.kind, request.ranges, most_offsets(pipeline, context)
+        )
+    if request.kind is TransactionKind.BACKFILL:
+        # The ranges that its own transactions added are in the table now.
+        return context, to_backfill(
+            context, request.ranges, skip_covered=request.skip_covered or bool(progress.commits)
+        )
+    remaining = [slice_ for requested in request.ranges for slice_ in without(requested, progress.done)]
+    return context, to_replay(context, remaining)
+
+
+def _range_transaction(
+    context: RangeContext, request: Request, slices: tuple[Slice, ...], upserts: bool
+) -> RequestPlan:
+    plan = range_transaction(
+        context, request.kind, slices, suffix=secrets.token_hex(3), request=request.request_id, upserts=upserts
+    )
+    return replace(plan, respect_deletes=request.respect_deletes) if isinstance(plan, ReplayPlan) else plan

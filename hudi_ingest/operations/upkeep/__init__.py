@@ -1,0 +1,1 @@
+"""The upkeep of a table: services, sweep, TTL, savepoints, catalog, recovery."""

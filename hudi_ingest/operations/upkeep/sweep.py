@@ -1,0 +1,290 @@
+"""The sweep: find files that no transaction will ever need, and optionally delete them.
+
+A write op that was paused may finish a base file after its instant was rolled back or published, and die before it
+deletes the file. No listing has that file, but readers that list folders themselves would show its rows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
+from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.files.orphans import (
+    MANIFEST,
+    PARTIAL,
+    Findings,
+    KeptFile,
+    Orphan,
+    judge_files,
+    judge_uploads,
+)
+from hudi_ingest.hudi.storage.paths import HEARTBEATS, HOODIE, MARKERS, OWN_FILES
+from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage, Upload, advice
+from hudi_ingest.hudi.timeline.ownership import require_own_table
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import instant_time, is_instant
+from hudi_ingest.hudi.write_client import HudiWriter
+from hudi_ingest.ledger import Ledger, Service
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.operations.connection import connected
+from hudi_ingest.operations.upkeep.service_log import logged
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, listed_paths
+
+_logger = logging.getLogger(__name__)
+DEFAULT_HOURS = 6.0
+_LONGEST_HOURS = 24 * 3650
+_PROGRESS_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SweepResult:
+    """The orphans that a sweep found at `at`; `deleted` says whether it also deleted them."""
+
+    pipeline: str
+    base_path: str
+    at: datetime
+    safe_age: timedelta
+    orphans: tuple[Orphan, ...]
+    kept: tuple[KeptFile, ...]
+    """Files that look like orphans, but may be needed or are not this pipeline's."""
+    deleted: bool
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(orphan.file.size_bytes for orphan in self.orphans)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each orphan, for users' scripts."""
+        return [
+            {
+                "path": orphan.file.path,
+                "bytes": orphan.file.size_bytes,
+                "age_hours": round((self.at - orphan.file.modified).total_seconds() / 3600, 1),
+                "instant": orphan.instant,
+                "kafka_partition": orphan.origin.partition if orphan.origin else None,
+                "first_offset": orphan.origin.first_offset if orphan.origin else None,
+                "why": orphan.reason,
+            }
+            for orphan in self.orphans
+        ]
+
+    def kept_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each file that is left although the table does not list it, with the reason."""
+        return [
+            {
+                "path": kept.file.path,
+                "bytes": kept.file.size_bytes,
+                "age_hours": round((self.at - kept.file.modified).total_seconds() / 3600, 1),
+                "instant": kept.instant,
+                "why": kept.reason,
+            }
+            for kept in self.kept
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "pipeline": self.pipeline,
+            "base_path": self.base_path,
+            "older_than_hours": round(self.safe_age.total_seconds() / 3600, 3),
+            "deleted": self.deleted,
+            "bytes": self.size_bytes,
+            "orphans": self.rows(),
+            "kept": self.kept_rows(),
+        }
+
+
+def safe_age(pipeline: Pipeline, hours: float | None) -> timedelta:
+    """Return how old a file must be to be swept: `hours`, or by default 6 hours, but at least twice the transaction timeout.
+
+    Raises ValueError if `hours` is less than that minimum.
+    """
+    least = 2 * pipeline.transaction.timeout_seconds / 3600
+    if hours is None:
+        return timedelta(hours=max(DEFAULT_HOURS, least))
+    if not least <= hours <= _LONGEST_HOURS:
+        raise ValueError(
+            f"found {hours:g} hours, but transactions may still be writing files younger than {least:g} hours (twice the "
+            f"timeout_seconds of pipeline {pipeline.name}). Give {least:g} to {_LONGEST_HOURS} hours."
+        )
+    return timedelta(hours=hours)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Sweeps one pipeline's table. `listed_files` returns the files that the table lists; see hudi/write_client.py."""
+
+    pipeline: Pipeline
+    ledger: Ledger
+    listed_files: Callable[[], frozenset[str]]
+
+    def run(self, age: timedelta, *, delete: bool, report: Callable[[str], None]) -> SweepResult:
+        """Find orphans older than `age`, and delete them if `delete` is set. `report` receives progress.
+
+        Raises TableMismatch, TableUnreachable, EngineLost, and TransactionInFlight if a rollback or restore is pending or
+        the table's lock is not free.
+        """
+        with logged(self.ledger, Service.SWEEP, self.pipeline) as work:
+            result = self._run(age, delete, report)
+            work.due, work.done = len(result.orphans), len(result.orphans) if delete else 0
+        return result
+
+    def _run(self, age: timedelta, delete: bool, report: Callable[[str], None]) -> SweepResult:
+        table = self.pipeline.table.base_path
+        now = datetime.now(timezone.utc)
+        older_than = now - age
+        orphans: list[Orphan] = []
+        kept: list[KeptFile] = []
+        if self._table.timeline.exists():
+            require_own_table(self.pipeline, self._table.timeline.properties())
+            report(f"listing the storage of {table}")
+            stored, uploads = self._stored(), self._uploads()
+            report(f"{len(stored)} files are stored; asking the table which of them it lists")
+            findings = self._judge(stored, uploads, older_than)
+            orphans, kept = findings.orphans, findings.kept
+        if delete and orphans:
+            with self.ledger.table_lock(table):
+                # Time has passed, so read everything again and delete only what is an unchanged orphan both times.
+                orphans_before = set(orphans)
+                orphans = [
+                    orphan
+                    for orphan in self._judge(self._stored_now(orphans), self._uploads_now(orphans), older_than).orphans
+                    if orphan in orphans_before
+                ]
+                self._delete(orphans, report)
+        return SweepResult(self.pipeline.name, table, now, age, tuple(orphans), tuple(kept), delete)
+
+    @cached_property
+    def _table(self) -> PipelineTable:
+        return PipelineTable(self.pipeline)
+
+    @property
+    def _storage(self) -> TableStorage:
+        return self._table.storage
+
+    def _judge(self, stored: list[StoredFile], uploads: list[Upload], older_than: datetime) -> Findings:
+        """Do the second and third of the three reads (see hudi/files/orphans.py); `stored` and `uploads` were the first."""
+        instants = self._table.timeline.instants()
+        if instants.undoing:
+            raise TransactionInFlight(
+                f"the table at {self.pipeline.table.base_path} is being rolled back or restored (instant "
+                f"{', '.join(sorted(instants.undoing))}). Nothing was deleted; sweep again once that is done. If its process is "
+                "gone, the next transaction completes it."
+            )
+        # Active commits' own lists of files are redundant, but would still be right if the metadata table were wrong.
+        published = self._table.timeline.published_files()
+        listed = self.listed_files()
+        committed = self._table.committed().checkpoint
+        listed |= self._listed_letters(stored, committed)
+        topics = sorted(
+            {*self.pipeline.source.topics, *(source.topic for source in (committed.offsets if committed else ()))}
+        )
+        files = judge_files(stored, instants, listed, named=published, topics=topics, older_than=older_than)
+        unfinished = judge_uploads(uploads, instants, topics=topics, older_than=older_than)
+        return Findings(
+            sorted([*files.orphans, *unfinished.orphans], key=lambda orphan: orphan.file.path),
+            sorted([*files.kept, *unfinished.kept], key=lambda kept: kept.file.path),
+        )
+
+    def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
+        """Return the dead-letter files in the list, and all manifests of its transactions: a rollback by another writer
+        makes an older manifest the end of the list."""
+        entries = DeadLetterLog(self._storage).entries(committed.letters if committed else None)
+        instants = {entry.instant for entry in entries}
+        matches = ((file.path, MANIFEST.fullmatch(file.path)) for file in stored)
+        manifests = (path for path, match in matches if match is not None and match["instant"] in instants)
+        return frozenset((*listed_paths(entries), *manifests))
+
+    def _stored(self) -> list[StoredFile]:
+        try:
+            folders = [f"{MARKERS}/{name}" for name in self._storage.names(MARKERS) if is_instant(name)]
+            markers = [self._marker_folder(folder) for folder in folders]
+            restored = (f"{HOODIE}/{name}" for name in self._storage.names(HOODIE))
+            partials = [self._storage.file(path) for path in restored if PARTIAL.fullmatch(path)]
+            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, partials)]
+            return [*self._storage.data_files(), *markers, *beside]
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _stored_now(self, orphans: list[Orphan]) -> list[StoredFile]:
+        """Return the orphans' files as they are now, without those that are gone."""
+        try:
+            current = [
+                self._marker_folder(path) if path.startswith(f"{MARKERS}/") else self._storage.file(path)
+                for path in (orphan.file.path for orphan in orphans if orphan.upload is None)
+            ]
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return [file for file in current if file is not None]
+
+    def _uploads(self) -> list[Upload]:
+        try:
+            return self._storage.unfinished_uploads()
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _uploads_now(self, orphans: list[Orphan]) -> list[Upload]:
+        """Return the orphans' uploads that are still open."""
+        known = {orphan.upload for orphan in orphans} - {None}
+        return [upload for upload in self._uploads() if upload in known] if known else []
+
+    def _marker_folder(self, folder: str) -> StoredFile:
+        """Return a folder of markers as a single file: as new as its newest marker, or as its instant if it is empty."""
+        files = self._storage.files(folder)
+        newest = max((file.modified for file in files), default=None)
+        began = instant_time(folder.rpartition("/")[2])
+        return StoredFile(folder, sum(file.size_bytes for file in files), newest or began)
+
+    def _delete(self, orphans: list[Orphan], report: Callable[[str], None]) -> None:
+        for number, orphan in enumerate(orphans):
+            if number % _PROGRESS_FILES == 0:
+                report(f"deleting {number + 1} to {min(number + _PROGRESS_FILES, len(orphans))} of {len(orphans)}")
+            path = orphan.file.path
+            try:
+                if orphan.upload is not None:
+                    self._storage.abort_upload(orphan.upload)
+                elif path.startswith(f"{MARKERS}/"):
+                    self._storage.delete_folder(path)
+                else:
+                    self._storage.delete(path)
+            except OSError as error:
+                raise TableUnreachable(
+                    f"could not delete {path} of the table at {self.pipeline.table.base_path}: {error}. {number} of "
+                    f"{len(orphans)} orphans were deleted. {advice(error)} Then sweep again."
+                ) from error
+
+    def _unreadable(self, error: OSError) -> TableUnreachable:
+        return TableUnreachable(
+            f"could not list the files of the table at {self.pipeline.table.base_path}: {error}. Nothing was deleted. "
+            f"{advice(error)} Then sweep again."
+        )
+
+
+def sweep_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Sweep:
+    """Build the sweep of the pipeline's table, on the real table, ledger and Spark."""
+    writer = HudiWriter(spark, pipeline)
+    return Sweep(pipeline, ledger, writer.listed_files)
+
+
+def run_sweep(
+    pipeline: Pipeline,
+    age: timedelta,
+    *,
+    delete: bool = False,
+    home: Home | None = None,
+    report: Callable[[str], None] = _logger.info,
+) -> SweepResult:
+    """Find files older than `age` (see sweep.safe_age) that no transaction needs, and delete them if `delete` is set.
+
+    Attaches to a running engine, else starts Spark in this process. Raises what `Sweep.run` raises.
+    """
+    with connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
+        return sweep_for(pipeline, ledger, spark).run(age, delete=delete, report=report)

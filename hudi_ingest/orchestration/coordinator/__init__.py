@@ -1,0 +1,1 @@
+"""The sensors: each tick decides whether a run begins, and which."""

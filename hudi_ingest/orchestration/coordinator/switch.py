@@ -1,0 +1,189 @@
+"""Turns pipelines' sensors on and off, as the switch in Dagster's UI does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dagster import DagsterError, DagsterInstance
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+from sqlalchemy.exc import SQLAlchemyError
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.folder import Home
+from hudi_ingest.home.stack_variables import stack_runs
+from hudi_ingest.orchestration.coordinator.sensor import sensor_name
+from hudi_ingest.orchestration.embedded.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from dagster._core.remote_representation.external import RemoteSensor
+
+SILENT_SECONDS = 120.0
+"""Daemons send a heartbeat every 30 s."""
+
+
+_LOADED_SECONDS = 30
+"""In which our own stack loads a new file also on a busy machine."""
+
+
+class SensorNotLoaded(EnvironmentProblem):
+    """No code location has the sensor, which may come with the next reload."""
+
+
+def switched(home: Home) -> dict[str, bool]:
+    """By sensor, what Dagster's instance says of it; a sensor that is not there does what its pipeline file says, and all of them
+    if there is no Dagster. Raises EnvironmentProblem."""
+    if dagster_folder(home) is None:
+        return {}
+    with _instance(home) as instance:
+        return switches_of(instance)
+
+
+def switches_of(instance: DagsterInstance) -> dict[str, bool]:
+    """By sensor, whether it was switched on or off; those that do what their pipeline file says are not in it."""
+    return {
+        state.name: state.status is InstigatorStatus.RUNNING
+        for state in _states(instance)
+        if state.status is not InstigatorStatus.DECLARED_IN_CODE
+    }
+
+
+def is_on(pipeline: Pipeline, switches: Mapping[str, bool]) -> bool:
+    """Whether the pipeline's sensor begins transactions. `switches`: from `switched`."""
+    return switches.get(sensor_name(pipeline.name), pipeline.enabled)
+
+
+def switch(home: Home, pipeline: Pipeline, on: bool) -> bool:
+    """Turn the pipeline's sensor on or off. Returns False if it was so already. A transaction that is running still finishes.
+
+    A sensor that is not loaded yet is waited for, half a minute at most: the pipeline's file may be new. Raises EnvironmentProblem
+    if there is no Dagster, and SensorNotLoaded.
+    """
+    with _instance(home) as instance:
+        name = sensor_name(pipeline.name)
+        states = [state for state in _states(instance) if state.name == name]
+        if on == (_is_running(states[0], pipeline.enabled) if states else pipeline.enabled):
+            return False
+        if states:
+            for state in states:
+                instance.update_instigator_state(_started(state) if on else _stopped(state))
+            return True
+        deadline = time.monotonic() + _LOADED_SECONDS
+        while True:
+            try:
+                with _loaded_sensor(home, instance, name) as sensor:
+                    if on:
+                        instance.start_sensor(sensor)
+                    else:
+                        instance.stop_sensor(sensor.get_remote_origin_id(), sensor.selector_id, sensor)
+                return True
+            except SensorNotLoaded:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(1)
+
+
+def activities(home: Home, pipelines: Sequence[Pipeline]) -> dict[str, tuple[bool | None, str]]:
+    """By pipeline, whether its sensor is on, None if there is no Dagster that would know, and in words with the next step."""
+    folder = dagster_folder(home)
+    if folder is None:
+        by_hand = "? (no Dagster here; `hudi-ingest run {0}` makes a transaction, `hudi-ingest up` starts Dagster)"
+        return {pipeline.name: (None, by_hand.format(pipeline.name)) for pipeline in pipelines}
+    try:
+        with _instance(home) as instance:
+            switches, silent = switches_of(instance), bool(silent_daemons(home, folder, instance))
+    except EnvironmentProblem as problem:
+        return {pipeline.name: (None, f"? ({problem})") for pipeline in pipelines}
+    return {pipeline.name: _activity(pipeline, switches, silent) for pipeline in pipelines}
+
+
+def _activity(pipeline: Pipeline, switches: Mapping[str, bool], silent: bool) -> tuple[bool, str]:
+    if is_on(pipeline, switches):
+        start = "start `dagster-daemon run`, or `hudi-ingest up` on one machine"
+        return True, f"on, but Dagster's daemon is down, so nothing begins: {start}" if silent else "on"
+    state = "paused" if sensor_name(pipeline.name) in switches else "never turned on"
+    return False, f"{state}: `hudi-ingest resume {pipeline.name}` turns it on"
+
+
+def silent_daemons(home: Home, folder: Path, instance: DagsterInstance) -> list[str]:
+    """The daemons of the instance in `folder` that do not work; a stack that is down is known at once, others by their heartbeats."""
+    required = sorted(instance.get_required_daemon_types())
+    if is_of_stopped_stack(home, folder):
+        return required
+    heartbeats, oldest = instance.get_daemon_heartbeats(), time.time() - SILENT_SECONDS
+    return [name for name in required if name not in heartbeats or heartbeats[name].timestamp < oldest]
+
+
+def is_of_stopped_stack(home: Home, folder: Path) -> bool:
+    """Whether the instance in `folder` is that of the home's embedded stack, and the stack is down."""
+    return folder == home.dagster and home.kafka.exists() and not stack_runs(home)
+
+
+@contextmanager
+def _instance(home: Home) -> Iterator[DagsterInstance]:
+    folder = dagster_folder(home)
+    if folder is None:
+        raise EnvironmentProblem(
+            f"there is no Dagster to tell: {DAGSTER_VARIABLE} does not name a folder with a dagster.yaml, and `hudi-ingest up` has "
+            f"not run in {home.root}. Set {DAGSTER_VARIABLE} to that of your Dagster, or set `enabled` in the pipeline file."
+        )
+    try:
+        with open_instance(folder) as instance:
+            yield instance
+    except (DagsterError, SQLAlchemyError) as error:
+        first = str(error).partition("\n")[0]
+        raise EnvironmentProblem(
+            f"Dagster's instance in {folder} cannot be used: {type(error).__name__}: {first}. Check that its storage is up."
+        ) from error
+
+
+def _states(instance: DagsterInstance) -> list[InstigatorState]:
+    return [state for state in instance.all_instigator_state() if state.instigator_type is InstigatorType.SENSOR]
+
+
+def _is_running(state: InstigatorState, enabled: bool) -> bool:
+    return enabled if state.status is InstigatorStatus.DECLARED_IN_CODE else state.is_running
+
+
+def _started(state: InstigatorState) -> InstigatorState:
+    data = state.instigator_data
+    if isinstance(data, SensorInstigatorData):
+        state = state.with_data(data.with_sensor_start_timestamp(time.time()))
+    return state.with_status(InstigatorStatus.RUNNING)
+
+
+def _stopped(state: InstigatorState) -> InstigatorState:
+    return state.with_status(InstigatorStatus.STOPPED)
+
+
+@contextmanager
+def _loaded_sensor(home: Home, instance: DagsterInstance, name: str) -> Iterator[RemoteSensor]:
+    """The sensor from the code location: Dagster's instance knows only sensors that were switched or have ticked."""
+    folder = dagster_folder(home)
+    workspaces = [path / "workspace.yaml" for path in (folder, Path.cwd()) if path is not None]
+    remedy = f"Turn {name} on or off once in Dagster's UI, under Automation, or set `enabled` in the pipeline file."
+    workspace = next((path for path in workspaces if path.is_file()), None)
+    if workspace is None:
+        shown = " nor ".join(map(str, workspaces))
+        raise EnvironmentProblem(
+            f"Dagster has not seen sensor {name} yet, and neither {shown} says where it is. {remedy}"
+        )
+    with WorkspaceProcessContext(instance, WorkspaceFileTarget([str(workspace)])) as context:
+        request = context.create_request_context()
+        for location in request.code_locations:
+            for repository in location.get_repositories().values():
+                if repository.has_sensor(name):
+                    yield repository.get_sensor(name)
+                    return
+        errors = "; ".join(str(error.message).strip() for error in request.code_location_errors())
+    raise SensorNotLoaded(
+        f"no code location of {workspace} has sensor {name}{f': {errors}' if errors else ''}. A new pipeline is loaded "
+        f"within seconds by our own stack, and by others when their code location is reloaded. {remedy}"
+    )

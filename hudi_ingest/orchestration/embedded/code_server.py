@@ -1,0 +1,107 @@
+"""Dagster's code server for the pipeline files. It reloads them as soon as one of them has changed.
+
+Dagster's daemon would otherwise start a new server each minute to see whether code has changed, which costs a tenth of a core
+all the time. Dagster's own code server forwards all requests to a child that has loaded the code, and does not notice when that
+child dies; this one starts another. It also keeps the logs of the embedded stack short.
+
+`python -m hudi_ingest.orchestration.embedded.code_server SOCKET` serves on a Unix socket until it is stopped. Anyone who can connect to it
+can start runs, so only this user may have access to its folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+from dagster._cli.code_server import code_server_cli
+from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._grpc.client import DagsterGrpcClient
+
+from hudi_ingest.home.file_version import file_version
+from hudi_ingest.home.folder import Home
+from hudi_ingest.home.log_files import cut_back, stack_logs
+from hudi_ingest.pipeline.folder import folder_version
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 1.0
+_RELOAD_SECONDS = 600
+"""Hundreds of pipelines take a minute to load on a busy machine."""
+_LOGS_SECONDS = 60.0
+_MODULE = "hudi_ingest.orchestration.definitions"
+
+
+def _watch(home: Home, socket: Path) -> None:
+    """Reload the pipelines when their files have changed and then been stable for a second, and when the child that had
+    loaded them has died."""
+    loaded = before = _version(home)
+    child, had_child = _Child(), False
+    while True:
+        time.sleep(_LOOK_SECONDS)
+        now = _version(home)
+        has_child = child.is_alive()
+        if had_child and not has_child:
+            _log.warning("The process that had loaded the pipelines has died; starting another")
+        if (now == before and now != loaded) or (had_child and not has_child):
+            try:
+                DagsterGrpcClient(socket=str(socket)).reload_code(timeout=_RELOAD_SECONDS)
+                loaded = now
+            except DagsterUserCodeUnreachableError as problem:
+                # It is still starting, or is stopping, or has replaced a dead child, which could not be told to end. If
+                # nothing was loaded, the next round tries again.
+                _log.info("Dagster did not confirm that it has loaded the pipelines: %s", problem)
+        had_child = had_child or has_child
+        before = now
+
+
+def _version(home: Home) -> tuple[object, ...]:
+    """Differs once a settings file has changed or a template has other topics."""
+    files = (home.topics_file, home.housekeeping_settings_file, home.alerts_settings_file)
+    return folder_version(home.pipelines), *map(file_version, files)
+
+
+class _Child:
+    """The process that has loaded the code."""
+
+    def __init__(self) -> None:
+        self._known: psutil.Process | None = None
+
+    def is_alive(self) -> bool:
+        # To find it, psutil reads about every process of the machine, so it is not looked for while it lives.
+        if self._known is None or not _is_running(self._known):
+            self._known = next(filter(_is_running, psutil.Process().children()), None)
+        return self._known is not None
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _keep_logs_short(home: Home) -> None:
+    while True:
+        time.sleep(_LOGS_SECONDS)
+        try:
+            cut_back(stack_logs(home))
+        except OSError as problem:
+            _log.warning("Could not cut back the logs of %s: %s. Free space on its disk.", home.root, problem)
+
+
+def main(socket: Path) -> None:
+    """Serve until the process is stopped."""
+    home = Home.from_environment()
+    socket.unlink(missing_ok=True)
+    threading.Thread(target=_watch, args=(home, socket), name="pipeline-files", daemon=True).start()
+    threading.Thread(target=_keep_logs_short, args=(home,), name="logs", daemon=True).start()
+    options = ["--socket", str(socket), "--module-name", _MODULE]
+    code_server_cli.main(["start", *options, "--use-python-environment-entry-point", "--log-level", "warning"])
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""Runs a run's ops: in the run's own process when there is little to read, else one process each, forked where that is safe."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+from dagster import DagsterEvent, Executor, InitExecutorContext, executor, multiple_process_executor_requirements
+from dagster._core.execution.context.system import PlanOrchestrationContext
+from dagster._core.execution.plan.plan import ExecutionPlan
+from dagster._core.execution.retries import RetryMode
+from dagster._core.executor.in_process import InProcessExecutor
+from dagster._core.executor.multiprocess import MultiprocessExecutor
+
+from hudi_ingest.orchestration import tags
+
+OPS_AT_ONCE = 4
+IMPORTED_BY_OPS = [
+    "hudi_ingest.orchestration.pipeline_definitions",
+    # What Dagster and pyspark import only when an op runs, a second of CPU in each; names that do not exist are ignored.
+    "dagster._core.storage.sqlite_storage",
+    "dagster_postgres",
+    "distutils.version",
+    "hudi_ingest.records.convert.json.converter",
+    "hudi_ingest.orchestration.embedded.step_logs",
+    "pandas",
+]
+"""Modules that a process imports before ops are forked from it."""
+
+
+def start_method() -> str:
+    """Return multiprocessing's start method for an op's process.
+
+    A process with only its main thread can be forked as it is, with all imports done: no other thread can hold a lock that the
+    child would wait for. The native threads of numpy and pyarrow are safe, because both libraries handle a fork. So a run from
+    the forking launcher forks its ops. Dagster's own launcher starts a thread in the run's process; there, ops are forked from
+    a server, which has to import everything first.
+    """
+    return "fork" if sys.platform == "linux" and threading.active_count() == 1 else "forkserver"
+
+
+class QuickExecutor(Executor):
+    """Runs each op in its own process or, if the run's tag `hudi_ingest/in_process` is `true`, one after another in the run's
+    process, which is faster when there is little to read. It is a tag because other executors would refuse unknown config."""
+
+    @property
+    def retries(self) -> RetryMode:
+        return RetryMode.ENABLED
+
+    def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
+        in_process = plan_context.dagster_run.tags.get(tags.IN_PROCESS) == "true"
+        chosen = InProcessExecutor(retries=self.retries) if in_process else _multiprocess(self.retries)
+        return chosen.execute(plan_context, execution_plan)
+
+
+def _multiprocess(retries: RetryMode) -> Executor:
+    return MultiprocessExecutor(
+        max_concurrent=OPS_AT_ONCE,
+        retries=retries,
+        start_method=start_method(),
+        explicit_forkserver_preload=IMPORTED_BY_OPS,
+    )
+
+
+@executor(name="hudi_ingest", requirements=multiple_process_executor_requirements())
+def EXECUTOR(context: InitExecutorContext) -> Executor:
+    """The executor of our own code location, and of any other that names it in its Definitions."""
+    return QuickExecutor()

@@ -1,0 +1,110 @@
+"""A run that does nothing, in a temporary Dagster, when this module is imported: by the process that runs are forked from.
+
+Dagster and SQLAlchemy import modules and fill caches when they are first used. What the forking process has done once, no run does
+again.
+"""
+
+import logging
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dagster import (
+    AssetKey,
+    AssetsDefinition,
+    Config,
+    DagsterInstance,
+    Definitions,
+    DynamicOut,
+    DynamicOutput,
+    JobDefinition,
+    Nothing,
+    OpExecutionContext,
+    Out,
+    Output,
+    TableColumn,
+    define_asset_job,
+    execute_job,
+    graph,
+    op,
+    reconstructable,
+)
+from pydantic import Field
+
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.embedded.executor import EXECUTOR
+from hudi_ingest.orchestration.embedded.sqlite_storage import close_connections
+from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, LEDGER, LEDGER_ONLY, InstanceStorageIOManager
+from hudi_ingest.orchestration.reports.materialization import metadata_table
+
+_logger = logging.getLogger(__name__)
+_INSTANCE = """
+telemetry: {enabled: false}
+storage: {custom: {module: hudi_ingest.orchestration.embedded.sqlite_storage, class: QuickSqliteStorage, config: {base_dir: %s}}}
+compute_logs: {module: hudi_ingest.orchestration.embedded.step_logs, class: FileComputeLogManager, config: {base_dir: %s}}
+"""
+_QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+_NAME = "rehearsal"
+
+
+class BeginConfig(Config):
+    """As that of a transaction's first op."""
+
+    slices: list[str] = Field(default=[], description="Offset ranges")
+
+
+@op(
+    out={"transaction": Out(dict, io_manager_key=IO_MANAGER), "slices": DynamicOut(list, io_manager_key=IO_MANAGER)},
+    required_resource_keys={LEDGER},
+)
+def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
+    context.instance.add_run_tags(context.run_id, {"a": "b"})
+    context.log.info("begun")
+    yield Output({}, "transaction", metadata={"instant": "0"})
+    yield DynamicOutput([0], output_name="slices", mapping_key="topic_0")
+
+
+@op(required_resource_keys={LEDGER}, out=Out(list, io_manager_key=IO_MANAGER))
+def write(transaction: dict[str, Any], slices: list[int]) -> Output[list[int]]:
+    return Output(slices, metadata={"rows": 1, "slices": metadata_table([TableColumn("rows", "int")], [{"rows": 1}])})
+
+
+@op(out=Out(Nothing))
+def commit(transaction: dict[str, Any], reports: list[list[int]]) -> Output[None]:
+    return Output(None, metadata={"rows": 1})
+
+
+@graph
+def rehearsal() -> Any:
+    opened, slices = begin()
+    return commit(opened, slices.map(lambda group: write(opened, group)).collect())
+
+
+def rehearsed_job() -> JobDefinition:
+    """Build the job of a graph-backed asset, shaped like a transaction."""
+    definitions = Definitions(
+        assets=[AssetsDefinition.from_graph(rehearsal, keys_by_output_name={"result": AssetKey(_NAME)})],
+        jobs=[define_asset_job(f"{_NAME}_job", [AssetKey(_NAME)], tags={tags.IN_PROCESS: "true"}, config=_QUIET)],
+        resources={**LEDGER_ONLY, IO_MANAGER: InstanceStorageIOManager()},
+        executor=EXECUTOR,
+    )
+    return definitions.resolve_job_def(f"{_NAME}_job")
+
+
+def rehearse() -> None:
+    """Run the job. Leaves no thread and no connection, so that the process can be forked."""
+    with tempfile.TemporaryDirectory(prefix="hudi-ingest-rehearsal-") as folder:
+        Path(folder, "dagster.yaml").write_text(_INSTANCE % (folder, folder))
+        try:
+            with DagsterInstance.from_config(folder) as instance:
+                execute_job(reconstructable(rehearsed_job), instance, raise_on_error=True)
+        finally:
+            close_connections()
+
+
+try:
+    rehearse()
+except Exception:
+    # Runs are as right without it; they only take longer.
+    _logger.warning("The rehearsal of a run failed, so each run takes longer to start.", exc_info=True)

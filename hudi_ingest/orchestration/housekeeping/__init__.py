@@ -1,0 +1,1 @@
+"""Deletion of runs, events, ticks and snapshots that nobody needs any more."""

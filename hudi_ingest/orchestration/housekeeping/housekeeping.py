@@ -1,0 +1,183 @@
+"""Housekeeping: deletes what transactions have left in Dagster and in the ledger and nobody needs any more."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from dagster import DagsterInstance, RunsFilter
+
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.hudi.storage.storage import StoredFile
+from hudi_ingest.ledger import Kept, Ledger, Service
+from hudi_ingest.operations.topic_discovery import deserted_templates
+from hudi_ingest.operations.upkeep.service_log import logged
+from hudi_ingest.operations.upkeep.table_leftovers import TableLeftovers
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.housekeeping.event_retention import EventLimits, delete_events
+from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
+from hudi_ingest.orchestration.housekeeping.report import HousekeepingReport
+from hudi_ingest.orchestration.housekeeping.run_retention import (
+    RunLimits,
+    delete_runs,
+    expired_runs,
+    pipelines_of_runs,
+    run_bytes,
+    shorten_logs,
+)
+from hudi_ingest.orchestration.housekeeping.snapshot_retention import delete_snapshots
+from hudi_ingest.orchestration.housekeeping.sqlite_space import shrink, sqlite_files, stored_bytes
+from hudi_ingest.orchestration.housekeeping.tick_retention import delete_ticks
+from hudi_ingest.pipeline.folder import BrokenFile
+from hudi_ingest.pipeline.housekeeping import LEAST, HousekeepingSettings
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+MOST_SECONDS = 1500.0
+"""What is left then is for the next hour's run."""
+_REPORTED_RUNS = 100
+
+
+@dataclass(frozen=True)
+class Housekeeping:
+    """Housekeeping of one code location. `instance`: None where there is no Dagster, and only the ledger is kept small."""
+
+    settings: HousekeepingSettings
+    own: OwnDefinitions
+    ledger: Ledger
+    instance: DagsterInstance | None
+    location: str | None = None
+    """The code location whose ticks are ours; of any if it is None."""
+    pipelines: Sequence[Pipeline] = ()
+    """Those whose tables are looked at, too."""
+    broken: Sequence[BrokenFile] = ()
+    """Files that cannot be loaded. While there are some, no pipeline counts as deleted: it may be one of theirs."""
+
+    def run(self, now: datetime, report: Callable[[str], None], *, dry_run: bool = False) -> HousekeepingReport:
+        """Delete what has expired at `now`. `report` receives progress. Raises LedgerUnreachable, and what Dagster's storage raises."""
+        if dry_run:
+            return self._run(now, report, dry_run=True)
+        with logged(self.ledger, Service.HOUSEKEEPING) as work:
+            done = self._run(now, report, dry_run=False)
+            work.due, work.done = done.due, done.deleted
+        return done
+
+    def _run(self, now: datetime, report: Callable[[str], None], *, dry_run: bool) -> HousekeepingReport:
+        began = time.monotonic()
+        databases = self._databases()
+        before = stored_bytes(databases)
+        runs, freed, runs_expired = 0, 0, 0
+        events = ticks = snapshots = 0
+        deleted_since = self._since(now, "deleted_pipeline")
+        known, active = self._pipelines(deleted_since)
+        deleted = OwnDefinitions.of_deleted(frozenset() if self.broken else known - active)
+        files, unreadable = self._tables(now, dry_run)
+        freed += sum(file.size_bytes for file in files)
+        if self.instance is not None:
+            expired = expired_runs(
+                self.instance, self.own, RunLimits(self._since(now, "run"), self.settings.runs, LEAST)
+            )
+            expired += expired_runs(self.instance, deleted, RunLimits(deleted_since, sys.maxsize, 0))
+            runs_expired = len(expired)
+            report(f"{counted(runs_expired, 'run')} expired")
+            if dry_run:
+                runs = len(expired)
+                freed += sum(run_bytes(self.instance, run_id) for run_id in expired)
+            else:
+                for size in delete_runs(self.instance, expired, lambda: time.monotonic() - began > MOST_SECONDS):
+                    runs, freed = runs + 1, freed + size
+                    if runs % _REPORTED_RUNS == 0:
+                        report(f"{runs} of {counted(runs_expired, 'run')} deleted")
+                freed += shorten_logs(self.instance, self.own)
+            limits = EventLimits(self._since(now, "event"), self.settings.events, LEAST)
+            events = delete_events(self.instance, self.own, limits, dry_run=dry_run)
+            events += delete_events(self.instance, deleted, EventLimits(deleted_since, sys.maxsize, 0), dry_run=dry_run)
+            report(f"{counted(events, 'event')} without a run expired")
+            ticks = sum(
+                delete_ticks(self.instance, own, self._since(now, "tick"), self.location, dry_run=dry_run)
+                for own in (self.own, deleted)
+            )
+            snapshots = delete_snapshots(self.instance, dry_run=dry_run)
+            report(f"{counted(ticks, 'tick')} expired")
+        transactions, requests = self._ledger(
+            Kept(self._since(now, "ledger"), self.settings.transactions, LEAST), dry_run
+        )
+        for name in deleted.pipelines:
+            forgotten = self.ledger.forget_pipeline(name, dry_run=dry_run)
+            transactions, requests = transactions + forgotten[0], requests + forgotten[1]
+        topics = self._topics(active, deleted_since, dry_run)
+        report(f"{counted(transactions, 'transaction')} and {counted(requests, 'request')} of the ledger expired")
+        if not dry_run:
+            for database in databases:
+                shrink(database)
+        after = stored_bytes(databases)
+        return HousekeepingReport(
+            dry_run=dry_run,
+            runs=runs,
+            events=events,
+            ticks=ticks,
+            transactions=transactions,
+            requests=requests,
+            topics=topics,
+            files=len(files),
+            snapshots=snapshots,
+            deleted_pipelines=deleted.pipelines,
+            unreadable=tuple(unreadable),
+            freed_bytes=freed + max(0, before - after),
+            runs_left=self._runs_left(),
+            database_bytes=after,
+            runs_expired=runs_expired,
+        )
+
+    def _pipelines(self, since: datetime) -> tuple[frozenset[str], frozenset[str]]:
+        """All pipelines, and those that a file has or of which something has happened since then, here or in Dagster. Another code
+        location may have the same ledger: its pipelines tick."""
+        known, active = self.ledger.pipelines(since)
+        if self.instance is not None:
+            of_runs, active_runs = pipelines_of_runs(self.instance, self.own, since, self.location)
+            known, active = known | of_runs, active | active_runs
+        return known, active | {*self.own.pipelines}
+
+    def _topics(self, active: frozenset[str], since: datetime, dry_run: bool) -> int:
+        """Forget the topics of templates of which no pipeline is left, and count them."""
+        templates = {} if self.broken else self.ledger.templates()
+        deserted = deserted_templates(templates, active, since)
+        for template in () if dry_run else deserted:
+            self.ledger.forget_template(template)
+        return sum(len(templates[template]) for template in deserted)
+
+    def _tables(self, now: datetime, dry_run: bool) -> tuple[list[StoredFile], list[str]]:
+        """The leftovers of tables, which are deleted, and why some tables could not be looked at."""
+        found, unreadable = list[StoredFile](), list[str]()
+        for pipeline in self.pipelines:
+            leftovers = TableLeftovers(pipeline, self._since(now, "put_aside"), self._since(now, "letter"))
+            try:
+                files = leftovers.find()
+                if not dry_run:
+                    leftovers.delete(files)
+                found += files
+            except IngestError as error:
+                unreadable.append(f"{pipeline.name}: {error}")
+        return found, unreadable
+
+    def _since(self, now: datetime, kind: str) -> datetime:
+        return now - timedelta(days=getattr(self.settings, f"{kind}_days"))
+
+    def _ledger(self, kept: Kept, dry_run: bool) -> tuple[int, int]:
+        work = self.ledger.expired if dry_run else self.ledger.forget
+        counts = [work(pipeline, kept) for pipeline in self.own.pipelines]
+        return sum(transactions for transactions, _ in counts), sum(requests for _, requests in counts)
+
+    def _runs_left(self) -> int:
+        if self.instance is None:
+            return 0
+        filters = [RunsFilter(tags={kind: [*self.own.pipelines]}) for kind in tags.KINDS if self.own.pipelines]
+        return sum(map(self.instance.get_runs_count, [*filters, RunsFilter(tags={tags.HOUSEKEEPING: "true"})]))
+
+    def _databases(self) -> Sequence[Path]:
+        own = [self.ledger.file] if self.ledger.file else []
+        return [*own, *(sqlite_files(self.instance) if self.instance is not None else [])]

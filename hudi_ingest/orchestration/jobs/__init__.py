@@ -1,0 +1,1 @@
+"""The ops and jobs: transactions, requests, and the upkeep of tables."""

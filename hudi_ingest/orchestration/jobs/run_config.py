@@ -1,0 +1,101 @@
+"""Converts plans to Dagster run config and tags, and back. So a run shows every slice before anything is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dagster import Config
+from pydantic import Field
+
+from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.orchestration import tags
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.offset_losses import sources_text
+
+BEGIN = "begin"
+
+
+def job_name(pipeline: Pipeline) -> str:
+    """Return the name of the job that runs the pipeline's transactions."""
+    return f"{pipeline.name}_transaction"
+
+
+class SliceConfig(Config):
+    """One Kafka partition's offset range [start, end)."""
+
+    topic: str = Field(description="Kafka topic")
+    partition: int = Field(description="Kafka partition")
+    start: int = Field(description="First offset to read: the table's committed offset")
+    end: int = Field(description="Offset to stop before")
+
+
+class TopicConfig(Config):
+    """Which topic of this name the offsets belong to."""
+
+    topic_id: str = Field(description="The broker's id of the topic; empty if it has none")
+    generation: int = Field(description="How often this topic's offsets have started over")
+
+
+class LossConfig(Config):
+    """A committed offset that the broker no longer has."""
+
+    topic: str = Field(description="Kafka topic")
+    partition: int = Field(description="Kafka partition")
+    committed: int = Field(description="The table's committed offset")
+    restart: int | None = Field(description="The broker's first offset; none when the partition is gone")
+    lost: int | None = Field(description="Number of offsets given up, if known")
+    reason: str = Field(description="retention, recreated or truncated")
+
+
+class TakeOverConfig(Config):
+    """Where another system's ingestion into the table ended."""
+
+    writer: str = Field(description="The other system")
+    instant: str = Field(description="Instant of its last commit")
+    offsets: dict[str, int] = Field(description="Its next offset for each topic:partition")
+
+
+class BeginConfig(Config):
+    """The transaction to run. Leave everything out to plan one now, from the committed offsets to the topic's ends."""
+
+    transaction_id: str = Field(default="", description="Name of the transaction; empty: plan now")
+    kind: str = Field(default=TransactionKind.INGEST.value, description="What the transaction is for")
+    sequence: int = Field(default=0, description="Number of the transaction: the table's last one plus 1")
+    slices: list[SliceConfig] = Field(default=[], description="Offset ranges, one for each Kafka partition")
+    topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets belong to")
+    resets: list[LossConfig] = Field(default=[], description="Accepted losses: slices start at `restart`")
+    stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition, which has no slice")
+    take_over: TakeOverConfig | None = Field(default=None, description="Set if another system wrote the table")
+    request: str = Field(default="", description="Id of the request (backfill, replay, retry) that it belongs to")
+
+    def plan(self, pipeline: str) -> TransactionPlan | None:
+        """Return the plan in the config, or None if there is none."""
+        if not self.transaction_id:
+            return None
+        return TransactionPlan.from_dict({"pipeline": pipeline, **self.model_dump()})
+
+
+def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
+    """Return the run config of the pipeline's job for exactly this plan, without what a request's begin finds out by itself."""
+    # Dagster refuses a run whose config has an unknown key.
+    begin = {key: value for key, value in plan.to_dict().items() if key in BeginConfig.model_fields}
+    # Nothing for the executor: it belongs to the code location, and Dagster refuses config that it does not know.
+    return {"ops": {pipeline.name: {"ops": {BEGIN: {"config": begin}}}}}
+
+
+def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
+    """Return the tags by which people in the UI and the sensor find a run of this plan."""
+    losses = {tags.STOPPED: plan.stopped, tags.RESET: plan.resets}
+    return {
+        tags.PIPELINE: pipeline.name,
+        tags.TABLE: pipeline.table.base_path,
+        tags.TRANSACTION: plan.transaction_id,
+        tags.SEQUENCE: str(plan.sequence),
+        **({tags.REQUEST: plan.request, tags.KIND: plan.kind.value} if plan.request else {}),
+        **{tag: sources_text(partitions) for tag, partitions in losses.items() if partitions},
+    }
+
+
+def executor_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
+    """Return the tags that tell our own executor how to run this plan; other executors ignore them."""
+    return {} if pipeline.transaction.fans_out(plan.count) else {tags.IN_PROCESS: "true"}

@@ -1,0 +1,348 @@
+"""The run: begin → one mapped op per Kafka partition → commit; its result is the Hudi table, an asset."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any, TypeVar
+
+from dagster import (
+    AssetsDefinition,
+    DynamicOut,
+    DynamicOutput,
+    FreshnessPolicy,
+    GraphDefinition,
+    GraphIn,
+    In,
+    MetadataValue,
+    Nothing,
+    OpDefinition,
+    OpExecutionContext,
+    Out,
+    Output,
+    graph,
+    op,
+)
+
+from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.hudi.files.small_files import small_files_warning
+from hudi_ingest.ledger import Ledger, RequestState
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.operations.health.findings import age_of_oldest, findings_after_commit
+from hudi_ingest.operations.requests.planning import completed, settled_progress
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import source_keys, table_key
+from hudi_ingest.orchestration.jobs.failures import as_dagster_failures, first_failure, stopped
+from hudi_ingest.orchestration.jobs.op_settings import NO_RUN_RETRIES, max_runtime, pool, retry_policy, run_is_finished
+from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, LEDGER, SPARK
+from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, run_tags
+from hudi_ingest.orchestration.jobs.shared_ledger import require_ledger_of_begin, require_ledger_of_sensor
+from hudi_ingest.orchestration.reports.check_reports import evaluation
+from hudi_ingest.orchestration.reports.column_metadata import pipeline_columns
+from hudi_ingest.orchestration.reports.lag_points import lag_metadata
+from hudi_ingest.orchestration.reports.materialization import (
+    SLICE_COLUMNS,
+    by_kind,
+    materialization,
+    metadata_table,
+    slice_row,
+)
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.schema.columns import parse_spark_json
+from hudi_ingest.transaction.plan.offset_losses import losses_text
+from hudi_ingest.transaction.plan.planning import group_slices
+from hudi_ingest.transaction.plan.situation import Situation, observe, plan_now
+from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest.transaction.run import protocol_for, when_table_is_free
+
+WRITE = "write"
+COMMIT = "commit"
+_Result = TypeVar("_Result", dict[str, Any], list[dict[str, Any]])
+_LEDGER = "ledger"
+"""Key of what begin hands on, beside the transaction's own: where its ledger is."""
+
+
+def table_asset(pipeline: Pipeline, io_manager_key: str = IO_MANAGER) -> AssetsDefinition:
+    """Build the pipeline's table as a graph-backed asset, downstream of its topics. `io_manager_key`: the resource that keeps
+    what its ops hand on."""
+    asset, key = pipeline.asset, table_key(pipeline)
+    table = AssetsDefinition.from_graph(
+        _transaction_graph(pipeline, io_manager_key),
+        keys_by_input_name={_topic_input(index): key for index, key in enumerate(source_keys(pipeline))},
+        keys_by_output_name={"result": key},
+        group_name=asset.group or pipeline.name,
+        descriptions_by_output_name={"result": _description(pipeline)},
+        metadata_by_output_name={"result": _definition_metadata(pipeline)},
+        tags_by_output_name={
+            "result": {**asset.tags, **{f"dagster/kind/{kind}": "" for kind in ("kafka", "hudi", "spark")}}
+        },
+        owners_by_output_name={"result": list(asset.owners)},
+    )
+    if asset.fresh_within_seconds is None:
+        return table
+    policy = FreshnessPolicy.time_window(timedelta(seconds=asset.fresh_within_seconds))
+    return table.map_asset_specs(lambda spec: spec.replace_attributes(freshness_policy=policy))
+
+
+def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
+    """Return distinct names for the mapped ops: topic and partition, or the group's number. Dagster allows letters, digits and _."""
+    names = [
+        re.sub(r"[^A-Za-z0-9_]", "_", f"{group[0].topic}_{group[0].partition}") if len(group) == 1 else f"group_{index}"
+        for index, group in enumerate(groups)
+    ]
+    # Topics "a.b" and "a_b" would share a name.
+    return names if len(set(names)) == len(names) else [f"{name}__{index}" for index, name in enumerate(names)]
+
+
+def _transaction_graph(pipeline: Pipeline, io_manager_key: str) -> GraphDefinition:
+    begin, write = _begin_op(pipeline, io_manager_key), _write_op(pipeline, io_manager_key)
+    commit = _commit_op(pipeline)
+
+    @graph(
+        name=pipeline.name,
+        description=_description(pipeline),
+        ins={_topic_input(index): GraphIn() for index in range(len(source_keys(pipeline)))},
+    )
+    def transaction(**topics: Any) -> Any:
+        opened, slices = begin.alias(BEGIN)(**topics)
+        reports = slices.map(lambda group: write.alias(WRITE)(transaction=opened, slices=group))
+        return commit.alias(COMMIT)(transaction=opened, reports=reports.collect())
+
+    return transaction
+
+
+def _topic_input(index: int) -> str:
+    return f"topic_{index}"
+
+
+def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
+    @op(
+        name=f"{pipeline.name}__begin",
+        description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
+        ins={_topic_input(index): In(Nothing) for index in range(len(source_keys(pipeline)))},
+        # Without a transaction the later ops are skipped: see _is_harmless.
+        out={
+            "transaction": Out(dict, is_required=False, io_manager_key=io_manager_key),
+            "slices": DynamicOut(list, io_manager_key=io_manager_key),
+        },
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=retry_policy(pipeline),
+        pool=pool(pipeline),
+    )
+    def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
+        with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+            require_ledger_of_sensor(protocol.ledger, pipeline.name, context.run.tags.get(tags.LEDGER, ""))
+            plan = config.plan(pipeline.name) or plan_now(pipeline)
+            # The job has the limits already; a run from the asset's page does not.
+            limits = {tags.MAX_RUNTIME: max_runtime(pipeline), tags.MAX_RETRIES: NO_RUN_RETRIES}
+            context.instance.add_run_tags(context.run_id, {**run_tags(pipeline, plan), **limits})
+            try:
+                transaction = _begun(context, pipeline, protocol, plan)
+            except (PlanOutdated, TransactionInFlight) as error:
+                if not _is_harmless(context):
+                    raise
+                context.log.warning(f"nothing to do in this run; the coordinator will plan again: {error}")
+                return
+            plan = transaction.plan
+            begun_tags = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
+            context.instance.add_run_tags(context.run_id, begun_tags)
+            context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
+            if plan.take_over is not None:
+                context.log.info(f"{plan.take_over}")
+            for title, text in losses_text(pipeline.name, plan.stopped, plan.resets).items():
+                context.log.warning(f"{title}:\n{text}")
+            context.log.info(f"columns {transaction.schema.origin}")
+            for line in plan.schema_changes:
+                context.log.info(f"the table's schema evolves: {line}")
+            for line in transaction.schema.warnings:
+                context.log.warning(line)
+            opened = _plain({**transaction.to_dict(), _LEDGER: protocol.ledger.place})
+        yield Output(opened, "transaction", metadata={"instant": transaction.instant})
+        groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
+        for name, group in zip(mapping_keys(groups), groups, strict=True):
+            yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
+
+    return begin
+
+
+def _begun(
+    context: OpExecutionContext, pipeline: Pipeline, protocol: TransactionProtocol, plan: TransactionPlan
+) -> OpenTransaction:
+    """Begin the plan's transaction. If another is in its way, wait for as long as that one may last."""
+    if plan.request:
+        plan = _planned_request(pipeline, protocol.ledger, plan)
+    owner, finished = Owner.dagster_run(context.run_id), run_is_finished(context.instance)
+    begin = partial(protocol.begin, plan, owner, finished)
+    patience = pipeline.transaction.timeout_seconds
+    return when_table_is_free(begin, patience, context.log.info, passing=(TransactionInFlight,))
+
+
+def _is_harmless(context: OpExecutionContext) -> bool:
+    """Whether it is no mistake that the table has moved on since the plan: a tick planned it, and another transaction came
+    between. A run that a person launched or relaunched fails and says so."""
+    return tags.SENSOR in context.run.tags and context.run.parent_run_id is None
+
+
+def _planned_request(pipeline: Pipeline, ledger: Ledger, plan: TransactionPlan) -> TransactionPlan:
+    request = ledger.request(plan.request)
+    if request is None or request.state is not RequestState.ACTIVE:
+        state = request.state.value if request else "not known to this ledger"
+        raise PlanOutdated(
+            f"plan {plan.transaction_id} belongs to request {plan.request}, which is {state}. Nothing was written, and nothing needs to be "
+            "done."
+        )
+    progress = settled_progress(pipeline, ledger, request.request_id)
+    return completed(pipeline, observe(pipeline), request, progress, plan)
+
+
+def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
+    @op(
+        name=f"{pipeline.name}__write",
+        description="Reads a bounded offset range of its Kafka partitions and writes their base files.",
+        ins={"transaction": In(dict), "slices": In(list)},
+        out=Out(list, io_manager_key=io_manager_key),
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=retry_policy(pipeline),
+    )
+    def write(
+        context: OpExecutionContext, transaction: dict[str, Any], slices: list[dict[str, Any]]
+    ) -> Output[list[dict[str, Any]]]:
+        opened = OpenTransaction.from_dict(transaction)
+        with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
+            try:
+                reports = protocol.write(opened, [Slice(**fields) for fields in slices], context.retry_number)
+            except Fenced as error:
+                own = {(fields["topic"], fields["partition"]) for fields in slices}
+                culprit = first_failure(protocol.ledger.attempts(opened.plan.transaction_id), own)
+                if culprit is None:
+                    raise
+                raise stopped(culprit) from error
+            except Terminal as error:
+                # No other attempt can save this transaction, so delete its files now, not when its lease expires.
+                protocol.abort(opened, str(error))
+                raise
+        return Output(
+            _plain([report.to_dict() for report in reports]),
+            metadata={
+                "rows": sum(report.rows for report in reports),
+                "files": len({file.path for report in reports for file in report.written}),
+                "bytes": sum(report.size_bytes for report in reports),
+                "attempt": max(report.attempt for report in reports),
+                "slices": metadata_table(SLICE_COLUMNS, [slice_row(report) for report in reports]),
+            },
+        )
+
+    return write
+
+
+def _commit_op(pipeline: Pipeline) -> OpDefinition:
+    @op(
+        name=f"{pipeline.name}__commit",
+        description="Publishes one Hudi commit with all files and offsets, then updates the consumer group and the ledger.",
+        ins={"transaction": In(dict), "reports": In(list)},
+        # There is no output value, so no IO manager adds a path of its own to the table's metadata. A retry commits nothing, and
+        # materializes nothing, if none of its dead letters can become a row.
+        out=Out(Nothing, is_required=False),
+        required_resource_keys={SPARK, LEDGER},
+        retry_policy=retry_policy(pipeline),
+    )
+    def commit(
+        context: OpExecutionContext, transaction: dict[str, Any], reports: list[list[dict[str, Any]]]
+    ) -> Iterator[Output[None]]:
+        opened = OpenTransaction.from_dict(transaction)
+        slice_reports = [SliceReport.from_dict(fields) for group in reports for fields in group]
+        with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
+            try:
+                receipt = protocol.commit(opened, slice_reports)
+            except NothingToDo as nothing:
+                protocol.abort(opened, str(nothing))
+                context.log.warning(str(nothing))
+                return
+            except Terminal as error:
+                protocol.abort(opened, str(error))
+                raise
+            small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.written})
+            for warning in (*receipt.warnings, *filter(None, [small])):
+                context.log.warning(warning)
+            situation = _situation_now(context, pipeline)
+            metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
+            if situation is not None:
+                metadata |= _report_checks_with_commit(context, pipeline, situation)
+        context.log.info(f"{opened.plan.transaction_id}: {counted(receipt.rows, 'row')} published by {receipt.instant}")
+        columns = parse_spark_json(opened.schema.columns)
+        yield Output(
+            None,
+            metadata={
+                **by_kind(receipt.plan.kind, metadata),
+                **pipeline_columns(pipeline, columns, opened.schema.descriptions),
+            },
+        )
+
+    return commit
+
+
+def _plain(value: _Result) -> _Result:
+    """Return an op's result as it comes back from a store of JSON, so that it passes through any IO manager unchanged."""
+    plain: _Result = json.loads(json.dumps(value))
+    return plain
+
+
+def _situation_now(context: OpExecutionContext, pipeline: Pipeline) -> Situation | None:
+    """Observe table and broker, or return None if they cannot be reached, which must not fail a durable commit."""
+    try:
+        return observe(pipeline)
+    except IngestError as error:
+        context.log.warning(f"the commit is durable, but the lag is unknown: {error}")
+        return None
+
+
+def _report_checks_with_commit(context: OpExecutionContext, pipeline: Pipeline, situation: Situation) -> dict[str, Any]:
+    """Report the checks in the run that materializes the table, because Dagster would show earlier ones as not evaluated.
+    Returns the rest of the materialization's metadata."""
+    now = datetime.now(timezone.utc)
+    try:
+        for finding in findings_after_commit(pipeline, situation, now):
+            # Dagster accepts these events here, although its annotation does not say so.
+            context.log_event(evaluation(pipeline, finding))  # type: ignore[arg-type]
+        return lag_metadata(situation.lag.total, age_of_oldest(pipeline, situation, now))
+    except IngestError as error:
+        context.log.warning(f"the commit is durable, but its checks are left to the next tick: {error}")
+        return {}
+
+
+def _description(pipeline: Pipeline) -> str:
+    if pipeline.asset.description is not None:
+        return pipeline.asset.description
+    pattern = pipeline.source.topics_pattern
+    topics = f"topics like `{pattern}`" if pattern else ", ".join(f"`{topic}`" for topic in pipeline.source.topics)
+    return f"Hudi table `{pipeline.table.base_path}`, ingested exactly once from Kafka {topics}."
+
+
+def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
+    return {
+        "table path": MetadataValue.path(pipeline.table.base_path),
+        "dagster/uri": pipeline.table.base_path,
+        "dagster/storage_kind": "hudi",
+        "partitioned by": ", ".join(pipeline.table.partition_columns) or "none",
+        **(pipeline_columns(pipeline, pipeline.table_schema.columns) if pipeline.table.declares_schema else {}),
+    }
+
+
+@contextmanager
+def _protocol(
+    context: OpExecutionContext, pipeline: Pipeline, opened: Mapping[str, Any] | None = None
+) -> Iterator[TransactionProtocol]:
+    """Yield the protocol for an op. `opened`: what begin handed to it; None in begin itself."""
+    ledger_resource, spark_resource = (getattr(context.resources, key) for key in (LEDGER, SPARK))
+    with ledger_resource.open() as ledger:
+        if opened is not None:
+            require_ledger_of_begin(ledger, opened["plan"]["transaction_id"], opened.get(_LEDGER, ""))
+        yield protocol_for(pipeline, ledger, spark_resource.spark_session)

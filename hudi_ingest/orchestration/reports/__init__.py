@@ -1,0 +1,1 @@
+"""Reports to Dagster: checks, materializations, observations, alerts."""

@@ -1,0 +1,195 @@
+"""Reports the findings of the table's checks from the coordinator's ticks to Dagster, each change once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetCheckSeverity,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRunStatus,
+    RunsFilter,
+)
+
+from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
+from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
+from hudi_ingest.operations.health.judgement import (
+    ABOUT_COMMITS,
+    ACCOUNTING_HOLDS,
+    LAG_BELOW_LIMIT,
+    UP_TO_DATE,
+    Finding,
+    questions,
+    runs_succeed,
+)
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.jobs.failures import STOPPED
+from hudi_ingest.orchestration.reports.topic_assets import topic_observations
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.situation import Situation
+
+if TYPE_CHECKING:
+    from dagster._core.execution.plan.objects import StepFailureData
+    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+
+REPEAT_SECONDS = 300
+"""How often a check is reported again when only its numbers have changed."""
+BLIND_SECONDS = 60
+"""How long broker or table may be unreachable before a check fails."""
+_SHOWN_RUNS = 50
+
+
+def report_checks(
+    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime, busy: str = ""
+) -> None:
+    """Report what changed in the checks, and with the lag the topics' end offsets. `busy`: what is running, for people.
+
+    Raises KafkaUnreachable, TableUnreachable.
+    """
+    reported = _ReportedChecks.of(pipeline, instance)
+    findings = findings_now(pipeline, situation, now, busy)
+    findings.append(finding_on_runs(pipeline, instance, situation.committed.last_began_at))
+    checkpoint = situation.committed.checkpoint
+    if any(reported.is_outdated(name, checkpoint.transaction_id if checkpoint else "") for name in ABOUT_COMMITS):
+        findings += findings_on_commits(pipeline, situation)
+    news = [finding for finding in findings if reported.is_news(finding, now)]
+    if any(reported.is_turn(finding) for finding in news):
+        # So that a pipeline that has just failed, or recovered, is shown with the lag of that moment.
+        news = [finding for finding in findings if finding in news or finding.check in (LAG_BELOW_LIMIT, UP_TO_DATE)]
+    for finding in news:
+        instance.report_runless_asset_event(evaluation(pipeline, finding))
+    if any(finding.check == LAG_BELOW_LIMIT for finding in news):
+        for observation in topic_observations(pipeline, situation):
+            instance.report_runless_asset_event(observation)
+
+
+def report_trouble(
+    pipeline: Pipeline, instance: DagsterInstance, error: IngestError, now: datetime, blind_since: float | None = None
+) -> None:
+    """Report why a tick could not look: at once if a person must act, else once it has lasted BLIND_SECONDS since
+    `blind_since`, in seconds since 1970. Failed runs are reported either way."""
+    reported = _ReportedChecks.of(pipeline, instance)
+    findings = [finding_on_runs(pipeline, instance, None)]
+    if isinstance(error, OffsetsLost):
+        findings.append(Finding(ACCOUNTING_HOLDS, False, str(error)))
+    elif not isinstance(error, Transient) or (blind_since and now.timestamp() - blind_since >= BLIND_SECONDS):
+        findings.append(Finding(UP_TO_DATE, False, f"Cannot tell whether records are waiting: {error}"))
+    for finding in findings:
+        if reported.is_news(finding, now):
+            instance.report_runless_asset_event(evaluation(pipeline, finding))
+
+
+def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: datetime | None) -> Finding:
+    """Find out whether the newest runs failed, of those that ended after `since`, the begin of the last committed transaction."""
+    ended_runs = RunsFilter(
+        tags={tags.PIPELINE: pipeline.name}, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
+    )
+    records = instance.get_run_records(ended_runs, limit=_SHOWN_RUNS)
+    failed = [
+        record.dagster_run.run_id
+        for record in takewhile(lambda record: record.dagster_run.status is DagsterRunStatus.FAILURE, records)
+        if since is None or (record.end_time or 0) > since.timestamp()
+    ]
+    return (
+        runs_succeed(pipeline, len(failed), failed[0], why_failed(instance, failed[0]))
+        if failed
+        else runs_succeed(pipeline, 0)
+    )
+
+
+def why_failed(instance: DagsterInstance, run_id: str) -> str:
+    """Return the error of the op that failed first, or of the run if no op did, e.g. after a kill; "" if unknown."""
+    steps = instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE)
+    texts = [_step_error(entry.dagster_event.step_failure_data) for entry in steps if entry.dagster_event]
+    own = [text for text in texts if text and not text.startswith(STOPPED)]
+    if own or texts:
+        return (own or texts)[0]
+    ends = instance.all_logs(run_id, of_type=DagsterEventType.RUN_FAILURE)
+    return next((entry.message or entry.user_message for entry in ends), "")
+
+
+def _step_error(failure: StepFailureData) -> str:
+    if failure.user_failure_data is not None and failure.user_failure_data.description:
+        return failure.user_failure_data.description
+    return failure.error.message.strip() if failure.error else ""
+
+
+def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
+    """Convert a finding to a Dagster evaluation."""
+    return AssetCheckEvaluation(
+        asset_key=table_key(pipeline),
+        check_name=finding.check,
+        passed=finding.passed,
+        severity=AssetCheckSeverity.WARN if finding.warning else AssetCheckSeverity.ERROR,
+        description=as_markdown(finding.text),
+        metadata=dict(finding.figures),
+    )
+
+
+def as_markdown(text: str) -> str:
+    """Separate lines by blank lines: Dagster shows a check's description as Markdown, which would join them."""
+    return re.sub(r"\n+", "\n\n", text.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class _ReportedChecks:
+    """What Dagster already shows: the newest evaluation of each check, and when and by which run the table was materialized."""
+
+    records: Mapping[str, AssetCheckExecutionRecord]
+    materialized_at: float = 0.0
+    materialized_by: str = ""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, instance: DagsterInstance) -> _ReportedChecks:
+        table = table_key(pipeline)
+        keys = [AssetCheckKey(table, name) for name in questions(pipeline)]
+        by_key = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+        materialized = instance.get_latest_materialization_event(table)
+        records = {key.name: record for key, record in by_key.items()}
+        return cls(records, materialized.timestamp, materialized.run_id) if materialized else cls(records)
+
+    def is_outdated(self, check: str, transaction_id: str) -> bool:
+        """Whether the check's last report was about a transaction older than the newest."""
+        known = self._known(check)
+        reported = known.metadata.get("transaction") if known else None
+        return reported is None or reported.value != transaction_id or self._is_grey(check)
+
+    def is_news(self, finding: Finding, now: datetime) -> bool:
+        known = self._known(finding.check)
+        if known is None or known.passed != finding.passed or self._is_grey(finding.check):
+            return True
+        before = {name: entry.value for name, entry in known.metadata.items()}
+        changed = {
+            name for name in before.keys() | finding.figures.keys() if before.get(name) != finding.figures.get(name)
+        }
+        if any(isinstance(before.get(name, finding.figures.get(name)), str) for name in changed):
+            return True
+        return bool(changed) and now.timestamp() - self._reported_at(finding.check) >= REPEAT_SECONDS
+
+    def is_turn(self, finding: Finding) -> bool:
+        """Whether the check passed until now and fails, or the other way around."""
+        known = self._known(finding.check)
+        return known is not None and known.passed != finding.passed
+
+    def _is_grey(self, check: str) -> bool:
+        """Whether Dagster shows it as not evaluated: reported before the newest materialization, and not by its run."""
+        record = self.records.get(check)
+        by_the_commit = record is not None and record.run_id == self.materialized_by
+        return self._reported_at(check) < self.materialized_at and not by_the_commit
+
+    def _known(self, check: str) -> AssetCheckEvaluation | None:
+        evaluation = self.records[check].evaluation if check in self.records else None
+        return evaluation if isinstance(evaluation, AssetCheckEvaluation) else None
+
+    def _reported_at(self, check: str) -> float:
+        record = self.records.get(check)
+        return record.event.timestamp if record and record.event else 0.0

@@ -1,0 +1,189 @@
+"""Reports from every coordinator tick to Dagster, whatever it decides: checks, lag, and commits that no run has reported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from dagster import (
+    AssetMaterialization,
+    AssetObservation,
+    DagsterInstance,
+    DagsterRunStatus,
+    EventLogRecord,
+    MetadataValue,
+    RunsFilter,
+)
+
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.operations.health.findings import age_of_oldest
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.reports.check_reports import report_checks, report_trouble
+from hudi_ingest.orchestration.reports.lag_points import LAG_RECORDS, lag_metadata
+from hudi_ingest.orchestration.reports.materialization import by_kind, changes_of
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.situation import Situation
+
+LEAST_SECONDS = 60
+"""Minimum time between lag observations: Dagster keeps each for as long as the asset."""
+_LOOKED_BACK = 50
+
+
+def report(
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    observed: Situation | IngestError,
+    now: datetime,
+    busy: str = "",
+    blind_since: float | None = None,
+) -> None:
+    """Report checks, commits and lag. `observed`: what table and broker said, or why they could not be asked, since
+    `blind_since`; `busy`: what is running.
+
+    Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
+    """
+    if isinstance(observed, IngestError):
+        report_trouble(pipeline, instance, observed, now, blind_since)
+        return
+    newest = newest_materialization(pipeline, instance)
+    if report_commits(pipeline, instance, observed, newest):
+        newest = newest_materialization(pipeline, instance)
+    report_checks(pipeline, instance, observed, now, busy)
+    report_lag(pipeline, instance, observed, newest, now)
+
+
+def report_repairs(pipeline: Pipeline, instance: DagsterInstance, repairs: Sequence[str]) -> None:
+    """Show on the asset what was repaired after a power cut."""
+    for text in repairs:
+        instance.report_runless_asset_event(
+            AssetObservation(table_key(pipeline), description=f"Repaired: {text}", metadata={"repair": text})
+        )
+
+
+def report_lag(
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    situation: Situation,
+    materialized: EventLogRecord | None,
+    now: datetime,
+) -> None:
+    """Observe the lag while there are no commits to show it: at most once per interval and per minute, and only while records
+    are waiting or were at the last point. `materialized`: the table's newest materialization."""
+    newest = _newest_lag(pipeline, instance, materialized)
+    if newest is not None and now.timestamp() - newest[0] < max(LEAST_SECONDS, pipeline.transaction.interval_seconds):
+        return
+    waiting = situation.lag.total
+    if not waiting and (newest is None or not newest[1]):
+        return
+    seconds = age_of_oldest(pipeline, situation, now)
+    instance.report_runless_asset_event(
+        AssetObservation(
+            table_key(pipeline),
+            description=f"{counted(waiting, 'record')} waiting"
+            + (f", the oldest for {seconds:,.0f} s." if seconds else "."),
+            metadata=lag_metadata(waiting, seconds),
+        )
+    )
+
+
+def report_commits(
+    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, newest: EventLogRecord | None
+) -> bool:
+    """Materialize the newest commits that Dagster does not know: from the command line, from Python, and from runs that died
+    after their commit. `newest`: the table's newest materialization. Returns whether there was such a commit; only then the timeline
+    is read again. Raises TableUnreachable."""
+    if _all_known.get(pipeline.name) == (_identity(newest), situation.committed.transactions):
+        return False
+    unknown = _unknown(pipeline, instance, situation.committed.transactions)
+    # A run reports its commit before it ends, so ask for the runs first and for the events after them.
+    unreported = [transaction for transaction in unknown if not _may_still_report(instance, transaction)]
+    unreported = _unknown(pipeline, instance, unreported)
+    if not unknown:
+        _all_known[pipeline.name] = (_identity(newest), situation.committed.transactions)
+    if not unreported:
+        return False
+    for commit in PipelineTable(pipeline).commits():
+        accounting = commit.accounting(pipeline.transaction_key)
+        if accounting.transaction_id in unreported:
+            instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
+    return True
+
+
+_all_known: dict[str, tuple[tuple[int, float, str] | None, tuple[str, ...]]] = {}
+"""By pipeline, transactions that all had materializations, and the newest materialization before that was found. It stays true while
+that one is still the newest: Dagster only adds materializations, or deletes all of an asset's."""
+
+
+def newest_materialization(pipeline: Pipeline, instance: DagsterInstance) -> EventLogRecord | None:
+    return next(iter(instance.fetch_materializations(table_key(pipeline), limit=1).records), None)
+
+
+def _identity(record: EventLogRecord | None) -> tuple[int, float, str] | None:
+    return (record.storage_id, record.timestamp, record.run_id) if record else None
+
+
+def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: Accounting) -> AssetMaterialization:
+    metadata = {
+        "instant": commit.instant,
+        "transaction": accounting.transaction_id,
+        "committed at": MetadataValue.timestamp(commit.completed_at),
+        "rows": accounting.rows,
+        "skipped": sum(account.skipped for account in accounting.slices),
+        "filtered": sum(account.filtered for account in accounting.slices),
+        **changes_of(accounting.slices),
+        "bad records": accounting.rejected,
+        "files": len(commit.files),
+        "bytes": commit.size_bytes,
+        "bytes per file": commit.size_bytes // len(commit.files) if commit.files else 0,
+    }
+    return AssetMaterialization(
+        table_key(pipeline),
+        description="Committed outside of Dagster, or by a run that died before it could report it.",
+        metadata=by_kind(accounting.kind, metadata),
+    )
+
+
+def _may_still_report(instance: DagsterInstance, transaction_id: str) -> bool:
+    runs = instance.get_runs(RunsFilter(tags={tags.TRANSACTION: transaction_id}))
+    return any(run.status in _ALIVE for run in runs)
+
+
+_ALIVE = (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING)
+
+
+def _unknown(pipeline: Pipeline, instance: DagsterInstance, transactions: Sequence[str]) -> list[str]:
+    """Return the transactions without one of the asset's newest materializations, in order."""
+    if not transactions:
+        return []
+    known = set(_known_transactions(pipeline, instance, _LOOKED_BACK))
+    return [transaction for transaction in transactions if transaction not in known]
+
+
+def _known_transactions(pipeline: Pipeline, instance: DagsterInstance, limit: int) -> Iterator[str]:
+    for record in instance.fetch_materializations(table_key(pipeline), limit=limit).records:
+        metadata = record.asset_materialization.metadata if record.asset_materialization else {}
+        if "transaction" in metadata:
+            yield str(metadata["transaction"].value)
+
+
+def _newest_lag(
+    pipeline: Pipeline, instance: DagsterInstance, materialized: EventLogRecord | None
+) -> tuple[float, int] | None:
+    """Return when a commit or a tick last reported the lag, and what it was then."""
+    key = table_key(pipeline)
+    points = []
+    for record in (
+        *([materialized] if materialized else []),
+        *instance.fetch_observations(key, limit=10).records,
+    ):
+        event = record.asset_materialization or record.asset_observation
+        lag = event.metadata.get(LAG_RECORDS) if event else None
+        # A commit that a tick reported has no lag, so it is not a point.
+        if lag is not None and isinstance(lag.value, int):
+            points.append((record.timestamp, lag.value))
+    return max(points, default=None)

@@ -1,0 +1,109 @@
+"""What a pipeline file says about its table as a Dagster asset: who owns it, and when it needs attention."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta, timezone
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, field_validator
+
+from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted
+from hudi_ingest.pipeline.settings.model import A_YEAR, Model, Seconds, Whole
+
+# What Dagster accepts as owners, tags and groups.
+_OWNER = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:\S+")
+_TAG_KEY = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
+_TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{0,63}")
+_GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
+
+
+class AssetSettings(Model):
+    """How Dagster shows the table, and when its checks fail. None of these settings changes what is written."""
+
+    description: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None, json_schema_extra={"default": "the table's path and its topics"}
+    )
+    """What the table holds, in Markdown."""
+
+    owners: tuple[str, ...] = Field(
+        default=(), json_schema_extra={"allowed": "a list of mail addresses and of teams like team:orders"}
+    )
+    """Who is responsible for the table."""
+
+    tags: Mapping[str, str] = Field(
+        default_factory=dict, json_schema_extra={"allowed": "a mapping of text to text", "default": "none"}
+    )
+    """Tags of the asset, to find it by."""
+
+    group: str | None = Field(
+        default=None, json_schema_extra={"allowed": "letters, digits, _ and /", "default": "the pipeline's name"}
+    )
+    """The asset group that shows the table and its topics."""
+
+    max_lag: Annotated[Whole, Field(ge=1)] | None = Field(
+        default=None, json_schema_extra={"default": "the records of two transactions, 2 × transaction.max_records"}
+    )
+    """The check `lag_below_limit` fails while more offsets than this are waiting."""
+
+    late_after_seconds: Annotated[Seconds, Field(ge=1, le=A_YEAR)] | None = Field(
+        default=None,
+        json_schema_extra={
+            "default": "60 + 2 × transaction.interval_seconds, and twice what the last transaction took"
+        },
+    )
+    """The check `up_to_date` fails while the oldest waiting record is older than this, by its Kafka timestamp, and nothing
+    has been committed for that long."""
+
+    fresh_within_seconds: Annotated[Seconds, Field(ge=60, le=A_YEAR)] | None = None
+    """Dagster's freshness policy: the asset is overdue when it has not been materialized for this long, for whatever
+    reason, including a sensor that is turned off. For topics that always have new records: an idle topic makes the asset
+    overdue, too."""
+
+    backfill_from: Annotated[date, Field(ge=date(2000, 1, 1), le=date(2999, 12, 31))] = Field(
+        default_factory=lambda: (datetime.now(timezone.utc).date().replace(day=1) - timedelta(days=1)).replace(day=1),
+        json_schema_extra={
+            "allowed": "a day like 2026-01-31, not before 2000",
+            "default": "the first day of the last month",
+        },
+    )
+    """The first day whose hours the job `<name>_backfill_hours` offers, in UTC. Use `<name>_backfill` for older history."""
+
+    @field_validator("owners")
+    @classmethod
+    def _owners(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        problems: list[tuple[Place, str]] = [
+            ((index,), f"not an owner; found {quoted(owner)}; allowed: a mail address, or team: and a name")
+            for index, owner in enumerate(value)
+            if not _OWNER.fullmatch(owner)
+        ]
+        if problems:
+            raise PlacedProblems(problems)
+        return value
+
+    @field_validator("tags", mode="before")
+    @classmethod
+    def _tags(cls, value: object) -> object:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"must be a mapping of text to text; found {describe(value)}")
+        problems: list[tuple[Place, str]] = []
+        for key, text in value.items():
+            if not _TAG_KEY.fullmatch(str(key)):
+                allowed = "up to 63 letters, digits, `_`, `-` and `.`, optionally after a namespace and a `/`"
+                problems.append(((str(key),), f"not a tag's name; allowed: {allowed}"))
+            elif not isinstance(text, str) or not _TAG_VALUE.fullmatch(text):
+                allowed = "up to 63 letters, digits, `_`, `-` and `.`, in quotes if they look like a number"
+                problems.append(((str(key),), f"not a tag's value; found {describe(text)}; allowed: {allowed}"))
+        if problems:
+            raise PlacedProblems(problems)
+        return dict(value)
+
+    @field_validator("group")
+    @classmethod
+    def _group(cls, value: str | None) -> str | None:
+        if value is not None and not _GROUP.fullmatch(value):
+            raise ValueError(
+                f"not a group's name; found {quoted(value)}; allowed: letters, digits and _, levels with /"
+            )
+        return value

@@ -1,0 +1,101 @@
+"""What a pipeline file says about the bytes of records: the formats, what they need, and the records' keys."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+from pydantic import Field, field_validator
+
+from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.pipeline import extras
+from hudi_ingest.pipeline.sections.formats import CsvValues, ProtobufValues
+from hudi_ingest.pipeline.sections.registry import AvroValues
+from hudi_ingest.pipeline.settings.model import Model
+from hudi_ingest.records.convert.formats import is_built_in, known_formats
+from hudi_ingest.records.schema.ddl import parse_ddl
+
+FORMATS = "json, json_schema, avro, protobuf, csv, string, bytes, or package.module:Converter"
+
+
+class DeclaredFormat(Protocol):
+    """How the bytes of records are written. `source` itself declares the values, `source.key` the keys."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def avro(self) -> AvroValues: ...
+    @property
+    def protobuf(self) -> ProtobufValues: ...
+    @property
+    def csv(self) -> CsvValues: ...
+
+
+def known_format(value: str) -> str:
+    """Check a `format`. Raises ValueError when it is neither a known name nor an import path, or its libraries are
+    missing."""
+    # Searching the installed packages for others takes milliseconds.
+    if not (":" in value or is_built_in(value)) and value not in (known := known_formats()):
+        raise ValueError(
+            f"found {quoted(value)}; allowed: {', '.join(known)}, or package.module:Converter{suggestion(value, known)}"
+        )
+    if value in ("avro", "protobuf"):
+        try:
+            extras.require(value)
+        except ValueError as problem:
+            raise ValueError(f"{value} {problem}") from None
+    return value
+
+
+def needs_registry(declared: DeclaredFormat) -> bool:
+    """Whether the bytes name schemas of `source.schema_registry`."""
+    return (
+        declared.format == "json_schema"
+        or (declared.format == "avro" and declared.avro.wire_format == "confluent")
+        or (declared.format == "protobuf" and declared.protobuf.descriptor_file is None)
+    )
+
+
+def registry_is_missing(declared: DeclaredFormat) -> str:
+    """The problem of a pipeline without `schema_registry` whose format needs one."""
+    instead = {
+        "avro": ", or set avro.wire_format",
+        "protobuf": "; for plain messages, set protobuf.descriptor_file and protobuf.message instead",
+    }
+    return f"missing; format {declared.format} in Confluent's wire format needs it{instead.get(declared.format, '')}"
+
+
+class RecordKey(Model):
+    """Columns from the records' keys. They follow those of `table.schema`, and transforms see them as fields."""
+
+    format: str = Field(default="string", json_schema_extra={"allowed": FORMATS})
+    """The format of a key; see `source.format`."""
+
+    schema_: str = Field(alias="schema", json_schema_extra={"allowed": "Spark DDL, like `order_id string NOT NULL`"})
+    """The columns that a key becomes, in Spark DDL; a single one with format string or bytes. They are null when a record
+    has no key, so if one of them is NOT NULL, such a record is bad."""
+
+    avro: AvroValues = AvroValues()
+    """How keys name their Avro schemas. Only with `format: avro`."""
+
+    protobuf: ProtobufValues = ProtobufValues()
+    """The Protobuf message type of keys. Only with `format: protobuf`."""
+
+    csv: CsvValues = CsvValues()
+    """How CSV keys are written. Only with `format: csv`."""
+
+    @field_validator("format")
+    @classmethod
+    def _known_format(cls, value: str) -> str:
+        return known_format(value)
+
+    @field_validator("schema_")
+    @classmethod
+    def _schema(cls, value: str) -> str:
+        parse_ddl(value)
+        return value
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of a key."""
+        return parse_ddl(self.schema_)

@@ -1,0 +1,188 @@
+"""`source.security` of a pipeline file: encryption, logins, certificates and tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
+
+from hudi_ingest.exceptions.problems import quoted
+from hudi_ingest.pipeline.sections.client_properties import has_feature
+from hudi_ingest.pipeline.settings.model import Model, beside_the_file
+from hudi_ingest.pipeline.settings.references import Secret
+
+_Text = Annotated[str, StringConstraints(min_length=1)]
+_NOT_BY = {
+    "OAUTHBEARER": "which logs in with a token; remove it, and set `oauth`",
+    "GSSAPI": "which logs in with Kerberos; remove it, and set `source.kafka` to `sasl.kerberos.principal`, "
+    "`sasl.kerberos.keytab` and, if it is not kafka, `sasl.kerberos.service.name`",
+}
+"""Why a mechanism has no username and password."""
+
+
+class OAuth(Model):
+    """Where tokens come from: from an identity provider for a client's id and secret, or from a function."""
+
+    token_url: str | None = Field(default=None, json_schema_extra={"allowed": "https://… or http://…"})
+    """The identity provider's token endpoint, which is asked for tokens by the grant `client_credentials`."""
+
+    client_id: _Text | None = Field(default=None, validate_default=True)
+    """The client's id at the identity provider. Required with `token_url`, refused without."""
+
+    client_secret: Annotated[Secret, Field(min_length=1)] | None = Field(default=None, validate_default=True)
+    """The client's secret, best provided as `${NAME}` or `${file:PATH}`. Required with `token_url`, refused without."""
+
+    scope: _Text | None = None
+    """The scope to ask for. Only with `token_url`."""
+
+    extensions: dict[str, _Text] = Field(
+        default_factory=dict, json_schema_extra={"allowed": "{name: value}", "default": "{}"}
+    )
+    """SASL extensions that the broker asks for, like `{logicalCluster: lkc-1}`. Only with `token_url`."""
+
+    ca_file: Path | None = None
+    """PEM file of the certificate authorities that signed the token endpoint's certificate; relative to the pipeline file.
+    Spark's workers must find it at the same path. Only with `token_url`."""
+
+    token_function: Annotated[str, StringConstraints(pattern=r"^[\w.]+:\w+$")] | None = Field(
+        default=None,
+        validate_default=True,
+        json_schema_extra={"allowed": "package.module:function, like hudi_ingest.kafka.msk:token"},
+    )
+    """A function that returns a token and its expiry; see docs/authentication.md. It must be importable on Spark's workers
+    too. Instead of `token_url`."""
+
+    options: dict[str, Secret] = Field(
+        default_factory=dict, json_schema_extra={"allowed": "{name: text}", "default": "{}"}
+    )
+    """What `token_function` is called with, like `{region: eu-west-1}`. Values are treated as secrets."""
+
+    @field_validator("token_url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        if value is not None:
+            parts = urlsplit(value)
+            if "@" in parts.netloc:
+                raise ValueError("must not contain a login; set client_id and client_secret")
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"not a token endpoint; found {quoted(value)}; allowed: https://… or http://…")
+        return value
+
+    @field_validator("client_id", "client_secret")
+    @classmethod
+    def _of_the_client(cls, value: object, info: ValidationInfo) -> object:
+        if value is None and info.data.get("token_url") is not None:
+            raise ValueError("missing; token_url needs client_id and client_secret")
+        return value
+
+    @field_validator("ca_file")
+    @classmethod
+    def _file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        return None if value is None else beside_the_file(value, info)
+
+    @field_validator("token_function")
+    @classmethod
+    def _one_way(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if "token_url" not in info.data:
+            return value
+        url = info.data["token_url"]
+        if (url is None) == (value is None):
+            found = "neither is set" if url is None else "both are set"
+            raise ValueError(f"tokens come from token_url or from token_function; {found}")
+        of_url = ("client_id", "client_secret", "scope", "extensions", "ca_file")
+        used = [key for key in of_url if info.data.get(key)]
+        if value is not None and used:
+            raise ValueError(f"{', '.join(used)}: only with token_url; remove, or pass them in options")
+        return value
+
+    @field_validator("options")
+    @classmethod
+    def _for_the_function(cls, value: dict[str, Secret], info: ValidationInfo) -> dict[str, Secret]:
+        if value and info.data.get("token_function", "") is None:
+            raise ValueError("only with token_function; remove it")
+        return value
+
+
+class Security(Model):
+    """How to log in to the brokers. Without it the connection is plain text and anonymous."""
+
+    protocol: Literal["SSL", "SASL_SSL", "SASL_PLAINTEXT"]
+    """Whether the connection is encrypted (SSL) and needs a login (SASL)."""
+
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] | None = Field(
+        default=None, validate_default=True
+    )
+    """How to log in: with a password, a token (OAUTHBEARER, also for AWS MSK IAM) or Kerberos (GSSAPI). Required with a SASL
+    protocol, refused without."""
+
+    username: _Text | None = Field(default=None, validate_default=True)
+    """The login. Required with a mechanism of passwords, refused without."""
+
+    password: Annotated[Secret, Field(min_length=1)] | None = Field(default=None, validate_default=True)
+    """The login's password, best provided as `${NAME}` or `${file:PATH}`; never shown in logs or messages. Required with a
+    mechanism of passwords, refused without."""
+
+    oauth: OAuth | None = Field(default=None, validate_default=True)
+    """Where tokens come from. Required with OAUTHBEARER, refused without."""
+
+    ca_file: Path | None = None
+    """PEM file of the certificate authorities to trust instead of the system's; relative to the pipeline file.
+    Spark's workers must find it at the same path."""
+
+    certificate_file: Path | None = None
+    """PEM file of the client certificate, for brokers that ask for one; relative to the pipeline file. Spark's workers must
+    find it at the same path."""
+
+    key_file: Path | None = Field(default=None, validate_default=True)
+    """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
+    pipeline file. Spark's workers must find it at the same path. Required with `certificate_file`, refused without."""
+
+    @field_validator("sasl_mechanism", "username", "password", "oauth")
+    @classmethod
+    def _fits_protocol(cls, value: object, info: ValidationInfo) -> object:
+        protocol, mechanism = info.data.get("protocol"), info.data.get("sasl_mechanism")
+        if protocol == "SSL" and value is not None:
+            raise ValueError("not used by protocol SSL; remove it, or set protocol to SASL_SSL")
+        if protocol in (None, "SSL"):
+            return value
+        if info.field_name == "sasl_mechanism" and value is None:
+            raise ValueError(f"missing; protocol {protocol} needs sasl_mechanism, and what it logs in with")
+        if info.field_name == "oauth" and mechanism is not None:
+            if (value is None) == (mechanism == "OAUTHBEARER"):
+                needs = "missing; OAUTHBEARER needs token_url or token_function in it"
+                raise ValueError(needs if value is None else f"not used by sasl_mechanism {mechanism}; remove it")
+        elif info.field_name in ("username", "password"):
+            if mechanism in _NOT_BY and value is not None:
+                raise ValueError(f"not used by sasl_mechanism {mechanism}, {_NOT_BY[mechanism]}")
+            # Without it in the data, it has a problem of its own.
+            if "sasl_mechanism" in info.data and mechanism not in _NOT_BY and value is None:
+                raise ValueError(f"missing; protocol {protocol} needs sasl_mechanism, username and password")
+        return value
+
+    @field_validator("sasl_mechanism")
+    @classmethod
+    def _is_built_in(cls, value: str | None) -> str | None:
+        if value == "GSSAPI" and not has_feature("sasl_gssapi"):
+            raise ValueError(
+                "this librdkafka was built without Kerberos, as in the wheels of confluent-kafka; build confluent-kafka from "
+                "source against a librdkafka with libsasl2 (`pip install --no-binary confluent-kafka confluent-kafka`), here "
+                "and on Spark's workers"
+            )
+        return value
+
+    @field_validator("ca_file", "certificate_file", "key_file")
+    @classmethod
+    def _file_is_used(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if value is not None and info.data.get("protocol") == "SASL_PLAINTEXT":
+            raise ValueError("not used by protocol SASL_PLAINTEXT, which does not encrypt; remove it, or use SASL_SSL")
+        return None if value is None else beside_the_file(value, info)
+
+    @field_validator("key_file")
+    @classmethod
+    def _key_fits_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if (value is None) != (info.data.get("certificate_file") is None) and "certificate_file" in info.data:
+            missing = "key_file" if value is None else "certificate_file"
+            raise ValueError(f"{missing} is missing; a client's certificate needs certificate_file and key_file")
+        return value

@@ -1,0 +1,118 @@
+"""`table.storage` of a pipeline file: the object store that holds the table."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator
+
+from hudi_ingest.model.storage_options import SecretReference, StorageOptions
+from hudi_ingest.pipeline.settings.model import Model
+
+
+def _reference(value: object, info: ValidationInfo) -> object:
+    if value is None or isinstance(value, SecretReference):
+        return value
+    folder = (info.context or {}).get("folder", Path())
+    try:
+        return SecretReference.parse(str(value), folder)
+    except ValueError:
+        raise ValueError(
+            "found ****, which is not just a reference; allowed: `${NAME}` or `${file:PATH}` alone, because Spark's workers "
+            "get only the reference and read the secret themselves"
+        ) from None
+
+
+Secret = Annotated[
+    SecretReference | None,
+    BeforeValidator(_reference),
+    Field(json_schema_extra={"allowed": "`${NAME}` or `${file:PATH}`"}),
+]
+
+
+class Storage(Model):
+    """How to reach the S3 store of an `s3a://` table. Without credentials here, every process uses AWS's default chain:
+    environment variables, the default profile, the role of its machine; see docs/object-stores.md."""
+
+    endpoint: str | None = Field(default=None, json_schema_extra={"allowed": "http://host:port or https://…"})
+    """The store's address; without it, AWS in `region`."""
+
+    region: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,64}$")] | None = Field(
+        default=None, json_schema_extra={"allowed": "a region's name, like eu-central-1"}
+    )
+    """The bucket's region. Without it, AWS_REGION, AWS_DEFAULT_REGION or the profile's, else us-east-1."""
+
+    path_style: bool | None = Field(default=None, json_schema_extra={"default": "true with endpoint, else false"})
+    """Whether requests name the bucket in their path and not in the host's name."""
+
+    access_key: Secret = None
+    """The access key's id."""
+
+    secret_key: Secret = Field(default=None, validate_default=True)
+    """The access key's secret. Required with `access_key`, refused without."""
+
+    session_token: Secret = Field(default=None, validate_default=True)
+    """The token of temporary credentials; refused without `access_key`."""
+
+    profile: Annotated[str, StringConstraints(min_length=1)] | None = Field(default=None, validate_default=True)
+    """A profile of the AWS configuration files, which must be on Spark's workers too; refused with `access_key`."""
+
+    conditional_writes: bool = True
+    """Whether the store honours `If-Match` and `If-None-Match` when an object is written, which keeps a stale coordinator
+    out. The first transaction on the table tests it. With `false`, `table.lock` is required."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _endpoint(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        expected = "allowed: http://host:port or https://…, without a path"
+        try:
+            parts = urlsplit(value)
+            port = parts.port
+        except ValueError:
+            raise ValueError(f"not a store's address; {expected}") from None
+        if "@" in value:
+            raise ValueError(
+                "must not contain a login; remove everything before the @, and set access_key and secret_key"
+            )
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise ValueError(f"not a store's address; found {value[:60]!r}; {expected}")
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]", host):
+            raise ValueError(f"not a store's address; found {value[:60]!r}; {expected}")
+        return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+
+    @field_validator("secret_key", "session_token", "profile")
+    @classmethod
+    def _complete(cls, value: Any, info: ValidationInfo) -> Any:
+        if "access_key" not in info.data:
+            return value  # it has its own problem
+        with_key = info.data["access_key"] is not None
+        if info.field_name == "secret_key" and (value is not None) != with_key:
+            raise ValueError(
+                "`access_key` and `secret_key` belong together; add the one that is missing, or remove both"
+            )
+        if info.field_name == "session_token" and value is not None and not with_key:
+            raise ValueError(
+                "belongs to temporary access_key and secret_key, which are missing; add them, or remove it"
+            )
+        if info.field_name == "profile" and value is not None and with_key:
+            raise ValueError("`access_key` is set too; keep one of the two ways to log in")
+        return value
+
+    def options(self) -> StorageOptions:
+        """Return the form in which these settings travel to every process that reaches the store."""
+        return StorageOptions(
+            endpoint=self.endpoint,
+            region=self.region,
+            path_style=self.endpoint is not None if self.path_style is None else self.path_style,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            session_token=self.session_token,
+            profile=self.profile,
+            conditional_writes=self.conditional_writes,
+        )

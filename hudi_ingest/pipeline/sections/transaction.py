@@ -1,0 +1,85 @@
+"""`transaction` of a pipeline file: how often, how much, how long."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import (
+    Field,
+    ValidationInfo,
+    field_validator,
+)
+
+from hudi_ingest.pipeline.settings.model import A_YEAR, Seconds, Whole
+from hudi_ingest.pipeline.settings.model import Model as _Model
+
+TICK_SECONDS = 5
+"""The shortest time between two ticks of a pipeline's sensor. Dagster's daemon looks for due ones as often."""
+LONGEST_TICK_SECONDS = 30
+"""Ticks also pick up requests, what a dead run has left, and a backlog, so they are never rarer."""
+
+
+class Transaction(_Model):
+    """How much one transaction publishes, and how long it may take."""
+
+    interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS, le=A_YEAR)] = 60.0
+    """A transaction begins at most this often, unless `max_records` are waiting. The sensor ticks about ten times as often,
+    but at least every 30 s and at most every 5 s."""
+
+    min_records: Annotated[Whole, Field(ge=1)] = 1
+    """With fewer waiting records than this, no transaction begins until `max_wait_seconds` have passed."""
+
+    max_wait_seconds: Annotated[Seconds, Field(ge=0, le=A_YEAR)] = 600.0
+    """Records that `min_records` holds back are written once the table's last transaction began this long ago, but no
+    sooner than `interval_seconds` allows. The first transaction takes whatever there is."""
+
+    max_records: Annotated[Whole, Field(ge=1)] = Field(default=5_000_000, validate_default=True)
+    """A transaction takes at most this many records; the rest wait for the next one."""
+
+    max_bytes: Annotated[Whole, Field(ge=1)] | None = None
+    """A transaction takes at most about this many bytes of records, estimated from the mean record size of the last
+    transaction. Without it only `max_records` limits."""
+
+    timeout_seconds: Annotated[Whole, Field(ge=10, le=A_YEAR)] = 300
+    """A transaction that has not committed after this time is rolled back, and the next one reads the same offsets."""
+
+    max_tasks: Annotated[Whole, Field(ge=1)] = 8
+    """A transaction writes with at most this many Dagster ops; with more Kafka partitions, an op takes several."""
+
+    fan_out_from: Annotated[Whole, Field(ge=0)] = 100_000
+    """From this many records on, a transaction's ops run in parallel, each in its own process. The ops of a smaller
+    transaction run one after another in the run's process, which saves seconds. With 0, ops always run in parallel."""
+
+    single_op: bool = False
+    """Whether a single op writes all Kafka partitions of a transaction below `fan_out_from` records, which saves a fraction
+    of a second per partition. In upsert mode its partitions share log files, and the fewer these are, the faster the table is
+    read until it is compacted. The price: a failed op is retried with all partitions, and the run does not show how long each
+    partition took."""
+
+    retries: Annotated[Whole, Field(ge=0, le=100)] = 2
+    """How often a failed write op is retried."""
+
+    retry_delay_seconds: Annotated[Seconds, Field(ge=0, le=86_400)] = 5.0
+    """How long to wait before a write op is retried."""
+
+    @property
+    def tick_seconds(self) -> int:
+        """The time between two ticks of the sensor: a tenth of the interval, in steps of the shortest."""
+        steps = int(self.interval_seconds // (10 * TICK_SECONDS))
+        return min(LONGEST_TICK_SECONDS, max(1, steps) * TICK_SECONDS)
+
+    def fans_out(self, count: int) -> bool:
+        """Whether the ops of a transaction of `count` records run in parallel, each in its own process."""
+        return count >= self.fan_out_from
+
+    def write_ops(self, count: int) -> int:
+        """The maximum number of ops that write a transaction of `count` records."""
+        return 1 if self.single_op and not self.fans_out(count) else self.max_tasks
+
+    @field_validator("max_records")
+    @classmethod
+    def _not_below_min_records(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("min_records")
+        if least is not None and value < least:
+            raise ValueError(f"found {value}; allowed: at least min_records, which is {least}")
+        return value

@@ -1,0 +1,128 @@
+"""Describes the models of pipeline files as text: keys, allowed values, defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import annotated_types
+from pydantic import (
+    BaseModel,
+    SecretStr,
+)
+from pydantic.fields import FieldInfo
+
+from hudi_ingest.model.storage_options import SecretReference
+from hudi_ingest.pipeline.settings.model import Model as _Model
+from hudi_ingest.pipeline.settings.references import Secret
+
+
+def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """A model's fields by their keys in a pipeline file."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+def nested_model(info: FieldInfo) -> type[BaseModel] | None:
+    """The model whose keys nest below this field; None when it has none."""
+    models = [part for part in _parts(info.annotation) if isinstance(part, type) and issubclass(part, _Model)]
+    return models[0] if models and "allowed" not in _extra(info) else None
+
+
+def allowed(info: FieldInfo) -> str:
+    """A field's allowed values, as text."""
+    stated = _extra(info).get("allowed")
+    return str(stated) if stated else type_in_words(info.annotation, info.metadata)
+
+
+def default(info: FieldInfo) -> str | None:
+    """A field's default as a file would spell it; None when the field is required."""
+    if info.is_required():
+        return None
+    stated = _extra(info).get("default")
+    if stated is not None:
+        return str(stated)
+    if isinstance(info.default, tuple):
+        return f"[{', '.join(info.default)}]"
+    if isinstance(info.default, BaseModel):
+        return "the defaults of its keys"
+    return "none" if info.default is None else str(info.default)
+
+
+def is_secret(info: FieldInfo) -> bool:
+    """Whether no message may show the field's value."""
+    return any(part in (Secret, SecretStr, SecretReference) for part in _parts(info.annotation))
+
+
+def is_reference(info: FieldInfo) -> bool:
+    """Whether the field holds only a reference to a secret."""
+    return any(part is SecretReference for part in _parts(info.annotation))
+
+
+def is_fresh(info: FieldInfo) -> bool:
+    """Whether the field is a secret whose references are resolved whenever it is used."""
+    return any(part is Secret for part in _parts(info.annotation))
+
+
+def is_identity(info: FieldInfo) -> bool:
+    """Whether the field's value is by what ledger, run tags, metrics and answers know a pipeline, so that it can be no secret."""
+    return bool(_extra(info).get("identity"))
+
+
+def has_secrets(model: type[BaseModel]) -> bool:
+    """Whether one of the model's own fields is a secret; a mapping's values are not next to the model's keys."""
+    return any(is_secret(info) and not _is_mapping(info) for info in model.model_fields.values())
+
+
+def _is_mapping(info: FieldInfo) -> bool:
+    origin = get_origin(info.annotation)
+    return isinstance(origin, type) and issubclass(origin, Mapping)
+
+
+def _extra(info: FieldInfo) -> dict[str, Any]:
+    return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yield the annotation and everything nested in it."""
+    yield annotation
+    for argument in get_args(annotation):
+        yield from _parts(argument)
+
+
+def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """The allowed values of a type, as text."""
+    inner = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        extra = [
+            constraint
+            for entry in inner[1:]
+            for constraint in (entry.metadata if isinstance(entry, FieldInfo) else [entry])
+        ]
+        return type_in_words(inner[0], [*metadata, *extra])
+    if NoneType in inner:
+        return type_in_words(next(argument for argument in inner if argument is not NoneType), metadata)
+    if get_origin(annotation) is Literal:
+        return " or ".join([", ".join(inner[:-1])] * (len(inner) > 1) + [inner[-1]])
+    if get_origin(annotation) is tuple:
+        return f"a list of {type_in_words(inner[0])}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return f"a mapping with the keys {', '.join(keys(annotation))}"
+    words = {
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        Secret: "text",
+        SecretStr: "text",
+        Path: "a path",
+    }[annotation]
+    metadata = tuple(metadata)
+    most = next((constraint.le for constraint in metadata if isinstance(constraint, annotated_types.Le)), None)
+    for constraint in metadata:
+        if isinstance(constraint, annotated_types.Ge):
+            words += f" of at least {constraint.ge}" if most is None else f" from {constraint.ge} to {most}"
+        elif isinstance(constraint, annotated_types.Gt):
+            words += f" above {constraint.gt}" + ("" if most is None else f", up to {most}")
+    return words

@@ -1,0 +1,1 @@
+"""Avro: a fast path by DataFusion, and the exact reading that decides wherever that one doubts."""

@@ -1,0 +1,227 @@
+"""Read a batch of Avro datums at once with DataFusion's Avro reader (arrow-avro), where its result can be proved right."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from datafusion import SessionConfig, SessionContext
+
+from hudi_ingest.records.convert.avro.exact import FLOATS, INTEGERS, TIMESTAMPS
+from hudi_ingest.records.convert.avro.layout import fits
+from hudi_ingest.records.convert.fast_path import Doubt, Proved
+from hudi_ingest.records.convert.proved_columns import Finish, Member, of_field, struct_column, struct_member, within
+from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
+from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
+
+_GUARD = b"\xf3/hudi-ingest/\x00\x01"
+"""Follows each datum. No suffix of it is also a prefix, so its occurrences do not overlap."""
+_SYNC = bytes(16)
+_ROWS_CLAIMED = 1 << 40
+"""The number of rows that the block claims: more than it can have. If bytes remain after a block's last row, arrow-avro tries
+to read the next one for ever; from this block it reads as many rows as requested, and fails beyond its end."""
+
+
+class BatchReader:
+    """Reads datums of one writer's schema to rows of `schema`. Raises Doubt at construction when it cannot.
+
+    The first `header_bytes` of each value are skipped. The datums become an Object Container File of one block, each
+    followed by a guard. Why an accepted batch has one row per datum, in order:
+
+    - The file has as many guards as datums, and the reader read as many rows, each ending in the guard. So it read every
+      guard in its place, and each datum from start to end.
+    - `fits` proves that each datum is the encoding of its row.
+
+    Why a row has the exact path's values: their meaning is decided here, on columns of plain numbers and bytes.
+    """
+
+    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int = 0) -> None:
+        self._writer = writer
+        self._schema = schema
+        self._header_bytes = header_bytes
+        members = [
+            {"name": "header", "type": {"type": "fixed", "name": "header", "size": header_bytes}},
+            {"name": "datum", "type": wire_schema(writer)},
+            {"name": "guard", "type": {"type": "fixed", "name": "guard", "size": len(_GUARD)}},
+        ]
+        if not header_bytes:
+            del members[0]
+        self._file_header = _file_header({"type": "record", "name": "guarded", "fields": members})
+        _require_plain_unions(writer)
+        self._finish = _finish_struct(writer, list(schema), "", resolution)
+
+    def read(self, datums: pa.BinaryArray) -> Proved:
+        """Return one row per datum. `datums`: at least one, no nulls, less than 2 GiB in total. Raises as `fast_path.Fast`
+        does."""
+        try:
+            return Proved(self._rows(datums))
+        except (OverflowError, IndexError) as error:  # a decimal of too many bytes, an enum's number beyond its symbols
+            raise Doubt(str(error)) from None
+
+    def _rows(self, datums: pa.BinaryArray) -> pa.RecordBatch:
+        seams = pa.array([0, len(datums)], pa.int32())
+        joined = pc.binary_join(pa.ListArray.from_arrays(seams, datums), _GUARD)[0].as_buffer()
+        body = joined.to_pybytes()
+        if body.count(_GUARD) != len(datums) - 1:
+            raise Doubt("a datum holds the guard")
+        block = _number(_ROWS_CLAIMED) + _number(len(body) + len(_GUARD))
+        batch = _read_rows(len(datums), self._file_header, block, body, _GUARD, _SYNC)
+        read, guards = batch.column("datum"), batch.column("guard")
+        if len(read) != len(datums) or guards.cast(pa.binary()).unique().to_pylist() != [_GUARD]:
+            raise Doubt("a datum does not end where its schema says")
+        lengths = np.asarray(pc.binary_length(datums).to_numpy(zero_copy_only=False)).astype(np.int64)
+        starts = np.cumsum(lengths + len(_GUARD)) - lengths - len(_GUARD) + self._header_bytes
+        if not fits(self._writer, read, body, starts, lengths - self._header_bytes):
+            raise Doubt("a datum is not in the form in which the columns would be written")
+        columns = self._finish(read)
+        return pa.RecordBatch.from_arrays(columns.flatten(), schema=self._schema)
+
+
+@lru_cache(maxsize=16)
+def _session(rows: int) -> SessionContext:
+    """Return a session that reads this many rows at once."""
+    # One thread: tasks run in parallel already. A session belongs to its process, and worker processes begin without one.
+    return SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
+
+
+def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
+    """Read the first `count` rows of an Object Container File. Raises Doubt when they cannot be read."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="hudi-ingest-avro-") as folder:
+            path = Path(folder, "batch.avro")
+            with path.open("wb") as file:
+                file.writelines(parts)
+            return next(_session(count).read_avro(str(path)).execute_stream()).to_pyarrow()
+    except Exception as error:  # noqa: BLE001  # a full disk, or DataFusion, which has no class of its own; the exact path then judges
+        raise Doubt(str(error)) from None
+
+
+def _file_header(schema: object) -> bytes:
+    text = json.dumps(schema).encode()
+    codec = _number(10) + b"avro.codec" + _number(4) + b"null"
+    return b"Obj\x01" + _number(2) + _number(11) + b"avro.schema" + _number(len(text)) + text + codec + b"\0" + _SYNC
+
+
+def _number(value: int) -> bytes:
+    """Encode a non-negative number as Avro does."""
+    value <<= 1
+    lower = bytearray()
+    while value > 0x7F:
+        lower.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*lower, value])
+
+
+def _require_plain_unions(type_: AvroType) -> None:
+    if type_.kind == "union" and (type_.inner[0] is type_ or len(type_.parts) != 2):
+        raise Doubt("a union of other than null and one type")
+    for part in type_.parts:
+        _require_plain_unions(part)
+
+
+def _finish_field(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Finish:
+    return of_field(field, _finish_type(writer.inner[0], field.type, path, resolution))
+
+
+def _finish_type(writer: AvroType, type_: pa.DataType, path: str, resolution: Resolution) -> Finish:
+    kind, logical = writer.kind, writer.logical
+    if pa.types.is_struct(type_) and kind == "record":
+        return _finish_struct(writer, list(type_), path, resolution)
+    if pa.types.is_list(type_) and kind == "array":
+        return _finish_list(type_, _finish_field(writer.parts[0], type_.value_field, f"{path}[]", resolution))
+    if pa.types.is_map(type_) and kind == "map":
+        return _finish_map(type_, _finish_field(writer.parts[0], type_.item_field, f"{path}[]", resolution))
+    if pa.types.is_decimal128(type_) and logical == "decimal":
+        return _finish_decimal(type_, writer.scale)
+    if logical == "decimal":
+        raise Doubt("a type that no column can have")
+    if (
+        (pa.types.is_boolean(type_) and kind == "boolean")
+        or kind in INTEGERS.get(type_, ())
+        or kind in FLOATS.get(type_, ())
+        or (pa.types.is_string(type_) and kind in ("string", "bytes"))
+        or (pa.types.is_binary(type_) and kind in ("bytes", "fixed", "string"))
+    ):
+        return lambda column: column.cast(type_)  # verifies UTF-8, and that a float holds the number
+    if pa.types.is_date32(type_) and logical == "date" and kind == "int":
+        return lambda column: within(column, FIRST_DAY, LAST_DAY).cast(type_)
+    unit = TIMESTAMPS.get(type_, {}).get(str(logical))
+    if unit and kind == "long":
+        return lambda column: within(pc.multiply_checked(column, unit), FIRST_MICROSECOND, LAST_MICROSECOND).cast(type_)
+    if pa.types.is_string(type_) and kind == "enum":
+        symbols = pa.array(writer.names, pa.string())
+        return lambda column: pa.DictionaryArray.from_arrays(column, symbols).cast(pa.string())  # checks the range
+    raise Doubt("a type that the exact path reads or refuses")
+
+
+def _finish_decimal(type_: pa.DataType, scale: int) -> Finish:
+    if scale > 38:
+        raise Doubt("a decimal of more digits than Arrow has")
+    read_as = pa.decimal128(38, scale)
+
+    def finish(column: pa.Array) -> pa.Array:
+        if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
+            raise Doubt("a decimal of no bytes")
+        # 16 bytes, little-endian: OverflowError for numbers that need more.
+        numbers = b"".join(
+            int.from_bytes(number or b"", "big", signed=True).to_bytes(16, "little", signed=True)
+            for number in column.to_pylist()
+        )
+        valid = column.is_valid()
+        decimals = pa.Array.from_buffers(read_as, len(column), [None, pa.py_buffer(numbers)])
+        decimals.validate(full=True)
+        if column.null_count:
+            decimals = pc.if_else(valid, decimals, None)
+        return decimals.cast(type_)
+
+    return finish
+
+
+def _finish_list(type_: pa.DataType, finish_item: Finish) -> Finish:
+    return lambda column: pa.ListArray.from_arrays(_offsets(column), finish_item(column.flatten()), type=type_)
+
+
+def _finish_map(type_: pa.DataType, finish_value: Finish) -> Finish:
+    def finish(column: pa.ListArray) -> pa.Array:
+        entries = column.flatten()
+        keys = entries.field("f0").cast(pa.string())
+        values = finish_value(entries.field("f1"))
+        rows = pc.list_parent_indices(column)
+        distinct = pa.table({"row": rows, "key": keys}).group_by(["row", "key"], use_threads=False).aggregate([])
+        if len(distinct) != len(keys):
+            raise Doubt("a key more than once")
+        return pa.MapArray.from_arrays(_offsets(column), keys, values, type=type_)
+
+    return finish
+
+
+def _offsets(column: pa.ListArray) -> pa.Array:
+    """Return offsets into the flattened items, which omit anything below null lists; null where a list is null."""
+    counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
+    nulls = np.append(column.is_null().to_numpy(zero_copy_only=False), False)
+    return pa.array(offsets, pa.int32(), mask=nulls if column.null_count else None)
+
+
+def _finish_struct(writer: AvroType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Finish:
+    members = [_member(writer, field, f"{path}.{field.name}".removeprefix("."), resolution) for field in fields]
+    return struct_column(fields, members)
+
+
+def _member(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Member:
+    name = resolution.written_name(path, writer.names)
+    if name is None:
+        if path in resolution.unfit or (not field.nullable and path not in resolution.defaults):
+            raise Doubt("a required field that is not there")
+        missing = pa.scalar(resolution.defaults.get(path), field.type)
+        return lambda structs: pa.repeat(missing, len(structs))
+    index = writer.names.index(name)
+    return struct_member(
+        index, field.nullable, _finish_type(writer.parts[index].inner[0], field.type, path, resolution)
+    )

@@ -1,0 +1,1 @@
+"""Kafka Connect's records and Debezium's changes, whatever format carries them."""

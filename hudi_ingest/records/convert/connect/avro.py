@@ -1,0 +1,120 @@
+"""Avro as Kafka Connect's converter writes it: values whose meaning only Connect knows, such as times of Debezium, are converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from hudi_ingest.records.convert.avro.converter import AvroConverter, Writers
+from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema
+from hudi_ingest.records.convert.connect.values import Reading, avro_reading_of, decoded_rows, wire_schema
+from hudi_ingest.records.convert.converter import Decoded
+from hudi_ingest.records.convert.mismatch import Mismatch
+from hudi_ingest.records.convert.required_fields import RequiredFields
+from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
+from hudi_ingest.records.convert.wire_format import by_header
+from hudi_ingest.records.schema.avro import NO_RESOLUTION, Resolution
+from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
+from hudi_ingest.records.transform.casts import convert_exactly
+
+
+class ConnectAvroConverter:
+    """Decodes Avro records to rows of `schema`.
+
+    `required`: as in AvroConverter. Raises ValueError at construction when a column's type cannot be read from Avro.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        writers: Writers,
+        resolution: Resolution = NO_RESOLUTION,
+        required: RequiredFields | None = None,
+    ) -> None:
+        self._schema = schema
+        self._writers = writers
+        self._resolution = resolution
+        self._required = required
+        self._plain = AvroConverter(schema, writers, resolution, required)
+        self._readers: dict[bytes, tuple[AvroConverter, list[Reading]]] = {}
+        """By header; its meaning never changes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ConnectAvroConverter, (self._schema, self._writers, self._resolution, self._required))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode `values`, which are binary without nulls. Raises what AvroConverter.decode raises; bad content never raises."""
+        require_values(values)
+        groups: list[tuple[Indexes, Decoded]] = []
+        parts = [(self._reader(header), places) for header, places in by_header(values, self._writers.header_bytes)]
+        if all(converter is self._plain for (converter, _), _ in parts):
+            return self._plain.decode(values)
+        for (converter, readings), places in parts:
+            part = values if len(places) == len(values) else values.take(pa.array(places))
+            groups.append((places, decoded_rows(converter, part, self._schema, readings)))
+        return regrouped(self._schema, len(values), groups, ())
+
+    def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
+        return self._plain.fields(values, within)
+
+    def _reader(self, header: bytes) -> tuple[AvroConverter, list[Reading]]:
+        known = self._readers.get(header)
+        if known is not None:
+            return known
+        try:
+            connect = parse_avro_schema(self._writers.schema(header))
+        except (Mismatch, UnusableSchema, ValueError):
+            # The plain converter says what is wrong with the header or its schema.
+            return self._plain, []
+        members = _by_columns(connect, pa.struct(list(self._schema)), "", self._resolution).members
+        readings = [avro_reading_of(field.type, members.get(field.name)) for field in self._schema]
+        converter = self._plain
+        if not all(reading.is_plain for reading in readings):
+            wire = wire_schema(self._schema, readings)
+            converter = AvroConverter(wire, self._writers, self._resolution, self._required)
+        self._readers[header] = converter, readings
+        return converter, readings
+
+
+def _by_columns(connect: ConnectType, column: pa.DataType, path: str, resolution: Resolution) -> ConnectType:
+    """The type of values that `column` takes, its members by the names of the columns that take them."""
+    if pa.types.is_struct(column):
+        members = {}
+        for field in column:
+            inner = f"{path}.{field.name}".removeprefix(".")
+            name = resolution.written_name(inner, [*connect.members])
+            if name is not None:
+                members[field.name] = _by_columns(connect.members[name], field.type, inner, resolution)
+        return replace(connect, members=members)
+    if connect.items is not None and (pa.types.is_list(column) or pa.types.is_map(column)):
+        content = column.value_type if pa.types.is_list(column) else column.item_type
+        return replace(connect, items=_by_columns(connect.items, content, f"{path}[]", resolution))
+    return connect
+
+
+def with_meant_defaults(resolution: Resolution, schema: RegisteredSchema, columns: Iterable[pa.Field]) -> Resolution:
+    """The resolution with the defaults of a schema that Connect's converter registered as values of the columns. One that its column
+    cannot hold is unfit. Raises ValueError when it is no schema."""
+    meant, unfit = dict(resolution.defaults), dict(resolution.unfit)
+
+    def convert(fields: Iterable[pa.Field], connect: ConnectType, parent: str) -> None:
+        for field in fields:
+            path, member = f"{parent}{field.name}", connect.members.get(field.name)
+            if member is None:
+                continue
+            if pa.types.is_struct(field.type):
+                convert(field.type, member, f"{path}.")
+            reading = avro_reading_of(field.type, member)
+            if reading.convert is not None and meant.get(path) is not None:
+                default = meant.pop(path)
+                values, bad = convert_exactly(pa.array([default], reading.wire), reading.convert, field.type)
+                if bad:
+                    unfit[path] = f"default {str(default)[:40]}, which is not {reading.expected}"
+                else:
+                    meant[path] = values[0].as_py()
+
+    convert(columns, parse_avro_schema(schema), "")
+    return replace(resolution, defaults=meant, unfit=unfit)

@@ -1,0 +1,209 @@
+"""The columns of a table for records of Kafka Connect: what its schemas say, or else what a sample of the payloads shows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import SchemaOutdated
+from hudi_ingest.records.convert.connect.json import members_of, payloads_of
+from hudi_ingest.records.convert.connect.schema import (
+    DAYS,
+    DECIMAL,
+    EPOCHS,
+    ISO_DATE,
+    ISO_TIMESTAMP,
+    VARIABLE_SCALE_DECIMAL,
+    ZONED_TIMESTAMP,
+    ConnectType,
+    parse_avro_schema,
+    parse_connect_schema,
+)
+from hudi_ingest.records.schema.columns import (
+    TIMESTAMP,
+    SchemaProblem,
+    column_problems,
+    decimal_type,
+    list_of,
+    map_of,
+    spark_json,
+)
+from hudi_ingest.records.schema.evolution import evolve, joined
+from hudi_ingest.records.schema.inference import Inferred, infer
+from hudi_ingest.records.schema.registered import RegisteredSchema
+
+_KINDS: Mapping[str, pa.DataType] = {
+    "int8": pa.int32(),
+    "int16": pa.int32(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "float32": pa.float32(),
+    "double": pa.float64(),
+    "float64": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+}
+_MEANINGS: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(DAYS, pa.date32()),
+    **dict.fromkeys(EPOCHS, TIMESTAMP),
+    **dict.fromkeys((ZONED_TIMESTAMP, ISO_TIMESTAMP), TIMESTAMP),
+    ISO_DATE: pa.date32(),
+    # Its scale may differ from value to value.
+    VARIABLE_SCALE_DECIMAL: pa.string(),
+}
+
+
+def connect_columns(connect: ConnectType) -> pa.Schema:
+    """The columns of records of this type, all nullable. Raises SchemaProblem when a table cannot have them."""
+    if connect.kind != "struct" or not connect.members:
+        raise SchemaProblem([f"its schema is of type {connect.kind}, not a struct with fields"])
+    columns = pa.schema([pa.field(name, _column_type(member, name)) for name, member in connect.members.items()])
+    if problems := column_problems(columns):
+        raise SchemaProblem(problems)
+    return columns
+
+
+def meant_columns(columns: pa.Schema, connect: ConnectType, kept: pa.Schema | None = None) -> pa.Schema:
+    """`columns`, as a format knows them, with the types that Connect gives their values. Those that are in `kept` as the format knows
+    them stay so: a table that was made with them goes on with them."""
+    fields = []
+    for field in columns:
+        stays = kept is not None and field.name in kept.names and kept.field(field.name).type == field.type
+        fields.append(field if stays else _meant(field, connect.members.get(field.name)))
+    return pa.schema(fields)
+
+
+def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema, kept: pa.Schema | None = None) -> pa.Schema:
+    """The columns of `after` of Debezium's events. `envelope`: the fields of the events as Avro knows them; `kept`: see
+    `meant_columns`. Raises SchemaProblem."""
+    index = envelope.get_field_index("after")
+    if index < 0 or not pa.types.is_struct(envelope.field(index).type):
+        raise SchemaProblem(["it has no record `after`, so it is no schema of Debezium's events"])
+    return meant_columns(pa.schema(list(envelope.field(index).type)), parse_avro_schema(schema).members["after"], kept)
+
+
+def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool, *, allows_bad: bool = False) -> Inferred:
+    """Infer the columns of records in an envelope, from the schemas that they carry or else from the payloads. Each record
+    comes with its place, such as `orders:0:17`. `of_events`: whether the columns are those of `after` of Debezium's events.
+    `allows_bad`: as in `infer`."""
+    schemas, plain = _apart(sample)
+    if schemas:
+        columns, problems = _columns_of(schemas, of_events)
+        if problems:
+            return Inferred(pa.schema([]), problems, ())
+        union = joined([found for _, found in columns])
+        return Inferred(union.schema, tuple(map(str, union.refusals)), ())
+    if of_events:
+        members = [(place, members_of(value) or {}) for place, value in plain]
+        plain = [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
+    return infer(plain, allows_bad=allows_bad)
+
+
+def carried_columns(
+    records: Sequence[tuple[str, bytes]], of_events: bool
+) -> tuple[list[tuple[str, pa.Schema]], tuple[str, ...]]:
+    """The columns of each schema that these records carry, with the place of its first record; and the problems of the others."""
+    return _columns_of(_apart(records)[0], of_events)
+
+
+@dataclass(frozen=True, slots=True)
+class NewerColumnsGuard:
+    """Of a transaction whose columns were inferred from schemas in the records: a schema that adds to the columns ends it, because its
+    records would lose what is added. Picklable."""
+
+    record: pa.Schema
+    of_events: bool
+    adopts_new: bool
+    """Whether the table gets fields that it does not have; if not, only wider numbers count."""
+
+    def __call__(self, schema: ConnectType) -> None:
+        """Raises SchemaOutdated; SchemaProblem for a schema with a field that no table can have."""
+        row = _row_type(schema, self.of_events)
+        if not row.members:
+            return
+        try:
+            columns = connect_columns(row)
+        except SchemaProblem:
+            if self.adopts_new:
+                raise
+            return
+        evolution = evolve(self.record, columns, adopt_new=self.adopts_new)
+        if evolution.left_out and self.adopts_new:
+            raise SchemaProblem(evolution.left_out)
+        if evolution.changes:
+            raise SchemaOutdated(changes=evolution.changes, columns=spark_json(columns))
+
+
+def _row_type(connect: ConnectType, of_events: bool) -> ConnectType:
+    """The type of the rows of records of this type."""
+    return connect.members.get("after", ConnectType("nothing")) if of_events else connect
+
+
+def _apart(sample: Sequence[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
+    """The texts of the schemas with the place of the first record of each, and the payloads of records without one."""
+    typed: list[tuple[int, bytes]] = []
+    plain: list[tuple[str, bytes]] = []
+    for payloads in payloads_of(pa.array([value for _, value in sample], pa.binary())):
+        if payloads.schema is not None and payloads.schema != b"null":
+            typed.append((int(payloads.places[0]), payloads.schema))
+            continue
+        values = payloads.values.to_pylist()
+        plain += [(sample[place][0], value) for place, value in zip(payloads.places.tolist(), values, strict=True)]
+    return [(sample[place][0], text) for place, text in sorted(typed)], plain
+
+
+def _columns_of(
+    schemas: Sequence[tuple[str, bytes]], of_events: bool
+) -> tuple[list[tuple[str, pa.Schema]], tuple[str, ...]]:
+    columns: list[tuple[str, pa.Schema]] = []
+    problems: list[str] = []
+    for place, text in schemas:
+        try:
+            connect = parse_connect_schema(text)
+            assert connect is not None, "texts of null are not among them"
+            columns.append((place, connect_columns(_row_type(connect, of_events))))
+        except ValueError as problem:
+            problems.append(f"the schema of {place}: {problem}")
+    return columns, tuple(problems)
+
+
+def _meant(field: pa.Field, connect: ConnectType | None) -> pa.Field:
+    kind = field.type
+    if connect is None:
+        return field
+    if connect.name in _MEANINGS:
+        return field.with_type(_MEANINGS[connect.name])
+    if connect.name == DECIMAL:
+        return field.with_type(decimal_type(connect.precision, connect.scale) or kind)
+    if connect.kind == "bytes" and pa.types.is_string(kind):
+        return field.with_type(pa.binary())
+    if pa.types.is_struct(kind):
+        return field.with_type(pa.struct([_meant(member, connect.members.get(member.name)) for member in kind]))
+    if pa.types.is_list(kind):
+        return field.with_type(pa.list_(_meant(kind.value_field, connect.items)))
+    if pa.types.is_map(kind):
+        return field.with_type(pa.map_(kind.key_type, _meant(kind.item_field, connect.items)))
+    return field
+
+
+def _column_type(connect: ConnectType, path: str) -> pa.DataType:
+    """Raises SchemaProblem."""
+    if connect.name == DECIMAL:
+        kind = decimal_type(connect.precision, connect.scale)
+    elif connect.name in _MEANINGS:
+        kind = _MEANINGS[connect.name]
+    elif connect.kind == "struct" and connect.members:
+        members = [pa.field(name, _column_type(member, f"{path}.{name}")) for name, member in connect.members.items()]
+        kind = pa.struct(members)
+    elif connect.kind in ("array", "map") and connect.items is not None:
+        make = list_of if connect.kind == "array" else map_of
+        kind = make(_column_type(connect.items, f"{path}.element"), True)
+    else:
+        kind = _KINDS.get(connect.kind)
+    if kind is None:
+        raise SchemaProblem([f"column {path}: no table has a type for {connect.name or connect.kind}"])
+    return kind

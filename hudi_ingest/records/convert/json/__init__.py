@@ -1,0 +1,1 @@
+"""JSON: a compiled fast path, and the exact reading that decides wherever that one doubts."""

@@ -1,0 +1,163 @@
+"""White space and texts."""
+
+from __future__ import annotations
+
+from hudi_ingest.records.convert.json.kernel.machine import (
+    byte,
+    cold,
+    copied,
+    hot,
+    looked_at,
+    put_byte,
+    shifted_right,
+    trailing_zeros,
+    word,
+)
+
+
+@hot
+def after_space(at: int, end: int) -> int:
+    while at < end:
+        c = byte(at)
+        if c != 32 and c != 10 and c != 13 and c != 9:
+            break
+        at += 1
+    return at
+
+
+@cold
+def hexadecimal(at: int) -> int:
+    """The number that four digits are, or -1."""
+    number = 0
+    for place in range(4):
+        c = byte(at + place)
+        if 48 <= c <= 57:
+            number = number * 16 + c - 48
+        elif 97 <= (c | 32) <= 102:
+            number = number * 16 + (c | 32) - 87
+        else:
+            return -1
+    return number
+
+
+@cold
+def _unescaped(at: int, target: int) -> tuple[int, int]:
+    """Puts the character of an escape. Addresses behind both; 0 for the first if it is none, or half of a pair."""
+    c = byte(at + 1)
+    if c != 117:
+        if c == 110:
+            c = 10
+        elif c == 116:
+            c = 9
+        elif c == 114:
+            c = 13
+        elif c == 98:
+            c = 8
+        elif c == 102:
+            c = 12
+        elif c != 34 and c != 92 and c != 47:
+            return 0, target
+        put_byte(target, c)
+        return at + 2, target + 1
+    code = hexadecimal(at + 2)
+    at += 6
+    if code < 0:
+        return 0, target
+    if 0xD800 <= code <= 0xDFFF:
+        low = hexadecimal(at + 2)
+        if code >= 0xDC00 or byte(at) != 92 or byte(at + 1) != 117 or low < 0xDC00 or low > 0xDFFF:
+            return 0, target
+        code = 0x10000 + ((code - 0xD800) << 10) + low - 0xDC00
+        at += 6
+    if code < 0x80:
+        put_byte(target, code)
+        return at, target + 1
+    if code < 0x800:
+        put_byte(target, 0xC0 | code >> 6)
+        put_byte(target + 1, 0x80 | code & 63)
+        return at, target + 2
+    if code < 0x10000:
+        put_byte(target, 0xE0 | code >> 12)
+        put_byte(target + 1, 0x80 | code >> 6 & 63)
+        put_byte(target + 2, 0x80 | code & 63)
+        return at, target + 3
+    put_byte(target, 0xF0 | code >> 18)
+    put_byte(target + 1, 0x80 | code >> 12 & 63)
+    put_byte(target + 2, 0x80 | code >> 6 & 63)
+    put_byte(target + 3, 0x80 | code & 63)
+    return at, target + 4
+
+
+@hot
+def copied_text(at: int, end: int, target: int) -> tuple[int, int, int]:
+    """Copies a text from behind its quote. Address behind the closing quote, or 0; end of the copy; not 0 if it has more
+    than ASCII. Needs room for what is left of the record and 64 bytes."""
+    beyond_ascii = 0
+    while at < end:
+        found = copied(at, target)
+        stops = found & 0xFFFFFFFF
+        if stops == 0:
+            beyond_ascii |= found
+            at += 32
+            target += 32
+            continue
+        plain = trailing_zeros(stops)
+        beyond_ascii |= shifted_right(found, 32) & ((1 << plain) - 1)
+        at += plain
+        target += plain
+        c = byte(at)
+        if c == 34:
+            return at + 1, target, beyond_ascii
+        if c != 92:
+            return 0, target, 0
+        at, target = _unescaped(at, target)
+        if at == 0:
+            return 0, target, 0
+    return 0, target, 0
+
+
+@cold
+def plain_end(at: int, end: int) -> int:
+    """Address of the quote that closes an ASCII text without escapes, or 0."""
+    while at < end:
+        found = looked_at(at)
+        stops = found & 0xFFFFFFFF
+        if stops == 0:
+            if found:
+                return 0
+            at += 32
+            continue
+        plain = trailing_zeros(stops)
+        if byte(at + plain) != 34 or shifted_right(found, 32) & ((1 << plain) - 1):
+            return 0
+        return at + plain
+    return 0
+
+
+@cold
+def is_utf8(at: int, end: int) -> bool:
+    while at < end:
+        if at + 8 <= end and word(at) & -0x7F7F7F7F7F7F7F80 == 0:
+            at += 8
+            continue
+        c = byte(at)
+        if c < 0x80:
+            at += 1
+            continue
+        second = byte(at + 1)
+        if c < 0xC2 or c > 0xF4 or second & 0xC0 != 0x80:
+            return False
+        if c < 0xE0:
+            at += 2
+            continue
+        if byte(at + 2) & 0xC0 != 0x80:
+            return False
+        if c < 0xF0:
+            if (c == 0xE0 and second < 0xA0) or (c == 0xED and second > 0x9F):
+                return False
+            at += 3
+            continue
+        if (c == 0xF0 and second < 0x90) or (c == 0xF4 and second > 0x8F) or byte(at + 3) & 0xC0 != 0x80:
+            return False
+        at += 4
+    return at == end

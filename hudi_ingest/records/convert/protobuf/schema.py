@@ -1,0 +1,286 @@
+"""Protobuf schemas: descriptor sets in, message descriptors and the columns of a table out. No records here.
+
+A schema is a serialized `FileDescriptorSet`: what `protoc --include_imports --descriptor_set_out` writes, what
+`hudi_ingest.records.convert.protobuf.protoc` compiles from `.proto` texts, and what `descriptor_set` builds from the files that a
+schema registry returns as `format=serialized`. Each file follows its imports; the last is the schema itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from itertools import count
+
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+
+from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, TIMESTAMP
+
+TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
+WRAPPERS = frozenset(
+    f"google.protobuf.{scalar}Value"
+    for scalar in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
+)
+"""Messages with a single field `value`, which represent a nullable scalar."""
+JSON_MESSAGES = frozenset({"google.protobuf.Struct", "google.protobuf.Value", "google.protobuf.ListValue"})
+"""Messages that represent a JSON value."""
+
+_KNOWN_FILES: Mapping[str, str] = {
+    **{
+        f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
+        for name in (
+            "any",
+            "api",
+            "descriptor",
+            "duration",
+            "empty",
+            "field_mask",
+            "source_context",
+            "struct",
+            "timestamp",
+            "type",
+            "wrappers",
+        )
+    },
+    **{
+        f"google/type/{name}.proto": f"google.type.{name}_pb2"
+        for name in (
+            "calendar_period",
+            "color",
+            "date",
+            "datetime",
+            "dayofweek",
+            "expr",
+            "fraction",
+            "latlng",
+            "money",
+            "month",
+            "postal_address",
+            "quaternion",
+            "timeofday",
+        )
+    },
+    **{
+        f"confluent/{name}.proto": f"confluent_kafka.schema_registry.confluent.{name.replace('/', '.')}_pb2"
+        for name in ("meta", "type/decimal", "type/variant")
+    },
+}
+"""Import path -> the module with the descriptor, for files that producers import without supplying them: Protobuf's own, and
+those built into Confluent's registry."""
+_IMPORT = re.compile(r"""^\s*import\s+(?:public\s+|weak\s+)?["']([^"']+)["']""", re.MULTILINE)
+
+
+class ProtobufSchema:
+    """The message types of one descriptor set. Raises ValueError when the set is incomplete."""
+
+    def __init__(self, descriptor_set: bytes) -> None:
+        try:
+            file_set = FileDescriptorSet.FromString(descriptor_set)
+        except DecodeError:
+            raise ValueError(
+                "not a descriptor set; make it with protoc --include_imports --descriptor_set_out"
+            ) from None
+        if not file_set.file:
+            raise ValueError("a descriptor set without a file; give protoc the .proto file of the message")
+        self._pool = DescriptorPool()
+        for file in _with_known(file_set.file):
+            try:
+                self._pool.Add(file)
+                self._pool.FindFileByName(file.name)
+            except (KeyError, TypeError) as error:
+                raise ValueError(
+                    f"the descriptor set is incomplete: {file.name} needs what is not in it ({error}); make it with protoc "
+                    "--include_imports"
+                ) from None
+        self._files = tuple(file_set.file)
+
+    def message(self, name: str) -> Descriptor:
+        """Return the message type with this full name, like `shop.Order`. Raises ValueError when there is none."""
+        try:
+            return self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            known = [name for file in self._files for name in _names(file)]
+            shown = ", ".join(known[:20]) + (" and more" if len(known) > 20 else "")
+            raise ValueError(
+                f"message {quoted(name)} is not in the descriptor set; it has {shown or 'none'}{suggestion(name, known)}"
+            ) from None
+
+    def has(self, name: str) -> bool:
+        """Return whether the set has a message type of this full name."""
+        try:
+            self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            return False
+        return True
+
+    def message_at(self, path: tuple[int, ...]) -> Descriptor | None:
+        """Return the message type that the message indexes of Confluent's wire format point to; None when there is none."""
+        types = [*self._pool.FindFileByName(self._files[-1].name).message_types_by_name.values()]
+        message_type: Descriptor | None = None
+        for index in path:
+            if index >= len(types):
+                return None
+            message_type = types[index]
+            types = message_type.nested_types
+        return message_type
+
+
+def known_imports(texts: Iterable[str], files: Iterable[bytes]) -> list[bytes]:
+    """Return the serialized descriptors of the known files that the `.proto` texts and serialized descriptors import, each
+    after its own imports. Raises ValueError when `files` has something that is not a descriptor."""
+    paths = [path for text in texts for path in _IMPORT.findall(text)]
+    paths += [path for file in descriptor_files(files) for path in file.dependency]
+    included: set[str] = set()
+    return [file for path in paths for file in _known(path, included)]
+
+
+def _with_known(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
+    """Yield the files, preceded by the known files that they import but that are not among them."""
+    files = list(files)
+    included = {file.name for file in files}
+    for path in [path for file in files for path in file.dependency]:
+        yield from map(FileDescriptorProto.FromString, _known(path, included))
+    yield from files
+
+
+def _known(path: str, included: set[str]) -> Iterator[bytes]:
+    if path in _KNOWN_FILES and path not in included:
+        yield from _serialized(import_module(_KNOWN_FILES[path]).DESCRIPTOR, included)
+
+
+def _serialized(file: FileDescriptor, included: set[str]) -> Iterator[bytes]:
+    if file.name not in included:
+        included.add(file.name)
+        for dependency in file.dependencies:
+            yield from _serialized(dependency, included)
+        yield file.serialized_pb
+
+
+def _names(file: FileDescriptorProto) -> Iterator[str]:
+    waiting = [(f"{file.package}." if file.package else "", message) for message in reversed(file.message_type)]
+    while waiting:
+        prefix, message = waiting.pop()
+        if not message.options.map_entry:
+            yield prefix + message.name
+            waiting += [(f"{prefix}{message.name}.", nested) for nested in reversed(message.nested_type)]
+
+
+def descriptor_set(files: Iterable[bytes]) -> bytes:
+    """Combine serialized `FileDescriptorProto`s, imports first and the schema last, into one descriptor set.
+
+    Raises ValueError when one is not a file descriptor.
+    """
+    file_set = FileDescriptorSet(file=descriptor_files(files))
+    serialized: bytes = file_set.SerializeToString()
+    return serialized
+
+
+def with_files(descriptor_set: bytes, files: Iterable[bytes]) -> bytes:
+    """Append the serialized files that the set does not have yet. Raises ValueError."""
+    file_set = FileDescriptorSet.FromString(descriptor_set)
+    included = {file.name for file in file_set.file}
+    file_set.file.extend(file for file in descriptor_files(files) if file.name not in included)
+    serialized: bytes = file_set.SerializeToString()
+    return serialized
+
+
+def descriptor_files(files: Iterable[bytes]) -> list[FileDescriptorProto]:
+    """Parse serialized `FileDescriptorProto`s. Raises ValueError when one is not a file descriptor."""
+    protos = []
+    for number, file in enumerate(files, 1):
+        try:
+            protos.append(FileDescriptorProto.FromString(file))
+        except DecodeError:
+            raise ValueError(f"file {number} is not a serialized FileDescriptorProto") from None
+    return protos
+
+
+def record_schema(message: Descriptor) -> pa.Schema:
+    """Return the columns of a message type, ordered by field number.
+
+    A field that distinguishes absent from default (message, oneof, `optional`, proto2) is nullable, others are not. Raises
+    ValueError for what no table can hold, each by its column: recursion, structs without columns, and more than MAX_FIELDS columns.
+    """
+    columns = _Columns()
+    found = pa.schema(columns.fields(message, (), ""))
+    if columns.problems:
+        raise ValueError("; ".join(columns.problems[:10]))
+    return found
+
+
+def sorted_fields(message: Descriptor) -> list[FieldDescriptor]:
+    return sorted(message.fields, key=lambda field: int(field.number))
+
+
+class _Columns:
+    """The columns of one message type, and why some of them cannot be."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._numbers = count(1)
+
+    def fields(self, message: Descriptor, enclosing: tuple[str, ...], path: str) -> list[pa.Field]:
+        problem = ""
+        if message.full_name in enclosing:
+            problem = f"{message.full_name} contains itself, which columns cannot; declare the columns you need, to the depth you need"
+        elif not message.fields:
+            problem = f"{message.full_name} has no fields, but a struct needs one; declare the other columns"
+        elif len(enclosing) >= MAX_DEPTH:
+            problem = f"nested more than {MAX_DEPTH} deep; declare the columns you need"
+        if problem:
+            self.problems.append(f"{f'column {path}' if path else f'message {message.full_name}'}: {problem}")
+            return []
+        below = (*enclosing, message.full_name)
+        return [self._field(field, below, f"{path}.{field.name}".removeprefix(".")) for field in sorted_fields(message)]
+
+    def _field(self, field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.Field:
+        # Messages that contain the next one twice, and so on, take few lines but have any number of columns.
+        if next(self._numbers) > MAX_FIELDS:
+            raise ValueError(f"more than {MAX_FIELDS} columns, nested ones counted; declare the columns you need")
+        if is_map(field):
+            value = self._type(field.message_type.fields_by_name["value"], enclosing, path)
+            return pa.field(field.name, pa.map_(pa.string(), pa.field("value", value, False)), False)
+        if field.is_repeated:
+            element = pa.field("element", self._type(field, enclosing, f"{path}[]"), False)
+            return pa.field(field.name, pa.list_(element), False)
+        return pa.field(field.name, self._type(field, enclosing, path), field.has_presence)
+
+    def _type(self, field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.DataType:
+        message = field.message_type
+        if message is None:
+            return _SCALARS[field.cpp_type] if field.type != FieldDescriptor.TYPE_BYTES else pa.binary()
+        if message.full_name == TIMESTAMP_MESSAGE:
+            return TIMESTAMP
+        if message.full_name in WRAPPERS:
+            return self._type(message.fields_by_name["value"], enclosing, path)
+        if message.full_name in JSON_MESSAGES:
+            return pa.string()
+        return pa.struct(self.fields(message, enclosing, path))
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
+
+
+def is_proto3(file: FileDescriptor) -> bool:
+    copy = FileDescriptorProto()
+    file.CopyToProto(copy)
+    return bool(copy.syntax == "proto3")
+
+
+_SCALARS: Mapping[int, pa.DataType] = {
+    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
+    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT32: pa.int64(),
+    FieldDescriptor.CPPTYPE_UINT64: pa.decimal128(20, 0),
+    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
+    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
+    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
+    FieldDescriptor.CPPTYPE_STRING: pa.string(),
+    FieldDescriptor.CPPTYPE_ENUM: pa.string(),
+}

@@ -1,0 +1,1 @@
+"""Which columns a transaction writes, where they come from, and who approves a change."""

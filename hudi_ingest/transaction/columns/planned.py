@@ -1,0 +1,285 @@
+"""The columns a transaction reads and writes: where they come from, and how they change the table.
+
+Resolved once, when the transaction begins, or to preview it. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.exceptions.problems import ProblemsFromTop, counted, dotted
+from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
+from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, Timeline
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.model.transaction import RecentFields, TransactionSchema
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.table import INFER
+from hudi_ingest.records.convert.connect.columns import infer_columns
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
+from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
+from hudi_ingest.records.schema.descriptions import avro_descriptions, json_schema_descriptions
+from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
+from hudi_ingest.records.schema.inference import infer
+from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
+from hudi_ingest.transaction.carried_columns import with_carried
+from hudi_ingest.transaction.columns.cdc_columns import require_cdc_values
+from hudi_ingest.transaction.columns.registered_columns import message_of, version_columns
+from hudi_ingest.transaction.columns.schema_approval import is_approved, require_approved
+from hudi_ingest.transaction.columns.topic_sample import first_values
+
+SAMPLE_RECORDS = 10_000
+"""Number of records from which columns are inferred."""
+
+
+def source_text(pipeline: Pipeline) -> str:
+    """Where the columns of the pipeline's records come from, as text."""
+    table, registry = pipeline.table, pipeline.source.schema_registry
+    if table.schema_file is not None:
+        return f"declared in {table.schema_file}"
+    if table.declares_schema:
+        return "declared in table.schema"
+    if registry is None or table.schema_ is not None:
+        return f"inferred from the first {SAMPLE_RECORDS:,} records when the table is made"
+    return f"of the latest version of {', '.join(_subjects(pipeline))} in the schema registry"
+
+
+def resolve_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
+    """The columns of the pipeline's next transaction. Raises SchemaNotApproved, and what `proposed_schema` raises."""
+    schema = proposed_schema(pipeline, timeline)
+    require_approved(pipeline, timeline, schema)
+    return schema
+
+
+def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
+    """The columns of the pipeline's next transaction, if a change of the table's needs no approval or gets it.
+
+    Raises SchemaRefused if no table can have them, or the existing table cannot evolve to them; SchemaMissing,
+    RegistryUnreachable, RegistryRefused, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
+    """
+    exists = timeline.exists()
+    properties = timeline.properties() if exists else {}
+    stored = properties.get(RECORD_PROPERTY, "")
+    source = _record_columns(pipeline, _parsed(stored) if stored else None)
+    if pipeline.table.schema_ == INFER and pipeline.source.envelope != "none":
+        carried = with_carried(pipeline, source.record, properties, timeline, is_new=not stored)
+        extended = f", then extended by the schema of {carried.places[0]}" if carried.places else ""
+        source = replace(
+            source,
+            record=carried.record,
+            origin=source.origin + extended,
+            warnings=(*source.warnings, *carried.warnings),
+            recent=carried.recent,
+        )
+    try:
+        resolved = pipeline.with_record(source.record)
+    except ProblemsFromTop as error:
+        lines = "\n".join(f"  - {dotted(place)}: {text}" for place, text in error.problems)
+        raise SchemaRefused(
+            f"pipeline {pipeline.name} does not fit the columns of its records, which are {source.origin}:\n{lines}\nThe "
+            f"columns are: {ddl(source.record)}. Correct the pipeline file, or declare table.schema."
+        ) from None
+    # A table without any instant was left by a begin that died; nothing has been written to it.
+    existing = timeline.schema() if exists and not timeline.is_empty() else None
+    if existing is None:
+        columns = _first_columns(pipeline, resolved.row_columns)
+        changes, left_out = tuple[str, ...](), tuple[str, ...]()
+    else:
+        evolution = _evolution(resolved, existing, source.origin)
+        columns, changes, left_out = evolution.schema, evolution.changes, evolution.left_out
+    require_cdc_values(pipeline, existing, columns)
+    schema = TransactionSchema(
+        origin=source.origin,
+        record=spark_json(source.record),
+        columns=spark_json(columns),
+        declared=pipeline.table.declares_schema,
+        avro=tuple((schema.text, *schema.references) for schema in source.avro),
+        schema_ids=source.schema_ids,
+        changes=changes,
+        warnings=(*source.warnings, *left_out),
+        record_key=record_key_of(properties) if exists else pipeline.table.key,
+        descriptions=source.descriptions,
+        escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
+        recent=source.recent,
+    )
+    if is_approved(pipeline, timeline, schema):
+        return schema
+    waits = f"no transaction begins before `hudi-ingest approve-schema {pipeline.name}` has approved this"
+    return replace(schema, warnings=(*schema.warnings, waits))
+
+
+def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
+    """The columns of a new table. All are nullable unless they are declared: required fields come and go."""
+    table = pipeline.table
+    return table_schema(output if table.declares_schema else loosened(output), table.kafka_columns).columns
+
+
+def _evolution(pipeline: Pipeline, existing: pa.Schema, origin: str) -> Evolution:
+    """How the existing table's columns change. Raises SchemaRefused."""
+    table = pipeline.table
+    records = table_schema(pipeline.row_columns, table.kafka_columns).columns
+    if table.take_over is not None and not _kafka_names(existing):
+        # Rows that another system wrote have none, and neither will rows that it writes if it returns.
+        records = pa.schema([column.with_nullable(True) if is_kafka(column.name) else column for column in records])
+    else:
+        _require_kafka_columns(pipeline, existing, records)
+        # Older versions made them NOT NULL; for such a table, a record without a time is a bad record.
+        of_time = {KAFKA_FIELDS["timestamp"].name, *pipeline.chain.times_of_kafka}
+        records = pa.schema(
+            [_required_as(existing, column) if column.name in of_time else column for column in records]
+        )
+    evolution = evolve(
+        existing,
+        records,
+        partition_by=table.partition_columns,
+        loose=not table.declares_schema,
+        adopt_new=table.on_schema_change != "ignore",
+    )
+    if evolution.refusals:
+        raise SchemaRefused(
+            f"the table at {table.base_path} cannot adopt the columns of pipeline {pipeline.name}, which are {origin}:\n"
+            + "\n".join(f"  - {refusal}" for refusal in evolution.refusals)
+            + "\nNothing was written. A table can adopt new nullable columns and wider numbers."
+        )
+    return evolution
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordColumns:
+    record: pa.Schema
+    origin: str
+    avro: tuple[RegisteredSchema, ...] = ()
+    schema_ids: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    recent: RecentFields | None = None
+
+
+def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
+    """`stored`: the columns to which the pipeline's last transaction decoded records, if they are not declared."""
+    if pipeline.table.declares_schema:
+        return _RecordColumns(pipeline.table.record, source_text(pipeline))
+    if pipeline.table.schema_ is None:
+        return _registered(pipeline, stored)
+    if stored is not None:
+        return _RecordColumns(stored, "inferred when the table was made")
+    return _inferred(pipeline)
+
+
+def _subjects(pipeline: Pipeline) -> list[str]:
+    registry = pipeline.source.schema_registry
+    assert registry is not None, "checked with the pipeline file"
+    return [*dict.fromkeys(map(registry.subject_of, KafkaCluster(pipeline.source).topic_names()))]
+
+
+def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
+    registry = pipeline.source.schema_registry
+    assert registry is not None, "checked with the pipeline file"
+    # Imported here, because its libraries are an extra.
+    from hudi_ingest.kafka.registry import RegistryClient
+
+    kind, subjects = KINDS[pipeline.source.format], _subjects(pipeline)
+    client = RegistryClient(registry, kind)
+    versions = [client.versions(subject) or (client.latest(subject),) for subject in subjects]
+    latest = [subject_versions[-1] for subject_versions in versions]
+    origin = ", ".join(
+        f"version {version.version} of {version.subject} (schema id {version.schema_id})" for version in latest
+    )
+    message = None
+    if kind == "PROTOBUF":
+        message = message_of(registry, pipeline.source.protobuf.message, latest, subjects, "source")
+    of_events = pipeline.source.envelope == "debezium"
+    union = joined([version_columns(registry, newest, kind, message, of_events, stored) for newest in latest])
+    if union.refusals:
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: one table cannot have the columns of {origin}:\n"
+            + "\n".join(f"  - {refusal}" for refusal in union.refusals)
+        )
+    record = union.schema
+    if kind != "AVRO":
+        # Records of other versions may lack fields that the newest requires; Avro has defaults for that.
+        record = loosened(record)
+    if stored is not None:
+        if pipeline.table.is_keyed:
+            _require_none_dropped(pipeline, stored, record, origin)
+        # Columns dropped in the newest version are still read from older records. Where the two conflict, the newest wins
+        # here, and the table has the last word.
+        record = joined([record, stored]).schema
+    ids = tuple(sorted({version.schema_id for subject_versions in versions for version in subject_versions}))
+    descriptions: dict[str, str] = {}
+    for version in latest:
+        descriptions |= _descriptions(kind, version.schema.text, of_events)
+    avro = tuple(version.schema for version in latest) if kind == "AVRO" else ()
+    return _RecordColumns(record, origin, avro, ids, descriptions=descriptions)
+
+
+def _require_none_dropped(pipeline: Pipeline, stored: pa.Schema, record: pa.Schema, origin: str) -> None:
+    """Raises SchemaRefused if the latest versions lack a field: rows without it would erase its values in a keyed table."""
+    optional = pipeline.source.optional_fields
+    dropped = [path for path in absent(stored, record) if path not in optional]
+    if dropped:
+        new = absent(record, stored)
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: {origin}, has no longer the fields {', '.join(dropped)}"
+            + (f"; new in it: {', '.join(new)}" if new else "")
+            + f". Rows of its records would erase their values in the table at {pipeline.table.base_path}. Nothing was written. Bring "
+            f"them back in a new version, or set source.optional_fields to [{', '.join([*optional, *dropped])}] in the pipeline file: "
+            "they are null then."
+        )
+
+
+def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str]:
+    """Protobuf's schemas have comments only, which are not part of them."""
+    if kind == "AVRO":
+        return avro_descriptions(text, of_events)
+    return json_schema_descriptions(text) if kind == "JSON" else {}
+
+
+def _inferred(pipeline: Pipeline) -> _RecordColumns:
+    sample = first_values(pipeline, SAMPLE_RECORDS)
+    envelope, allows_bad = pipeline.source.envelope, pipeline.on_bad_record != "fail"
+    inferred = (
+        infer(sample, allows_bad=allows_bad)
+        if envelope == "none"
+        else infer_columns(sample, of_events=envelope == "debezium", allows_bad=allows_bad)
+    )
+    if inferred.problems:
+        problems = "\n".join(f"  - {problem}" for problem in inferred.problems)
+        partial_columns = f"\nWhat was found: {ddl(inferred.schema)}" if len(inferred.schema) else ""
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: no columns can be inferred from the first {counted(len(sample), 'record')} of "
+            f"{pipeline.source.topics_text}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{partial_columns}"
+        )
+    return _RecordColumns(
+        inferred.schema, f"inferred from the first {counted(len(sample), 'record')}", warnings=tuple(inferred.warnings)
+    )
+
+
+def _require_kafka_columns(pipeline: Pipeline, existing: pa.Schema, columns: pa.Schema) -> None:
+    present, expected = _kafka_names(existing), _kafka_names(columns)
+    if set(present) != set(expected):
+        raise SchemaRefused(
+            f"the table at {pipeline.table.base_path} has the columns {', '.join(present) or 'none'}, but pipeline {pipeline.name} "
+            f"would give every row {', '.join(expected)}. Restore table.kafka_columns, or choose another table.base_path."
+        )
+
+
+def _required_as(existing: pa.Schema, column: pa.Field) -> pa.Field:
+    return column.with_nullable(existing.field(column.name).nullable) if column.name in existing.names else column
+
+
+def _kafka_names(columns: pa.Schema) -> list[str]:
+    return [name for name in columns.names if is_kafka(name)]
+
+
+def _parsed(text: str) -> pa.Schema:
+    try:
+        return parse_spark_json(text)
+    except SchemaProblem as problem:
+        raise SchemaRefused(
+            f"property {RECORD_PROPERTY} in the table's hoodie.properties {problem}. Upgrade hudi-ingest if a newer version "
+            "wrote it, or remove the property: the columns are then determined again."
+        ) from None

@@ -1,0 +1,1 @@
+"""Which offsets the next transaction reads."""

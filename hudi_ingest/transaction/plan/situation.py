@@ -1,0 +1,319 @@
+"""What to do next for one pipeline: reads the table's committed offsets and the broker's watermarks, and plans.
+
+No JVM: committed offsets come from hudi-rs, watermarks from confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from hudi_ingest.exceptions import NothingToDo, TableUnreachable
+from hudi_ingest.hudi.storage.durability import durability_of
+from hudi_ingest.hudi.storage.paths import heartbeat_path
+from hudi_ingest.hudi.storage.storage import advice
+from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.take_over import find_take_over
+from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
+from hudi_ingest.kafka.cluster_snapshot import HeldOffsets
+from hudi_ingest.kafka.records import first_times
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.lineage.emitter import listener
+from hudi_ingest.lineage.step import found_committed
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.transaction.dead_letters.copies import LetterCopies
+from hudi_ingest.transaction.plan.offset_losses import find_losses, require_held, stop_text
+from hudi_ingest.transaction.plan.offset_order import require_offset_order
+from hudi_ingest.transaction.plan.planning import Lag, Limits, lag, plan_transaction, slice_starts
+
+ASKED_PARTITIONS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The state of the table and the broker at one moment."""
+
+    committed: CommittedState
+    watermarks: Mapping[TopicPartition, Watermarks]
+    first: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, str]
+    take_over: TakeOver | None = None
+    """Where the pipeline continues a table that another system wrote, until its own first commit."""
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the broker's records end, of each partition with a leader."""
+        return {source: marks.end for source, marks in self.watermarks.items() if marks.led}
+
+    @property
+    def leaderless(self) -> tuple[TopicPartition, ...]:
+        """Partitions without a leader: what is waiting there is unknown, and the others continue without them."""
+        return tuple(source for source, marks in sorted(self.watermarks.items()) if not marks.led)
+
+    @property
+    def losses(self) -> tuple[OffsetLoss, ...]:
+        """Committed offsets that the broker cannot honour. Raises KafkaUnreachable."""
+        return find_losses(self.committed.checkpoint, self.watermarks, self.topic_ids)
+
+    @property
+    def starts(self) -> dict[TopicPartition, int]:
+        """Where each partition continues, a stopped one if its loss were accepted. Raises KafkaUnreachable."""
+        return slice_starts(self.committed.checkpoint, self.watermarks, self.first, self.losses)
+
+    @property
+    def lag(self) -> Lag:
+        """Raises KafkaUnreachable."""
+        return lag(self.starts, self.watermarks)
+
+
+def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None) -> Situation:
+    """Read the pipeline's situation from the table and the broker. `cluster`: the source's, if there is one already.
+
+    Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost if the table lost its checkpoint or
+    one of our commits; TableMismatch if another system writes it, or wrote it and it cannot be taken over.
+    """
+    if cluster is None:
+        with kept_cluster(pipeline.source) as cluster:
+            return observe(pipeline, cluster)
+    table = _readable_table(pipeline)
+    committed = table.committed()
+    take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
+    topic_ids, watermarks = held_offsets(cluster, committed.checkpoint)
+    if take_over is not None:
+        require_held(take_over, watermarks, pipeline.name)
+    known = committed.checkpoint.offsets if committed.checkpoint else take_over.offsets if take_over else {}
+    new = {source: marks for source, marks in watermarks.items() if source not in known}
+    # "latest" places only the partitions of a first start; one that appears later is new data from its first offset.
+    first = (
+        {source: marks.begin for source, marks in new.items()} if known else (cluster.first_offsets(new) if new else {})
+    )
+    if take_over is not None:
+        first = {**first, **take_over.offsets}
+    return Situation(committed, watermarks, first, topic_ids, take_over)
+
+
+def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
+    """Committed offsets that the broker cannot honour at this moment.
+
+    Raises KafkaUnreachable, KafkaRefused, TopicMissing.
+    """
+    with kept_cluster(source) as cluster:
+        topic_ids, watermarks = held_offsets(cluster, checkpoint)
+    return find_losses(checkpoint, watermarks, topic_ids)
+
+
+def held_offsets(
+    cluster: HeldOffsets, checkpoint: Checkpoint | None
+) -> tuple[dict[str, str], dict[TopicPartition, Watermarks]]:
+    """Each topic's id and, read after it, the offsets that the broker holds of each partition.
+
+    A partition without a leader does not stop the others if it certainly continues later where it is committed.
+    """
+    committed = checkpoint.offsets if checkpoint else {}
+    topics = cluster.topics({source.topic for source in committed})
+    topic_ids = {topic: described.topic_id for topic, described in topics.items()}
+    partitions = [partition for topic in topics.values() for partition in topic.partitions]
+    if checkpoint is None:
+        # Where the first transaction leaves a partition out, `starting_offsets` would not decide where it begins.
+        return topic_ids, cluster.watermarks(partitions)
+    led = cluster.led_watermarks(partitions)
+    leaderless = [partition for partition in partitions if partition not in led]
+    if leaderless and not (led and all(_continues(source.topic, checkpoint, topic_ids) for source in leaderless)):
+        # Waits for the leaders.
+        return topic_ids, cluster.watermarks(partitions)
+    offsets = {source: committed.get(source, 0) for source in leaderless}
+    return topic_ids, {**led, **{source: Watermarks(offset, offset, led=False) for source, offset in offsets.items()}}
+
+
+def _continues(topic: str, checkpoint: Checkpoint, topic_ids: Mapping[str, str]) -> bool:
+    """Whether it is known without the partitions' offsets that the topic is the committed one, or that none is committed."""
+    version = checkpoint.topics.get(topic)
+    is_the_same = version is not None and bool(version.topic_id) and version.topic_id == topic_ids.get(topic)
+    return is_the_same or all(source.topic != topic for source in checkpoint.offsets)
+
+
+def oldest_waiting_seconds(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
+    """The age of the oldest waiting record by its Kafka timestamp, in seconds; 0 when none is waiting.
+
+    Asks the broker for the first waiting record of up to ASKED_PARTITIONS partitions, those with the largest backlog. None
+    (unknown) if these have no timestamps, or timestamps in the future, or if none waits but a partition has no leader. Raises
+    KafkaUnreachable, KafkaRefused.
+    """
+    waiting = {source: count for source, count in situation.lag.by_partition.items() if count}
+    if not waiting:
+        return None if situation.leaderless else 0.0
+    sources = sorted(waiting, key=lambda source: -waiting[source])[:ASKED_PARTITIONS]
+    starts = situation.starts
+    ranges = [
+        Slice(source.topic, source.partition, starts[source], situation.watermarks[source].end) for source in sources
+    ]
+    times = first_times(pipeline.source, pipeline.group_id, ranges).values()
+    oldest = now.timestamp() - min(times) / 1000 if times else None
+    return oldest if oldest is not None and oldest >= 0 else None
+
+
+def stopped_partitions(pipeline: Pipeline, situation: Situation) -> tuple[OffsetLoss, ...]:
+    """Losses that a person has to accept. Raises KafkaUnreachable."""
+    return tuple(loss for loss in situation.losses if not _is_skipped(pipeline, situation, loss))
+
+
+def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> bool:
+    """Whether the pipeline's `on_data_loss` accepts the loss without a person.
+
+    If a topic's ids are unknown, a broker with stale metadata looks like a recreated topic, and skipping would read all of
+    it twice.
+    """
+    if pipeline.source.on_data_loss != "skip_to_earliest":
+        return False
+    checkpoint = situation.committed.checkpoint
+    version = checkpoint.topics.get(loss.topic) if checkpoint else None
+    ids = version is not None and version.topic_id and situation.topic_ids.get(loss.topic)
+    return loss.reason is not LossReason.RECREATED or bool(ids)
+
+
+def _readable_table(pipeline: Pipeline) -> PipelineTable:
+    """The table, after restoring its properties if a crash left them empty; otherwise no transaction could be
+    planned that would restore them. Raises TableUnreachable."""
+    table = PipelineTable(pipeline)
+    table.timeline.restore_properties()
+    return table
+
+
+def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
+    """Record a commit in the ledger, and tell lineage of it, if it landed but its op died before it could. Returns whether this
+    call did: False if it has not landed, or is recorded.
+
+    Raises TableUnreachable, LedgerUnreachable.
+    """
+    table = _readable_table(pipeline)
+    instant = table.instant_of(transaction_id)
+    if instant is None:
+        return False
+    try:
+        # The op may have died before it had flushed it.
+        durability_of(table.storage, pipeline.table.fsync).sync_changes(frozenset())
+    except OSError as error:
+        raise TableUnreachable(
+            f"the commit {instant} of the table at {pipeline.table.base_path} could not be flushed to disk: {error}. "
+            f"{advice(error)} The next tick tries again."
+        ) from error
+    recorded = ledger.mark_committed_as_found(transaction_id, instant)
+    if recorded:
+        listener(pipeline)(found_committed(transaction_id))
+    return recorded
+
+
+def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
+    """When the lease of an open instant ends; None if it no longer has one. Raises TableUnreachable."""
+    path = heartbeat_path(instant)
+    try:
+        heartbeat = PipelineTable(pipeline).storage.file(path)
+    except OSError as error:
+        raise TableUnreachable(
+            f"cannot read {pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "
+            "tick tries again."
+        ) from error
+    lease = timedelta(seconds=pipeline.transaction.timeout_seconds)
+    return heartbeat.modified + lease if heartbeat else None
+
+
+def keep_group_told(pipeline: Pipeline, situation: Situation, cluster: KafkaCluster | None = None) -> bool:
+    """Set the consumer group's offsets to the table's if they differ, and return whether they did. `cluster`: as for `observe`.
+
+    A commit is durable before it updates the group, and the broker may be unreachable at that moment; while records keep
+    coming, the next commit updates it anyway. Raises KafkaUnreachable, KafkaRefused.
+    """
+    checkpoint = situation.committed.checkpoint
+    if checkpoint is None:
+        return False
+    # A partition that is not on the broker has no lag to watch.
+    committed = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
+    cluster = cluster or KafkaCluster(pipeline.source)
+    group_offsets = cluster.group_offsets(pipeline.group_id)
+    differs = any(group_offsets.get(source) != offset for source, offset in committed.items())
+    if differs:
+        cluster.commit_group_offsets(pipeline.group_id, committed)
+    return differs
+
+
+def keep_letters_copied(pipeline: Pipeline, situation: Situation) -> int:
+    """Copy the dead letters that a commit left uncopied to the pipeline's dead-letter topic, if any; returns how many.
+
+    While records keep coming, the next commit copies them anyway. Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
+    """
+    checkpoint = situation.committed.checkpoint
+    return LetterCopies(pipeline).catch_up(checkpoint.letters if checkpoint else None)
+
+
+def plan_next(
+    pipeline: Pipeline,
+    situation: Situation,
+    *,
+    now: datetime | None = None,
+    at_once: bool = False,
+    accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
+) -> IngestPlan:
+    """The next transaction. `at_once` ignores the interval and min_records; `accepts` names losses
+    to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises NothingToDo, OffsetsLost, KafkaUnreachable;
+    TableMismatch if a keyed table's offsets no longer order its records."""
+    settings = pipeline.transaction
+    plan = plan_transaction(
+        pipeline=pipeline.name,
+        suffix=secrets.token_hex(3),
+        checkpoint=situation.committed.checkpoint,
+        watermarks=situation.watermarks,
+        topic_ids=situation.topic_ids,
+        first=situation.first,
+        limits=Limits(
+            interval_seconds=settings.interval_seconds,
+            min_records=1 if at_once else settings.min_records,
+            max_records=settings.max_records,
+            max_bytes=settings.max_bytes,
+            max_wait_seconds=settings.max_wait_seconds,
+        ),
+        now=now or datetime.now(timezone.utc),
+        last_began_at=None if at_once else situation.committed.last_began_at,
+        accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
+        take_over=situation.take_over,
+        starts_at_ends=pipeline.source.starting_offsets == "latest",
+    )
+    require_offset_order(pipeline, situation.committed.checkpoint, plan)
+    return plan
+
+
+def plan_now(pipeline: Pipeline) -> IngestPlan:
+    """A transaction for what is waiting now, whatever the interval.
+
+    Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
+    """
+    return plan_next(pipeline, observe(pipeline), at_once=True)
+
+
+def plan_accepting(pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()) -> IngestPlan:
+    """A transaction for what is waiting now that accepts the losses of these stopped partitions and of all stopped
+    partitions of these topics.
+
+    Raises NothingToDo unless each of them is stopped; otherwise what `plan_now` raises.
+    """
+    situation = observe(pipeline)
+    losses = situation.losses
+    # A recreated topic can only be accepted as a whole.
+    acceptable = {loss.source for loss in losses if loss.reason is not LossReason.RECREATED}
+    not_stopped = [str(partition) for partition in partitions if partition not in acceptable]
+    not_stopped += [topic for topic in topics if topic not in {loss.topic for loss in losses}]
+    if not_stopped:
+        verb = "is" if len(not_stopped) == 1 else "are"
+        stopped = f". Stopped partitions:\n{stop_text(pipeline.name, losses)}" if losses else ""
+        raise NothingToDo(
+            pipeline.name, f"{', '.join(not_stopped)} {verb} not stopped, so there is no loss to accept{stopped}"
+        )
+    return plan_next(
+        pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
+    )
