@@ -13,8 +13,8 @@ from typing import Any
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.stack_diagnoses import STACK, stack_diagnoses
+from hudi_ingest.model.finding import Finding, State, distinct, examined, worst
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, State, distinct, examined, worst
 from hudi_ingest.operations.health.doctor.engine import ENGINE, engine_diagnoses
 from hudi_ingest.operations.health.doctor.ledger import LEDGER, ledger_diagnoses
 from hudi_ingest.operations.health.doctor.machine import machine_diagnoses
@@ -31,7 +31,7 @@ class Examination:
     """What is known about an installation. `state`: the most urgent of its diagnoses."""
 
     state: State
-    diagnoses: tuple[Diagnosis, ...]
+    diagnoses: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
         return {"state": self.state.value, "diagnoses": [diagnosis.to_dict() for diagnosis in self.diagnoses]}
@@ -44,7 +44,7 @@ def examine(home: Home, report: Callable[[str], None]) -> Examination:
     return Examination(worst(diagnoses), tuple(diagnoses))
 
 
-def _diagnoses(home: Home, report: Callable[[str], None]) -> Iterator[Diagnosis]:
+def _diagnoses(home: Home, report: Callable[[str], None]) -> Iterator[Finding]:
     report("examining this machine")
     pipelines, broken = load_each(home.pipelines, check=format_problems) if home.pipelines.is_dir() else ((), ())
     paths = [pipeline.table.base_path for pipeline in pipelines]

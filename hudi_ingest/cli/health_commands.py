@@ -15,7 +15,7 @@ from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
 
 if TYPE_CHECKING:
-    from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis
+    from hudi_ingest.model.finding import Finding
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "bold red")}
 
@@ -25,7 +25,7 @@ def doctor(as_json: AsJson = False) -> None:
     """Check the machine, ledger, engine, Dagster and every pipeline, and say how to fix what is wrong. Changes nothing; exits with 1
     if there is a problem."""
     from hudi_ingest.examination import examine
-    from hudi_ingest.operations.health.doctor.diagnosis import State
+    from hudi_ingest.model.finding import State
 
     examination = examine(Home.from_environment(), progress)
     if as_json:
@@ -38,7 +38,7 @@ def doctor(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
-def _show(diagnosis: Diagnosis) -> None:
+def _show(diagnosis: Finding) -> None:
     mark, style = _MARKS[diagnosis.state.value]
     out.print(f"{mark:<8}", style=style, end="", markup=False, highlight=False)
     out.print(f" {diagnosis.subject}: {diagnosis.text}", markup=False, highlight=False, soft_wrap=True)
@@ -46,7 +46,7 @@ def _show(diagnosis: Diagnosis) -> None:
         out.print(f"         → {diagnosis.remedy}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _show_summary(diagnoses: Iterable[Diagnosis]) -> None:
+def _show_summary(diagnoses: Iterable[Finding]) -> None:
     counts = Counter(diagnosis.state.value for diagnosis in diagnoses)
     bad, doubtful = counts["problem"], counts["warning"]
     text = "All is well." if not bad and not doubtful else f"Problems: {bad}, warnings: {doubtful}."

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import is_alive
 from hudi_ingest.local.stack import Stack
-from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, ok, problem
+from hudi_ingest.model.finding import Finding, ok, problem
 
 STACK = "stack"
 
 
-def stack_diagnoses(home: Home) -> Iterator[Diagnosis]:
+def stack_diagnoses(home: Home) -> Iterator[Finding]:
     """Examine the stack that `up` or `demo` started in this home, if there ever was one. Raises EnvironmentProblem."""
     stack = Stack.read(home)
     if stack is None:

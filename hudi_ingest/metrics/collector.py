@@ -40,9 +40,9 @@ from hudi_ingest.metrics.records import (
 )
 from hudi_ingest.metrics.table_sizes import TableSizes
 from hudi_ingest.metrics.waiting_records import Waiting, WaitingTimes, ages
+from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
-from hudi_ingest.operations.health.judgement import Finding
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe, stopped_partitions

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from hudi_ingest.hudi.files.read_amplification import ReadAmplification
 from hudi_ingest.ledger import ServiceRun
+from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.totals import Totals
-from hudi_ingest.operations.health.judgement import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.model.finding import Finding
 from hudi_ingest.operations.health.judgement import (
-    Finding,
     accounting_holds,
     catalog_synced,
     compacted_in_time,
@@ -38,7 +38,7 @@ def findings_now(
     waiting, committed = situation.lag.total, situation.committed
     timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
     if situation.leaderless:
-        timely = without_leader(situation.leaderless)
+        timely = without_leader(pipeline, situation.leaderless)
     elif not timely.passed:
         # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
         age = oldest() if oldest else age_of_oldest(pipeline, situation, now)

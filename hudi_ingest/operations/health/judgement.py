@@ -5,8 +5,7 @@ Pure: takes the state of table and broker at one moment. The questions are the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions.problems import counted, listed
@@ -18,6 +17,7 @@ from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.fields_seen import FieldsSeen
+from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.model.offset_ranges import length
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
@@ -69,22 +69,10 @@ def questions(pipeline: Pipeline) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The answer to one question. `text` is for people; `figures` are numbers to plot, and names that show a change."""
-
-    check: str
-    passed: bool
-    text: str
-    figures: Mapping[str, int | float | str] = field(default_factory=dict)
-    warning: bool = False
-    """Whether a failure is only a warning."""
-
-
 def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Finding:
     """Check that the broker has every committed offset. `stopped`: losses that have not been accepted."""
     text = stop_text(pipeline.name, stopped) or "The broker holds every committed offset."
-    return Finding(OFFSETS_HONOURED, not stopped, text, {"stopped": sources_text(stopped)})
+    return answer(pipeline.name, OFFSETS_HONOURED, not stopped, text, {"stopped": sources_text(stopped)})
 
 
 def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
@@ -92,13 +80,19 @@ def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
     limit = pipeline.max_lag
     figures: dict[str, int | float | str] = {LAG_RECORDS: waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:
-        return Finding(LAG_BELOW_LIMIT, True, f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.", figures)
+        return answer(
+            pipeline.name,
+            LAG_BELOW_LIMIT,
+            True,
+            f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.",
+            figures,
+        )
     text = (
         f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). Check that the ticks of "
         f"{pipeline.name}_coordinator launch runs and that the runs succeed: if not, they say why. If they do, records arrive "
         "faster than they are ingested: raise transaction.max_records, or give the engine more cores."
     )
-    return Finding(LAG_BELOW_LIMIT, False, text, figures, warning=True)
+    return answer(pipeline.name, LAG_BELOW_LIMIT, False, text, figures, warns=True)
 
 
 def late_after(pipeline: Pipeline, last_seconds: float) -> float:
@@ -120,7 +114,9 @@ def up_to_date(
     (unknown), records count as waiting since the last commit. `busy`: what is running now, as text."""
     began_at, committed_at = committed.last_began_at, committed.last_committed_at
     if began_at is None or committed_at is None:
-        return Finding(UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction.")
+        return answer(
+            pipeline.name, UP_TO_DATE, True, f"{counted(waiting, 'offset')} waiting for the table's first transaction."
+        )
     age, limit = (now - committed_at).total_seconds(), late_after(pipeline, (committed_at - began_at).total_seconds())
     figures: dict[str, int | float | str] = {COMMIT_AGE: round(age, 1)}
     if oldest_seconds is not None:
@@ -133,15 +129,15 @@ def up_to_date(
             f"{-age:,.0f} s fast, or is slow now. Set the clocks of the engine's machine and of Dagster's. If a transaction "
             "cannot begin before that time, its error says so, and what to do."
         )
-        return Finding(UP_TO_DATE, False, text, figures)
+        return answer(pipeline.name, UP_TO_DATE, False, text, figures)
     if not waiting:
-        return Finding(UP_TO_DATE, True, "No records are waiting.", figures)
+        return answer(pipeline.name, UP_TO_DATE, True, "No records are waiting.", figures)
     if age <= limit:
         text = f"The last commit was {age:,.0f} s ago; the limit is {limit:,.0f} s."
-        return Finding(UP_TO_DATE, True, text, figures)
+        return answer(pipeline.name, UP_TO_DATE, True, text, figures)
     if oldest_seconds is not None and oldest_seconds <= limit:
         text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; the limit is {limit:,.0f} s."
-        return Finding(UP_TO_DATE, True, text, figures)
+        return answer(pipeline.name, UP_TO_DATE, True, text, figures)
     oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
     activity = busy or f"The ticks of {pipeline.name}_coordinator say why no run is launched"
     text = (
@@ -149,12 +145,12 @@ def up_to_date(
         f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {activity[0].upper()}{activity[1:]}. See why "
         f"the newest runs of {pipeline.name}_transaction failed or hang."
     )
-    return Finding(UP_TO_DATE, False, text, figures)
+    return answer(pipeline.name, UP_TO_DATE, False, text, figures)
 
 
-def without_leader(leaderless: Sequence[TopicPartition]) -> Finding:
+def without_leader(pipeline: Pipeline, leaderless: Sequence[TopicPartition]) -> Finding:
     """Say that nobody knows whether these partitions are up to date."""
-    return Finding(UP_TO_DATE, False, leaderless_text(leaderless))
+    return answer(pipeline.name, UP_TO_DATE, False, leaderless_text(leaderless))
 
 
 def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
@@ -170,14 +166,14 @@ def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: s
     """Check the runs since the last commit. `failed`: how many of the newest failed in a row; `error`: why the newest did."""
     figures: dict[str, int | float | str] = {"failed runs in a row": failed, "newest failed run": newest_run}
     if not failed:
-        return Finding(RUNS_SUCCEED, True, "No run has failed since the last commit.", figures)
+        return answer(pipeline.name, RUNS_SUCCEED, True, "No run has failed since the last commit.", figures)
     runs = "The last run" if failed == 1 else f"The last {failed} runs"
     text = (
         f"{runs} of {pipeline.name} failed, the newest is {newest_run[:8]}: {error or 'its page says why.'}\n\nThe sensor "
         "retries on its own, at longer intervals after several failures. To retry at once, change the pipeline file, click "
         f"Materialize on the asset's page, or run `hudi-ingest run {pipeline.name}`."
     )
-    return Finding(RUNS_SUCCEED, False, text, figures, warning=failed == 1)
+    return answer(pipeline.name, RUNS_SUCCEED, False, text, figures, warns=failed == 1)
 
 
 def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
@@ -206,13 +202,13 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
             if accountings
             else "There are no transactions on the active timeline."
         )
-        return Finding(ACCOUNTING_HOLDS, True, text, figures)
+        return answer(pipeline.name, ACCOUNTING_HOLDS, True, text, figures)
     text = (
         f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.name}_coordinator off, "
         "find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
         "continues from the checkpoint that the table then has."
     )
-    return Finding(ACCOUNTING_HOLDS, False, text, figures)
+    return answer(pipeline.name, ACCOUNTING_HOLDS, False, text, figures)
 
 
 def files_large_enough(
@@ -231,7 +227,7 @@ def files_large_enough(
     text = f"{figures['small files']} of the last commit's {len(sizes)} files are small."
     if a_day is not None:
         text += f" The commits make {a_day:,.0f} a day, and table.small_files_a_day allows {pipeline.table.small_files_a_day:,}."
-    return Finding(FILES_LARGE_ENOUGH, not warning, warning or text, figures, warning=True)
+    return answer(pipeline.name, FILES_LARGE_ENOUGH, not warning, warning or text, figures, warns=True)
 
 
 def _small_files_a_day(
@@ -286,7 +282,9 @@ def dead_letters(
         sentences.append(
             f"Fields of its records: {last_fields.text}. Correct the names in the schema, or rename the fields."
         )
-    return Finding(DEAD_LETTERS, not (last_rejected or waiting or suspect), " ".join(sentences), figures, warning=True)
+    return answer(
+        pipeline.name, DEAD_LETTERS, not (last_rejected or waiting or suspect), " ".join(sentences), figures, warns=True
+    )
 
 
 def catalog_synced(
@@ -297,20 +295,20 @@ def catalog_synced(
     place, news, failure = pipeline.catalog_place, state.news(pipeline.catalog_place, commits), state.failure
     figures: dict[str, int | float | str] = {"catalog": place, "failed syncs in a row": failure.tries if failure else 0}
     if not commits:
-        return Finding(CATALOG_SYNCED, True, f"{place} gets the table with its first commit.", figures)
+        return answer(pipeline.name, CATALOG_SYNCED, True, f"{place} gets the table with its first commit.", figures)
     if not news:
-        return Finding(CATALOG_SYNCED, True, f"{place} has the table's columns and partitions.", figures)
+        return answer(pipeline.name, CATALOG_SYNCED, True, f"{place} has the table's columns and partitions.", figures)
     retry = (
         f"It is retried automatically; `hudi-ingest sync-catalog {pipeline.name}` tries at once. The commits themselves are not "
         "affected, and readers that use the table's path see them."
     )
     if failure is not None:
         text = f"{place} is not up to date: {news}. The last try, at {failure.at[:19]} UTC, failed: {failure.error} {retry}"
-        return Finding(CATALOG_SYNCED, False, text, figures)
+        return answer(pipeline.name, CATALOG_SYNCED, False, text, figures)
     age = (now - commits[0].completed_at).total_seconds()
     recent = age <= CATALOG_SECONDS
     text = f"{place} is not up to date: {news}. {'It is being synced.' if recent else retry}"
-    return Finding(CATALOG_SYNCED, recent, text, figures)
+    return answer(pipeline.name, CATALOG_SYNCED, recent, text, figures)
 
 
 def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> Finding:
@@ -330,7 +328,7 @@ def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], n
         figures["log bytes / base bytes"] = round(found.ratio, 3)
     last = f"Last compaction: {figures['last compaction']}."
     if not found.log_files:
-        return Finding(COMPACTED_IN_TIME, True, f"All log files are compacted. {last}", figures)
+        return answer(pipeline.name, COMPACTED_IN_TIME, True, f"All log files are compacted. {last}", figures)
     ratio = "" if found.ratio is None else f", {found.ratio:.0%} of their base files"
     logs = (
         f"{counted(found.log_files, 'log file')} of {counted(found.delta_commits, 'commit')} not compacted: {found.log_bytes:,} "
@@ -338,13 +336,15 @@ def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], n
         f"{found.most_log_files} at most. {last}"
     )
     if not overdue:
-        return Finding(COMPACTED_IN_TIME, True, f"{logs} {f'Due: {due}.' if due else 'Not due.'}", figures)
+        return answer(
+            pipeline.name, COMPACTED_IN_TIME, True, f"{logs} {f'Due: {due}.' if due else 'Not due.'}", figures
+        )
     text = (
         f"{logs} Overdue: {due}. Check that the schedule {pipeline.name}_compaction is on and that the runs of "
         f"{pipeline.name}_services succeed: if not, they say why. `hudi-ingest services {pipeline.name}` compacts now. If "
         "compactions take too long, give the engine more cores, or choose more table.buckets for a new table."
     )
-    return Finding(COMPACTED_IN_TIME, False, text, figures, warning=True)
+    return answer(pipeline.name, COMPACTED_IN_TIME, False, text, figures, warns=True)
 
 
 def _read_offsets(checkpoint: Checkpoint | None) -> int:

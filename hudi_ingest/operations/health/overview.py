@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
+from hudi_ingest.model.finding import Finding
 from hudi_ingest.operations.health.judgement import COMMIT_AGE, LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, UP_TO_DATE
 
 WELL, WARNING, FAILING, PAUSED, UNKNOWN = "well", "warning", "failing", "paused", "not reported yet"
@@ -13,17 +14,6 @@ STATES = (FAILING, WARNING, UNKNOWN, PAUSED, WELL)
 """Worst first."""
 _LONGEST = 80
 """Characters. The table's last column is narrow: a long text would push the other pipelines off the page."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckResult:
-    """The newest result of one check, as it was reported."""
-
-    passed: bool
-    warning: bool
-    text: str
-    figures: Mapping[str, object]
-    reported_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +41,7 @@ class OverviewRow:
 
 
 def overview_row(
-    pipeline: str, checks: Mapping[str, CheckResult], running: bool, committed_at: datetime | None = None
+    pipeline: str, checks: Mapping[str, Finding], running: bool, committed_at: datetime | None = None
 ) -> OverviewRow:
     """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on; `committed_at`: of the newest commit
     that the ledger has, None if it has none, as after it was replaced."""
@@ -82,7 +72,7 @@ def summary(rows: Sequence[OverviewRow]) -> str:
     return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "no pipelines"
 
 
-def _state(failing: Sequence[tuple[str, CheckResult]], is_reported: bool, running: bool) -> str:
+def _state(failing: Sequence[tuple[str, Finding]], is_reported: bool, running: bool) -> str:
     if failing:
         return WARNING if all(check.warning for _, check in failing) else FAILING
     if not running:
@@ -90,22 +80,22 @@ def _state(failing: Sequence[tuple[str, CheckResult]], is_reported: bool, runnin
     return WELL if is_reported else UNKNOWN
 
 
-def _is_blind(checks: Mapping[str, CheckResult]) -> bool:
+def _is_blind(checks: Mapping[str, Finding]) -> bool:
     """Whether the newest look at broker and table failed: only then does the check fail without an age of the last commit."""
     return UP_TO_DATE in checks and not checks[UP_TO_DATE].passed and _number(checks, UP_TO_DATE, COMMIT_AGE) is None
 
 
-def _last_commit(checks: Mapping[str, CheckResult], committed_at: datetime | None) -> str:
+def _last_commit(checks: Mapping[str, Finding], committed_at: datetime | None) -> str:
     """The newer of what the ledger and the check know; "none" only if the table was seen without a commit."""
-    age = _number(checks, UP_TO_DATE, COMMIT_AGE)
-    seen = [] if age is None else [checks[UP_TO_DATE].reported_at - timedelta(seconds=age)]
+    age, at = _number(checks, UP_TO_DATE, COMMIT_AGE), checks[UP_TO_DATE].at if UP_TO_DATE in checks else None
+    seen = [] if age is None or at is None else [at - timedelta(seconds=age)]
     known = [*seen, *([committed_at] if committed_at else [])]
     if known:
         return f"{max(known).astimezone(timezone.utc):%Y-%m-%d %H:%M}"
     return "none" if UP_TO_DATE in checks and checks[UP_TO_DATE].passed else "?"
 
 
-def _number(checks: Mapping[str, CheckResult], check: str, figure: str) -> float | None:
+def _number(checks: Mapping[str, Finding], check: str, figure: str) -> float | None:
     value = checks[check].figures.get(figure) if check in checks else None
     return float(value) if isinstance(value, (int, float)) else None
 

@@ -16,12 +16,13 @@ from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.findings import age_of_oldest
-from hudi_ingest.operations.health.judgement import Finding, catalog_synced, compacted_in_time
+from hudi_ingest.operations.health.judgement import catalog_synced, compacted_in_time
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.columns.pending_approval import noted_change

@@ -20,13 +20,13 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
+from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
 from hudi_ingest.operations.health.judgement import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
     LAG_BELOW_LIMIT,
     UP_TO_DATE,
-    Finding,
     questions,
     runs_succeed,
 )
@@ -80,9 +80,9 @@ def report_trouble(
     reported = _ReportedChecks.of(pipeline, instance)
     findings = [finding_on_runs(pipeline, instance, None)]
     if isinstance(error, OffsetsLost):
-        findings.append(Finding(ACCOUNTING_HOLDS, False, str(error)))
+        findings.append(answer(pipeline.name, ACCOUNTING_HOLDS, False, str(error)))
     elif not isinstance(error, Transient) or (blind_since and now.timestamp() - blind_since >= BLIND_SECONDS):
-        findings.append(Finding(UP_TO_DATE, False, f"Cannot tell whether records are waiting: {error}"))
+        findings.append(answer(pipeline.name, UP_TO_DATE, False, f"Cannot tell whether records are waiting: {error}"))
     for finding in findings:
         if reported.is_news(finding, now):
             instance.report_runless_asset_event(evaluation(pipeline, finding))

@@ -11,7 +11,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.home.folder import Home
-from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, failing, ok, problem, warning
+from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.coordinator.sensor import sensor_name
 from hudi_ingest.orchestration.coordinator.switch import is_of_stopped_stack, is_on, silent_daemons, switches_of
@@ -25,7 +25,7 @@ LONG_QUEUED_SECONDS = 600.0
 _SHOWN = 5
 
 
-def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
+def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
     """Examine the instance of $DAGSTER_HOME, or else of the home's embedded Dagster."""
     folder = dagster_folder(home)
     if folder is None:
@@ -51,7 +51,7 @@ def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Dia
             yield problem("housekeeping", failure)
 
 
-def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Diagnosis]:
+def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Finding]:
     heartbeats = instance.get_daemon_heartbeats()
     required = instance.get_required_daemon_types()
     silent = [_words(name) for name in silent_daemons(home, folder, instance)]
@@ -72,7 +72,7 @@ def _words(daemon: str) -> str:
     return daemon.lower().replace("_", " ")
 
 
-def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
+def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
     states = {state.instigator_name: state for state in instance.all_instigator_state()}
     switches = switches_of(instance)
     for pipeline in pipelines:
@@ -92,7 +92,7 @@ def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterat
         yield ok(DAGSTER, f"sensors that are off: {listed(off, _SHOWN)}")
 
 
-def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, selector_id: str) -> Iterator[Diagnosis]:
+def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, selector_id: str) -> Iterator[Finding]:
     ticks = instance.get_ticks(origin_id, selector_id, limit=1)
     if ticks and ticks[0].status.value == "FAILURE" and ticks[0].error is not None:
         message = (ticks[0].error.cause or ticks[0].error).message.strip()
@@ -100,15 +100,15 @@ def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, se
         yield problem(f"pipeline {pipeline.name}", text, f"It fails the ticks of {sensor_name(pipeline.name)}.")
 
 
-def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Diagnosis]:
+def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
     """The one check that Dagster alone can answer; the others are evaluated anew."""
-    for name, results in newest_results(instance, pipelines, RUNS_SUCCEED).items():
+    for results in newest_results(instance, pipelines, RUNS_SUCCEED).values():
         result = results.get(RUNS_SUCCEED)
         if result is not None and not result.passed:
-            yield failing(f"pipeline {name}", RUNS_SUCCEED, result.text, result.warning)
+            yield stated(result)
 
 
-def _queue(instance: DagsterInstance) -> Iterator[Diagnosis]:
+def _queue(instance: DagsterInstance) -> Iterator[Finding]:
     records = instance.get_run_records(RunsFilter(statuses=[DagsterRunStatus.QUEUED]), limit=1000)
     waits = [time.time() - record.create_timestamp.timestamp() for record in records]
     long = [wait for wait in waits if wait > LONG_QUEUED_SECONDS]

@@ -8,7 +8,7 @@ from dagster import DagsterInstance
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.records import DagsterRecord
-from hudi_ingest.operations.health.judgement import RUNS_SUCCEED, Finding
+from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.coordinator.sensor import sensor_name
 from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.embedded.home_instance import dagster_folder, open_instance
@@ -41,9 +41,5 @@ class InstanceView:
         return DagsterRecord(
             # Where nobody has switched the sensor, the pipeline file decides.
             running={name: switches[sensor] for name, sensor in sensors.items() if sensor in switches},
-            findings={
-                name: (Finding(check, result.passed, result.text, warning=result.warning),)
-                for name, by_check in results.items()
-                for check, result in by_check.items()
-            },
+            findings={name: tuple(by_check.values()) for name, by_check in results.items() if by_check},
         )

@@ -19,7 +19,8 @@ from hudi_ingest.local.processes import free_port
 from hudi_ingest.metrics import collector as module
 from hudi_ingest.metrics.collector import TIMEOUT, Collector
 from hudi_ingest.metrics.records import DagsterRecord, PipelineRecord, Scene
-from hudi_ingest.operations.health.judgement import RUNS_SUCCEED, Finding
+from hudi_ingest.model.finding import answer
+from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -62,7 +63,7 @@ class Dagster:
     """An instance in which `orders` is on and its runs fail."""
 
     def look(self, pipelines: object) -> DagsterRecord:
-        return DagsterRecord(True, {"orders": True}, {"orders": (Finding(RUNS_SUCCEED, False, "no"),)})
+        return DagsterRecord(True, {"orders": True}, {"orders": (answer("orders", RUNS_SUCCEED, False, "no"),)})
 
 
 def test_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:

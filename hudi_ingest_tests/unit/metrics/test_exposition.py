@@ -30,8 +30,8 @@ from hudi_ingest.metrics.records import (
     TableRecord,
     TableSize,
 )
+from hudi_ingest.model.finding import answer
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.health.judgement import Finding
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
 from hudi_ingest_tests.support.silent_server import silent_server
 
@@ -54,9 +54,9 @@ WELL = PipelineRecord(
         compaction_due=True,
     ),
     findings=(
-        Finding("up_to_date", True, ""),
-        Finding("lag_below_limit", False, "", warning=True),
-        Finding("accounting_holds", False, ""),
+        answer("orders", "up_to_date", True, ""),
+        answer("orders", "lag_below_limit", False, "", warns=True),
+        answer("orders", "accounting_holds", False, ""),
     ),
     size=TableSize(5_000, 3, 2, (NOW - timedelta(days=31), NOW - timedelta(days=29))),
     ttl_days=30,

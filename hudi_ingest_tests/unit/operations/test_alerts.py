@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import ChannelFailed, ConfigError
 from hudi_ingest.home.folder import Home
+from hudi_ingest.model.finding import State, answer
 from hudi_ingest.operations.health.channels import channels
 from hudi_ingest.operations.health.incidents import Announced, Incident, News, Told, news_for
-from hudi_ingest.operations.health.judgement import Finding
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions, tell
 from hudi_ingest.orchestration.reports.check_reports import evaluation
 from hudi_ingest.pipeline.alerts import AlertSettings, load_alert_settings
@@ -234,7 +234,7 @@ def test_the_sensor_tells_of_a_check_once_and_of_its_end(
     home: Callable[[str], Home], monkeypatch: pytest.MonkeyPatch, write: Write
 ) -> None:
     pipeline = load(write)
-    late = Finding("up_to_date", False, "12 records waiting.")
+    late = answer("orders", "up_to_date", False, "12 records waiting.")
     with _http_server() as (url, posts), DagsterInstance.ephemeral() as instance:
         settings = f"ui_url: http://ui/\nwebhooks: [{{name: pager, url: {url}}}]"
         monkeypatch.setenv("HUDI_INGEST_ALERTS", str(home(settings).alerts_settings_file))
@@ -242,7 +242,7 @@ def test_the_sensor_tells_of_a_check_once_and_of_its_end(
         assert isinstance(sensor, SensorDefinition)
         assert sensor.default_status is DefaultSensorStatus.RUNNING
         cursor = None
-        for finding in (late, replace(late, text="13 records waiting."), replace(late, passed=True)):
+        for finding in (late, replace(late, text="13 records waiting."), replace(late, state=State.OK)):
             instance.report_runless_asset_event(evaluation(pipeline, finding))
             context = build_sensor_context(instance, cursor=cursor)
             sensor(context)

@@ -21,9 +21,10 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.operations.health.doctor.diagnosis import (
-    Diagnosis,
+from hudi_ingest.model.finding import (
+    Finding,
     State,
+    answer,
     distinct,
     examined,
     ok,
@@ -41,7 +42,6 @@ from hudi_ingest.operations.health.doctor.machine import (
     version_diagnoses,
 )
 from hudi_ingest.operations.health.doctor.pipelines import pipelines_diagnoses, tick_diagnoses
-from hudi_ingest.operations.health.judgement import Finding
 from hudi_ingest.orchestration.reports.check_reports import evaluation
 from hudi_ingest.orchestration.reports.dagster_diagnoses import dagster_diagnoses
 from hudi_ingest_tests.support.pipeline_files import Write, document, load
@@ -85,7 +85,7 @@ def home(tmp_path: Path) -> Home:
         ),
     ],
 )
-def test_a_measurement_is_judged(diagnoses: Callable[[], Iterable[Diagnosis]], state: State, text: str) -> None:
+def test_a_measurement_is_judged(diagnoses: Callable[[], Iterable[Finding]], state: State, text: str) -> None:
     judged = list(diagnoses())
     assert worst(judged) is state
     assert any(text in diagnosis.text for diagnosis in judged if diagnosis.state is state), judged
@@ -104,7 +104,7 @@ def test_this_machine_is_examined_and_an_open_home_is_a_problem(home: Home, tmp_
 
 
 def test_an_error_is_a_diagnosis_and_each_is_given_once() -> None:
-    def fails() -> Iterable[Diagnosis]:
+    def fails() -> Iterable[Finding]:
         yield ok("engine", "so far")
         raise ConfigError("engine.yaml", ["master: missing"])
 
@@ -230,7 +230,7 @@ def test_dagster_is_asked_for_daemons_switches_and_failed_runs(
     monkeypatch.setenv("DAGSTER_HOME", str(home.dagster))
     pipeline = load(write, enabled=True)
     with DagsterInstance.get() as instance:
-        failed = Finding("runs_succeed", False, "The newest run failed: no such table.")
+        failed = answer("orders", "runs_succeed", False, "The newest run failed: no such table.")
         instance.report_runless_asset_event(evaluation(pipeline, failed))
     by_text = {diagnosis.text: diagnosis for diagnosis in dagster_diagnoses(home, [pipeline])}
     texts = "\n".join(by_text)

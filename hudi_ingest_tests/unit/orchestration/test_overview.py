@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, SensorDefinition, TableMetadataValue, build_sensor_context
 
-from hudi_ingest.operations.health.judgement import Finding
-from hudi_ingest.operations.health.overview import CheckResult, overview_row, summary, worst_first
+from hudi_ingest.model.finding import Finding, answer
+from hudi_ingest.operations.health.overview import overview_row, summary, worst_first
 from hudi_ingest.orchestration.reports.check_reports import evaluation
 from hudi_ingest.orchestration.reports.overview import overview_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -18,9 +18,9 @@ from hudi_ingest_tests.support.pipeline_files import Write, load
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
-def _check(passed: bool = True, warning: bool = False, text: str = "", **figures: object) -> CheckResult:
+def _check(passed: bool = True, warning: bool = False, text: str = "", **figures: float) -> Finding:
     shown = {name.replace("_", " ").replace("records", "(records)"): value for name, value in figures.items()}
-    return CheckResult(passed, warning, text, shown, NOW)
+    return answer("orders", "", passed, text, shown, warning, NOW)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def _check(passed: bool = True, warning: bool = False, text: str = "", **figures
     ],
 )
 def test_a_pipelines_state_is_that_of_its_worst_check(
-    checks: dict[str, CheckResult], running: bool, state: str, wrong: str
+    checks: dict[str, Finding], running: bool, state: str, wrong: str
 ) -> None:
     row = overview_row("orders", checks, running)
     assert (row.state, row.wrong) == (state, wrong)
@@ -90,13 +90,13 @@ def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> No
         load(write, name=name, table__base_path=f"/data/{name}", enabled=True) for name in ("orders", "payments")
     )
     with DagsterInstance.local_temp(str(tmp_path)) as instance:
-        _report(instance, orders, Finding("up_to_date", True, "Well."))
+        _report(instance, orders, answer("orders", "up_to_date", True, "Well."))
         definitions = overview_definitions([orders, payments])
         (sensor,) = definitions.sensors or ()
         assert isinstance(sensor, SensorDefinition)
         cursor = _tick(sensor, instance, None)
         assert _tick(sensor, instance, cursor) == cursor, "nothing has changed"
-        _report(instance, orders, Finding("up_to_date", False, "12 records waiting. See the runs."))
+        _report(instance, orders, answer("orders", "up_to_date", False, "12 records waiting. See the runs."))
         assert _tick(sensor, instance, cursor) != cursor
         observations = instance.fetch_observations(AssetKey(["hudi_ingest_overview"]), limit=10).records
     assert len(observations) == 2

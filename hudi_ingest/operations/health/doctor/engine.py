@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.stack_variables import stack_runs
-from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, ok, problem, warning
+from hudi_ingest.model.finding import Finding, ok, problem, warning
 from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.spark.executors import require_master
 from hudi_ingest.spark.session import EngineConnection, require_answer
@@ -14,7 +14,7 @@ from hudi_ingest.spark.session import EngineConnection, require_answer
 ENGINE = "engine"
 
 
-def engine_diagnoses(home: Home) -> Iterator[Diagnosis]:
+def engine_diagnoses(home: Home) -> Iterator[Finding]:
     """Examine the engine of this home. Raises ConfigError, EnvironmentProblem, EngineLost."""
     settings = load_engine_settings(home)
     require_master(settings.master)

@@ -8,7 +8,7 @@ from pathlib import Path  # files: the ledger's
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, ok, problem
+from hudi_ingest.model.finding import Finding, ok, problem
 from hudi_ingest.operations.health.doctor.machine import clock_diagnoses
 
 LEDGER = "ledger"
@@ -20,7 +20,7 @@ def existing_ledger(home: Home) -> Ledger | None:
     return None if file and not Path(file).exists() else Ledger.open(home.ledger_url)
 
 
-def ledger_diagnoses(home: Home) -> Iterator[Diagnosis]:
+def ledger_diagnoses(home: Home) -> Iterator[Finding]:
     """Examine the home's ledger. Raises ConfigError, EnvironmentProblem, LedgerUnreachable."""
     ledger = existing_ledger(home)
     if ledger is None:

@@ -18,7 +18,7 @@ from pwd import getpwuid
 import psutil
 
 from hudi_ingest.home.folder import HOME_VARIABLE, Home
-from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, examined, ok, problem, warning
+from hudi_ingest.model.finding import Finding, examined, ok, problem, warning
 from hudi_ingest.spark.driver_jvm import require_usable_account
 from hudi_ingest.spark.jars import cache_root, is_complete, lock_text, parse_lock, set_folder
 from hudi_ingest.spark.java import find_java, probe
@@ -44,7 +44,7 @@ class DiskUsage:
     inodes_free: float
 
 
-def machine_diagnoses(home: Home, tables: Iterable[Path]) -> Iterator[Diagnosis]:
+def machine_diagnoses(home: Home, tables: Iterable[Path]) -> Iterator[Finding]:
     """Examine the machine. `tables`: folders of the tables that are on its file systems."""
     yield from version_diagnoses(_versions(), platform.python_version())
     yield from examined("account", _account)
@@ -56,7 +56,7 @@ def machine_diagnoses(home: Home, tables: Iterable[Path]) -> Iterator[Diagnosis]
     yield from _home(home)
 
 
-def version_diagnoses(versions: Mapping[str, str], python: str) -> Iterator[Diagnosis]:
+def version_diagnoses(versions: Mapping[str, str], python: str) -> Iterator[Finding]:
     """Judge installed versions, by package; pure."""
     shown = ", ".join(f"{name} {versions[name]}" for name in _SHOWN if name in versions)
     dagster = {name: versions[name] for name in _IN_STEP if name in versions}
@@ -70,7 +70,7 @@ def version_diagnoses(versions: Mapping[str, str], python: str) -> Iterator[Diag
     yield ok("versions", f"Python {python}, {shown}")
 
 
-def disk_diagnoses(usages: Iterable[DiskUsage]) -> Iterator[Diagnosis]:
+def disk_diagnoses(usages: Iterable[DiskUsage]) -> Iterator[Finding]:
     """Judge free space and inodes; pure."""
     for usage in usages:
         where = ", ".join(usage.folders)
@@ -97,7 +97,7 @@ def disk_diagnoses(usages: Iterable[DiskUsage]) -> Iterator[Diagnosis]:
             yield ok("disk", text)
 
 
-def memory_diagnoses(available_bytes: int, total_bytes: int) -> Iterator[Diagnosis]:
+def memory_diagnoses(available_bytes: int, total_bytes: int) -> Iterator[Finding]:
     """Judge free memory; pure."""
     text = f"{_gigabytes(available_bytes)} of {_gigabytes(total_bytes)} memory available"
     if available_bytes < LEAST_MEMORY * total_bytes:
@@ -117,18 +117,18 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _account() -> Iterator[Diagnosis]:
+def _account() -> Iterator[Finding]:
     require_usable_account()
     yield ok("account", f"user {getpwuid(os.geteuid()).pw_name}, names of files in UTF-8")
 
 
-def _java() -> Iterator[Diagnosis]:
+def _java() -> Iterator[Finding]:
     java = find_java()
     facts = probe(java)
     yield ok("java", f"Java {facts.version if facts else 'unknown'} at {java}")
 
 
-def _jars() -> Iterator[Diagnosis]:
+def _jars() -> Iterator[Finding]:
     jars = [jar for jar in parse_lock(lock_text()) if jar.jar_set == "spark"]
     root = cache_root(os.environ)
     if is_complete(set_folder(root, jars), jars):
@@ -161,7 +161,7 @@ def _disk_usage(folders: Iterable[Path]) -> list[DiskUsage]:
     return usages
 
 
-def _open_files() -> Iterator[Diagnosis]:
+def _open_files() -> Iterator[Finding]:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < LEAST_FILES:
         text = f"A process of this user may open {soft} files, which many partitions exceed."
@@ -170,7 +170,7 @@ def _open_files() -> Iterator[Diagnosis]:
         yield ok("limits", f"{'any number of' if soft == resource.RLIM_INFINITY else f'{soft:,}'} open files a process")
 
 
-def _home(home: Home) -> Iterator[Diagnosis]:
+def _home(home: Home) -> Iterator[Finding]:
     if not home.root.exists():
         text = f"{home.root} does not exist yet; the first command that needs it makes it."
         yield warning("home", text, f"If you expected an installation there, set {HOME_VARIABLE}.")
@@ -191,7 +191,7 @@ def _home(home: Home) -> Iterator[Diagnosis]:
         yield from clock_diagnoses(str(home.root), _skew_seconds(home.root))
 
 
-def clock_diagnoses(where: str, skew_seconds: float) -> Iterator[Diagnosis]:
+def clock_diagnoses(where: str, skew_seconds: float) -> Iterator[Finding]:
     """Judge by how much another clock is ahead of this machine's; pure."""
     if abs(skew_seconds) > MOST_SKEW_SECONDS:
         yield problem(

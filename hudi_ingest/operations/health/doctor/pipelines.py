@@ -16,11 +16,10 @@ from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, embedded_broker
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.finding import Finding, State, examined, ok, problem, stated, warning
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.operations.health.doctor.diagnosis import Diagnosis, State, examined, failing, ok, problem, warning
 from hudi_ingest.operations.health.doctor.ledger import existing_ledger
 from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
-from hudi_ingest.operations.health.judgement import Finding
 from hudi_ingest.operations.online_check import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -38,7 +37,7 @@ _REQUEST_DAYS = 1
 """How long a failed request is worth mentioning."""
 
 
-def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile]) -> Iterator[Diagnosis]:
+def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile]) -> Iterator[Finding]:
     """Report the pipeline files that cannot be loaded, and how many can; pure."""
     down = missing_because(BOOTSTRAP_VARIABLE, {**os.environ, HOME_VARIABLE: str(home.root)})
     waiting = [file for file in broken if down and any(down in text for text in file.problems)]
@@ -60,7 +59,7 @@ def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence
 
 def pipelines_diagnoses(
     home: Home, pipelines: Sequence[Pipeline], report: Callable[[str], None], off: Container[str] = ()
-) -> Iterator[Diagnosis]:
+) -> Iterator[Finding]:
     """Examine all pipelines, AT_ONCE at a time. `report` gets a line for each. `off`: names of those whose sensors are off, and do
     not tick."""
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="examine") as executor:
@@ -86,7 +85,7 @@ def _why_silent(servers: str) -> str:
     )
 
 
-def _silent_cluster(home: Home, servers: str, why: str, pipelines: Sequence[Pipeline]) -> Diagnosis:
+def _silent_cluster(home: Home, servers: str, why: str, pipelines: Sequence[Pipeline]) -> Finding:
     names = [pipeline.name for pipeline in pipelines if pipeline.source.bootstrap_servers == servers]
     text = f"No broker accepts connections ({why}). These pipelines cannot read: {listed(names, _SHOWN)}."
     start = (
@@ -98,7 +97,7 @@ def _silent_cluster(home: Home, servers: str, why: str, pipelines: Sequence[Pipe
     return problem(f"kafka {servers}", text, remedy)
 
 
-def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
+def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Finding]:
     """What can be told without the broker."""
     yield warning(subject, f"No broker answers at {pipeline.source.bootstrap_servers}; see above.")
     table = PipelineTable(pipeline)
@@ -107,14 +106,14 @@ def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Diagnos
         proposed_schema(pipeline, table.timeline)
 
 
-def _table(table: PipelineTable) -> tuple[Diagnosis, ...]:
+def _table(table: PipelineTable) -> tuple[Finding, ...]:
     table.committed()
     return ()
 
 
-def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: Container[str] = ()) -> list[Diagnosis]:
+def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: Container[str] = ()) -> list[Finding]:
     subject, now = f"pipeline {pipeline.name}", datetime.now(timezone.utc)
-    examinations: tuple[Callable[[], Iterator[Diagnosis]], ...] = (
+    examinations: tuple[Callable[[], Iterator[Finding]], ...] = (
         partial(_behind_silent_cluster, subject, pipeline)
         if pipeline.source.bootstrap_servers in silent
         else partial(_situation, subject, pipeline, now),
@@ -127,7 +126,7 @@ def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: C
     return [diagnosis for diagnosis in diagnoses if diagnosis.state is not State.OK] or diagnoses[:1]
 
 
-def _situation(subject: str, pipeline: Pipeline, now: datetime) -> Iterator[Diagnosis]:
+def _situation(subject: str, pipeline: Pipeline, now: datetime) -> Iterator[Finding]:
     refused = check_online(pipeline).problems
     yield from (problem(subject, text) for text in refused)
     if refused:
@@ -135,9 +134,8 @@ def _situation(subject: str, pipeline: Pipeline, now: datetime) -> Iterator[Diag
         return
     situation = observe(pipeline)
     yield ok(subject, _state_text(situation, now))
-    for finding in [*findings_now(pipeline, situation, now), *findings_on_commits(pipeline, situation)]:
-        if not finding.passed:
-            yield _from_finding(subject, finding)
+    findings = [*findings_now(pipeline, situation, now), *findings_on_commits(pipeline, situation)]
+    yield from (stated(finding) for finding in findings if not finding.passed)
 
 
 def _state_text(situation: Situation, now: datetime) -> str:
@@ -148,11 +146,7 @@ def _state_text(situation: Situation, now: datetime) -> str:
     return f"{waiting} waiting, last commit {(now - committed_at).total_seconds():,.0f} s ago"
 
 
-def _from_finding(subject: str, finding: Finding) -> Diagnosis:
-    return failing(subject, finding.check, finding.text, finding.warning)
-
-
-def _folder(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
+def _folder(subject: str, pipeline: Pipeline) -> Iterator[Finding]:
     """A table on S3 has no permissions that could be looked at without writing."""
     if is_s3(pipeline.table.base_path):
         return
@@ -163,7 +157,7 @@ def _folder(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
         yield problem(subject, text, f"Change its owner or permissions: chown -R {os.geteuid()} {existing}")
 
 
-def _lock(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
+def _lock(subject: str, pipeline: Pipeline) -> Iterator[Finding]:
     if pipeline.table.lock is None:
         return
     listening, refusals = first_listening(pipeline.table.lock.zookeeper.split(","))
@@ -174,7 +168,7 @@ def _lock(subject: str, pipeline: Pipeline) -> Iterator[Diagnosis]:
     yield problem(subject, text, "Start the ensemble, or correct table.lock.zookeeper.")
 
 
-def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime, is_off: bool) -> Iterator[Diagnosis]:
+def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime, is_off: bool) -> Iterator[Finding]:
     ledger = existing_ledger(home)
     if ledger is None:
         return
@@ -190,7 +184,7 @@ def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime, is_off:
             yield warning(subject, text, "Put that right, and request it again.")
 
 
-def tick_diagnoses(subject: str, pipeline: Pipeline, ticked_at: datetime | None, now: datetime) -> Iterator[Diagnosis]:
+def tick_diagnoses(subject: str, pipeline: Pipeline, ticked_at: datetime | None, now: datetime) -> Iterator[Finding]:
     """Judge when the pipeline's coordinator last ticked; pure. A pipeline that is run by hand has no ticks."""
     sensor = f"{pipeline.name}_coordinator"
     if ticked_at is None:
