@@ -27,7 +27,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping
 from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
 from hudi_ingest.orchestration.housekeeping.report import HousekeepingReport
-from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
+from hudi_ingest.pipeline.code_location import HousekeepingSettings
 
 DAYS = 30
 TRANSACTIONS = 10_000

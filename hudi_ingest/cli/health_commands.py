@@ -58,7 +58,7 @@ def test_alerts() -> None:
     """Send a test message to every channel of alerts.yaml."""
     from hudi_ingest.operations.health.channels import channels
     from hudi_ingest.operations.health.incidents import Incident, News
-    from hudi_ingest.pipeline.alerts import load_alert_settings
+    from hudi_ingest.pipeline.code_location import load_alert_settings
 
     home = Home.from_environment()
     reach = channels(load_alert_settings(home))

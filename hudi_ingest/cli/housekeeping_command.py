@@ -24,7 +24,7 @@ def housekeeping(
     """
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.orchestration.housekeeping.standalone import housekeeping_of
-    from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
+    from hudi_ingest.pipeline.code_location import load_housekeeping_settings
 
     home = Home.from_environment()
     settings = load_housekeeping_settings(home)

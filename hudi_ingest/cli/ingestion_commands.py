@@ -55,10 +55,9 @@ def validate(
     from hudi_ingest.cli.views import pipelines_text
     from hudi_ingest.operations.online_check import OnlineCheck, check_all_online
     from hudi_ingest.operations.validation import require_valid
-    from hudi_ingest.pipeline.alerts import load_alert_settings
+    from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
     from hudi_ingest.pipeline.folder import load_file_alone
-    from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 
     problems: dict[str, list[str]] = {}
     columns: dict[str, str] = {}

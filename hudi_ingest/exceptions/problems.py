@@ -21,6 +21,17 @@ class ProblemsFromTop(PlacedProblems):
     """Problems whose paths start at the top of the file, because several values are wrong in combination."""
 
 
+class SchemaProblem(ValueError):
+    """A schema that no table can have. Carries all problems at once; each names its column."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+    def __reduce__(self) -> tuple[type[SchemaProblem], tuple[tuple[str, ...]]]:
+        return (SchemaProblem, (self.problems,))
+
+
 def dotted(place: Place) -> str:
     """Render a place, like `transforms[1].cast`."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")

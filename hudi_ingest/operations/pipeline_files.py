@@ -18,8 +18,8 @@ from hudi_ingest.exceptions import ConfigError, FileChanged, FileExists, FileNot
 from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.validation import Validation, validate_text
+from hudi_ingest.pipeline.file import shown_file
 from hudi_ingest.pipeline.folder import FolderFile, folder_files
-from hudi_ingest.pipeline.settings.shown_text import shown_file
 from hudi_ingest.pipeline.template import TOPIC
 
 

@@ -8,9 +8,9 @@ from pathlib import Path  # files: pipeline files
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
+from hudi_ingest.pipeline.file import MASK, shown_file
 from hudi_ingest.pipeline.folder import folder_files
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.shown_text import MASK, shown_file
 from hudi_ingest.transaction.columns.planned import source_text
 from hudi_ingest.transaction.decoding import format_problems
 

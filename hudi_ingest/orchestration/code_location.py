@@ -28,9 +28,8 @@ from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.reports.overview import overview_definitions
 from hudi_ingest.orchestration.reports.topic_assets import topic_assets, topics_by_pipeline
-from hudi_ingest.pipeline.alerts import load_alert_settings
+from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
-from hudi_ingest.pipeline.housekeeping import load_housekeeping_settings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
 

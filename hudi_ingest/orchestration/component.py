@@ -21,9 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER
-from hudi_ingest.pipeline.conflicts import conflicts
 from hudi_ingest.pipeline.file import LoadedFile, pipeline_from
-from hudi_ingest.pipeline.folder import LoadedFolder, load_file_alone
+from hudi_ingest.pipeline.folder import LoadedFolder, conflicts, load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import keys
 from hudi_ingest.transaction.decoding import format_problems

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from hudi_ingest.pipeline.alerts import AlertSettings
+from hudi_ingest.pipeline.code_location import AlertSettings, HousekeepingSettings
 from hudi_ingest.pipeline.engine import EngineSettings
-from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
 from hudi_ingest.pipeline.hudi_options import REASONS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import allowed, default, keys, nested_model

@@ -15,13 +15,13 @@ from hudi_ingest.exceptions.problems import listed, quoted, unexpected
 from hudi_ingest.model.seen_topic import SeenTopic
 from hudi_ingest.pipeline.file import LoadedFile, validated
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.dead_letters import loop_problem
-from hudi_ingest.pipeline.sections.route import ROUTE, Route
-from hudi_ingest.pipeline.sections.source import KafkaSource
-from hudi_ingest.pipeline.settings.error_sentences import all_sentences
+from hudi_ingest.pipeline.sections.source import KafkaSource, loop_problem
+from hudi_ingest.pipeline.settings.settings_file import all_sentences
 from hudi_ingest.pipeline.settings.yaml_document import Document, parse_document, read_document
 from hudi_ingest.pipeline.template import (
+    ROUTE,
     TOPIC,
+    Route,
     Template,
     Variant,
     base_path_of,

@@ -22,21 +22,19 @@ from pydantic import (
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.pipeline.sections.asset import AssetSettings
-from hudi_ingest.pipeline.sections.catalog import Catalog
-from hudi_ingest.pipeline.sections.dead_letters import DeadLetters, loop_problem
-from hudi_ingest.pipeline.sections.keyed_columns import keyed_column_problems, unsteady_partition
+from hudi_ingest.pipeline.sections.asset import AssetSettings, Catalog
 from hudi_ingest.pipeline.sections.record import (
     RecordKey,
     needs_registry,
 )
-from hudi_ingest.pipeline.sections.route import Route
-from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.pipeline.sections.source import DeadLetters, KafkaSource, loop_problem
 from hudi_ingest.pipeline.sections.table import INFER, Table, partition_problem
+from hudi_ingest.pipeline.sections.table_parts import keyed_column_problems, unsteady_partition
 from hudi_ingest.pipeline.sections.transaction import Transaction
 from hudi_ingest.pipeline.sections.transforms import TransformStep
 from hudi_ingest.pipeline.settings.model import Model as _Model
 from hudi_ingest.pipeline.settings.model import Ratio, Whole
+from hudi_ingest.pipeline.template import Route
 from hudi_ingest.records.convert.connect.debezium import event_columns
 from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE
 from hudi_ingest.records.routing import Routing

@@ -17,7 +17,7 @@ from hudi_ingest.exceptions.problems import Place, quoted
 from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.pipeline.file import environment_or_own
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.places import setting_at
+from hudi_ingest.pipeline.settings.describe import setting_at
 from hudi_ingest.pipeline.settings.references import references
 from hudi_ingest.pipeline.settings.yaml_document import compose_document, parse_document
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hudi_ingest.pipeline.file import shown_file
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.shown_text import shown_file
 
 Value = TypeVar("Value")
 

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from hudi_ingest.operations.pipeline_files import PipelineFiles, StoredFile
 from hudi_ingest.operations.validation import Validation
 from hudi_ingest.orchestration.coordinator.switch import is_on, switched
+from hudi_ingest.pipeline.file import shown_file
 from hudi_ingest.pipeline.folder import FolderFile
-from hudi_ingest.pipeline.settings.shown_text import shown_file
 from hudi_ingest.rest.as_written import as_written, written_sections
 from hudi_ingest.rest.models import (
     PIPELINE_EXAMPLE,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from hudi_ingest.exceptions.problems import Place
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.places import setting_at
+from hudi_ingest.pipeline.settings.describe import setting_at
 from hudi_ingest.rest.problems import PlacedProblem
 
 _PLACED = re.compile(r"(?P<place>[a-z_]+(?:\.[^\s.:\[\]]+|\[\d+\])*): ")

@@ -20,7 +20,7 @@ from hudi_ingest.hudi.services.catalog_state import COMMITS_BEHIND, CatalogState
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.catalog import Catalog
+from hudi_ingest.pipeline.sections.asset import Catalog
 
 _logger = logging.getLogger(__name__)
 _ROUNDS = 3

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time
-from hudi_ingest.pipeline.sections.compaction import CompactionLimits
+from hudi_ingest.pipeline.sections.table_parts import CompactionLimits
 
 COMPACT = "COMPACT"
 """Hudi's operation of a compaction's commit."""

@@ -13,7 +13,7 @@ from hudi_ingest.hudi.services.catalog_state import CatalogState
 from hudi_ingest.hudi.write_client import HudiWriter, java_errors
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.catalog import Catalog
+from hudi_ingest.pipeline.sections.asset import Catalog
 
 CALL_SECONDS = 10
 """How long the metastore may take for an answer."""

@@ -17,7 +17,7 @@ from typing import Any
 from hudi_ingest.exceptions import ChannelFailed
 from hudi_ingest.model.deadline import within
 from hudi_ingest.operations.health.incidents import News
-from hudi_ingest.pipeline.alerts import AlertSettings, Email, Webhook
+from hudi_ingest.pipeline.code_location import AlertSettings, Email, Webhook
 
 EMAIL = "email"
 TIMEOUT_SECONDS = 10.0

@@ -34,7 +34,7 @@ from hudi_ingest.operations.upkeep.partition_age import AgedPartition, aged_part
 from hudi_ingest.operations.upkeep.savepoints import Savepoints
 from hudi_ingest.operations.upkeep.service_log import logged
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.ttl import Ttl
+from hudi_ingest.pipeline.sections.table_parts import Ttl
 
 _logger = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from hudi_ingest.orchestration.housekeeping.run_retention import (
 from hudi_ingest.orchestration.housekeeping.snapshot_retention import delete_snapshots
 from hudi_ingest.orchestration.housekeeping.sqlite_space import shrink, sqlite_files, stored_bytes
 from hudi_ingest.orchestration.housekeeping.tick_retention import delete_ticks
+from hudi_ingest.pipeline.code_location import LEAST, HousekeepingSettings
 from hudi_ingest.pipeline.folder import BrokenFile
-from hudi_ingest.pipeline.housekeeping import LEAST, HousekeepingSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 MOST_SECONDS = 1500.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dagster import AssetKey, JobDefinition, RepositoryDefinition, SensorDefinition
 
 from hudi_ingest.orchestration import tags
-from hudi_ingest.pipeline.conflicts import JOBS
+from hudi_ingest.pipeline.folder import JOBS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration.definitions import defs
 from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping
 from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
+from hudi_ingest.pipeline.code_location import HousekeepingSettings
 from hudi_ingest.pipeline.folder import load_each
-from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
 
 
 @contextmanager

@@ -1,16 +1,16 @@
-"""What a pipeline file says about its table as a Dagster asset: who owns it, and when it needs attention."""
+"""How others see the table: `asset` for Dagster, `catalog` for query engines."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted
-from hudi_ingest.pipeline.settings.model import A_YEAR, Model, Seconds, Whole
+from hudi_ingest.pipeline.settings.model import A_YEAR, Model, Seconds, Whole, broker_addresses
 
 # What Dagster accepts as owners, tags and groups.
 _OWNER = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:\S+")
@@ -107,3 +107,58 @@ class AssetSettings(Model):
                 f"not a group's name; found {quoted(value)}; allowed: letters, digits and _, levels with /"
             )
         return value
+
+
+_SCHEME = "thrift://"
+
+
+def _legal_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,127}", value, re.ASCII):
+        raise ValueError(
+            f"Hive refuses this name; found {quoted(value)}; allowed: up to 128 letters, digits and _, not beginning with a digit"
+        )
+    # Hive keeps names in lower case, and finds them in any.
+    return value.lower()
+
+
+class Catalog(Model):
+    """The catalog in which query engines find the table; see docs/catalogs.md. Without it, they need the table's path."""
+
+    type: Literal["hms"]
+    """`hms` is a Hive metastore, or a service with the same Thrift interface."""
+
+    uris: str = Field(json_schema_extra={"allowed": "thrift://host:port, or several separated by commas"})
+    """The metastore's address. If there are several, another is tried when one does not answer."""
+
+    database: Annotated[str, Field(json_schema_extra={"allowed": "a name that Hive takes"})] = "default"
+    """The table's database, which is created if it does not exist."""
+
+    table: str | None = Field(
+        default=None, json_schema_extra={"allowed": "a name that Hive takes", "default": "the pipeline's name"}
+    )
+    """The table's name. A keyed table is also there as `<name>_rt` and `<name>_ro`. A table of such a name at another location is
+    left alone, and the check `catalog_synced` fails."""
+
+    location_scheme: Literal["s3a", "s3"] = "s3a"
+    """How the catalog names the location of a table on S3. Spark outside of EMR reads `s3a://`, Athena `s3://`, Trino both."""
+
+    @field_validator("uris")
+    @classmethod
+    def _uris(cls, value: str) -> str:
+        addresses = [address.strip() for address in value.split(",")]
+        if not all(address.startswith(_SCHEME) for address in addresses):
+            raise ValueError(
+                f"not a metastore's address; found {quoted(value)}; allowed: {_SCHEME}host:port, several separated by commas"
+            )
+        hosts = broker_addresses(",".join(address.removeprefix(_SCHEME) for address in addresses), "metastore")
+        return ",".join(f"{_SCHEME}{host}" for host in hosts.split(","))
+
+    @field_validator("database")
+    @classmethod
+    def _database(cls, value: str) -> str:
+        return _legal_name(value)
+
+    @field_validator("table")
+    @classmethod
+    def _table(cls, value: str | None) -> str | None:
+        return None if value is None else _legal_name(value)

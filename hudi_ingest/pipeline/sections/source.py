@@ -25,10 +25,11 @@ from pydantic import (
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted, suggestion
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.sections.client_properties import property_problems
-from hudi_ingest.pipeline.sections.formats import CsvValues, ProtobufValues
 from hudi_ingest.pipeline.sections.record import (
     FORMATS,
+    CsvValues,
     DeclaredFormat,
+    ProtobufValues,
     RecordKey,
     known_format,
     needs_registry,
@@ -37,8 +38,7 @@ from hudi_ingest.pipeline.sections.record import (
 from hudi_ingest.pipeline.sections.registry import AvroValues, SchemaRegistry
 from hudi_ingest.pipeline.sections.security import Security
 from hudi_ingest.pipeline.settings.describe import allowed
-from hudi_ingest.pipeline.settings.model import Model as _Model
-from hudi_ingest.pipeline.settings.model import Seconds, Topic, as_text, broker_addresses
+from hudi_ingest.pipeline.settings.model import Model, Seconds, Topic, as_text, broker_addresses
 from hudi_ingest.pipeline.settings.references import Secret
 from hudi_ingest.records.convert.connect.debezium import EVENT_FIELDS
 from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE, placeholder_bytes
@@ -47,7 +47,7 @@ ENVELOPES: Mapping[str, tuple[str, ...]] = {"connect": ("json",), "debezium": ("
 """The formats that an envelope can have."""
 
 
-class StartingTimestamp(_Model):
+class StartingTimestamp(Model):
     """Start at the first record whose timestamp is at or after this time."""
 
     timestamp: AwareDatetime
@@ -56,7 +56,7 @@ class StartingTimestamp(_Model):
 StartingOffsets = Literal["earliest", "latest"] | StartingTimestamp | dict[str, dict[int, int]]
 
 
-class KafkaSource(_Model):
+class KafkaSource(Model):
     """What to read."""
 
     bootstrap_servers: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
@@ -387,3 +387,23 @@ def _natural(value: object) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,20}", value):
         return int(value)
     return value if type(value) is int and value >= 0 else None
+
+
+class DeadLetters(Model):
+    """What dead letters hold, with `on_bad_record: dead_letter`, and where else they go."""
+
+    keep_masked: bool = False
+    """Whether dead letters hold the records' bytes (value, key and headers) even if the pipeline masks fields. Without it,
+    such a pipeline's dead letters say only where the record is and what is wrong with it, and cannot be retried."""
+
+    topic: Topic | None = None
+    """A topic of the source's cluster that gets a copy of each dead letter after its commit, at least once, with Kafka
+    Connect's `__connect.errors.…` headers. Without it there are no copies."""
+
+
+def loop_problem(letters: DeadLetters, source: KafkaSource) -> str:
+    """Say so if the source reads the topic of the copies; "" if it does not."""
+    if letters.topic is None or not source.reads(letters.topic):
+        return ""
+    read = "is one of source.topics" if source.topics else "matches source.topics_pattern"
+    return f"found {quoted(letters.topic)}, which {read}, so dead letters would be ingested again; name another topic"

@@ -19,14 +19,15 @@ from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quo
 from hudi_ingest.model.storage_options import S3_SCHEME, StorageOptions, is_s3
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.hudi_options import option_problems
-from hudi_ingest.pipeline.sections.base_path import local_path, normal_path
-from hudi_ingest.pipeline.sections.compaction import CompactionLimits
-from hudi_ingest.pipeline.sections.event_time import EventTime
-from hudi_ingest.pipeline.sections.keyed_columns import KEY_TYPES_TEXT, ORDERING_TYPES_TEXT
-from hudi_ingest.pipeline.sections.lock import Lock
-from hudi_ingest.pipeline.sections.storage import Storage
+from hudi_ingest.pipeline.sections.storage import Lock, Storage, local_path, normal_path
+from hudi_ingest.pipeline.sections.table_parts import (
+    KEY_TYPES_TEXT,
+    ORDERING_TYPES_TEXT,
+    CompactionLimits,
+    EventTime,
+    Ttl,
+)
 from hudi_ingest.pipeline.sections.transforms import legal_zone
-from hudi_ingest.pipeline.sections.ttl import Ttl
 from hudi_ingest.pipeline.settings.describe import allowed
 from hudi_ingest.pipeline.settings.model import Model as _Model
 from hudi_ingest.pipeline.settings.model import Whole, as_text, read_text

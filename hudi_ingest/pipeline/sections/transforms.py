@@ -8,10 +8,9 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field, SecretStr, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, kind_of, quoted
+from hudi_ingest.exceptions.problems import Place, PlacedProblems, SchemaProblem, describe, kind_of, quoted
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.settings.model import Model, Whole
-from hudi_ingest.records.schema.columns import SchemaProblem
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.cast import Cast

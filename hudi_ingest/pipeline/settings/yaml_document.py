@@ -16,8 +16,7 @@ import yaml
 from pydantic import BaseModel
 
 from hudi_ingest.exceptions.problems import Place, kind_of
-from hudi_ingest.pipeline.settings.describe import keys
-from hudi_ingest.pipeline.settings.places import PlacedSetting, setting_at
+from hudi_ingest.pipeline.settings.describe import PlacedSetting, keys, setting_at
 from hudi_ingest.pipeline.settings.references import Secret, Template
 
 _MOST_LEVELS = 50

@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.schema.avsc import parse_avsc
-from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, SchemaProblem
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 

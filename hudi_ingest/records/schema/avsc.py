@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.schema.columns import (
     BINARY,
     MAX_DEPTH,
     MAX_FIELDS,
     TIMESTAMP,
     UNREADABLE,
-    SchemaProblem,
     checked_columns,
     decimal_type,
     list_of,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 
 MAX_DEPTH = 32
@@ -48,17 +49,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = ("_hoodie_", "_kafka_")
 UNREADABLE: pa.DataType = pa.month_day_nano_interval()
 """Placeholder for a refused type, so that the parser can continue and find the next problem."""
-
-
-class SchemaProblem(ValueError):
-    """A schema that no table can have. Carries all problems at once; each names its column."""
-
-    def __init__(self, problems: Sequence[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("; ".join(self.problems))
-
-    def __reduce__(self) -> tuple[type[SchemaProblem], tuple[tuple[str, ...]]]:
-        return (SchemaProblem, (self.problems,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import TokenType
 
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.schema.columns import (
     DDL_TYPES,
     MAX_DEPTH,
     MAX_FIELDS,
     SIMPLE_DDL_TYPES,
     UNREADABLE,
-    SchemaProblem,
     checked_columns,
     ddl_type,
     decimal_type,

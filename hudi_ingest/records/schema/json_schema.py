@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, TIMESTAMP, SchemaProblem, column_problems
+from hudi_ingest.exceptions.problems import SchemaProblem
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, TIMESTAMP, column_problems
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 _REFUSED = pa.null()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaRefused
-from hudi_ingest.exceptions.problems import ProblemsFromTop, counted, dotted
+from hudi_ingest.exceptions.problems import ProblemsFromTop, SchemaProblem, counted, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
@@ -20,7 +20,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
 from hudi_ingest.records.convert.connect.columns import infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
-from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json, spark_json, table_schema
+from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.descriptions import avro_descriptions, json_schema_descriptions
 from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaMissing
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.convert.connect.columns import avro_event_columns, meant_columns
 from hudi_ingest.records.convert.connect.schema import parse_avro_schema, parse_json_schema
 from hudi_ingest.records.schema import json_schema
-from hudi_ingest.records.schema.columns import SchemaProblem, column_problems
+from hudi_ingest.records.schema.columns import column_problems
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 
 if TYPE_CHECKING:

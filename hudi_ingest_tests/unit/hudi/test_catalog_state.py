@@ -17,7 +17,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.operations.health.judgement import catalog_synced
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.catalog import Catalog
+from hudi_ingest.pipeline.sections.asset import Catalog
 from hudi_ingest.transaction.catalog_sync import CatalogSync
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files.read_amplification import COMPACT, ReadAmplification, read_amplification, why_due
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
-from hudi_ingest.pipeline.sections.compaction import CompactionLimits
+from hudi_ingest.pipeline.sections.table_parts import CompactionLimits
 
 pytestmark = pytest.mark.fast
 

@@ -75,10 +75,9 @@ from hudi_ingest.orchestration.housekeeping.sqlite_space import LEAST_FREE_BYTES
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.reports.overview import NAME as OVERVIEW
 from hudi_ingest.orchestration.reports.overview import current_rows, observation
-from hudi_ingest.pipeline.alerts import AlertSettings
+from hudi_ingest.pipeline.code_location import AlertSettings, HousekeepingSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.folder import BrokenFile
-from hudi_ingest.pipeline.housekeeping import HousekeepingSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.properties_text import properties_text

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.pipeline.conflicts import catalog_table_of_both
+from hudi_ingest.pipeline.folder import catalog_table_of_both
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 HMS = {"type": "hms", "uris": "thrift://h:9083"}

@@ -8,7 +8,7 @@ import pytest
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
-from hudi_ingest.pipeline.housekeeping import HousekeepingSettings, load_housekeeping_settings
+from hudi_ingest.pipeline.code_location import HousekeepingSettings, load_housekeeping_settings
 
 pytestmark = pytest.mark.fast
 

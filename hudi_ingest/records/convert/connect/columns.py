@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaOutdated
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.convert.connect.json import members_of, payloads_of
 from hudi_ingest.records.convert.connect.schema import (
     DAYS,
@@ -21,15 +22,7 @@ from hudi_ingest.records.convert.connect.schema import (
     parse_avro_schema,
     parse_connect_schema,
 )
-from hudi_ingest.records.schema.columns import (
-    TIMESTAMP,
-    SchemaProblem,
-    column_problems,
-    decimal_type,
-    list_of,
-    map_of,
-    spark_json,
-)
+from hudi_ingest.records.schema.columns import TIMESTAMP, column_problems, decimal_type, list_of, map_of, spark_json
 from hudi_ingest.records.schema.evolution import evolve, joined
 from hudi_ingest.records.schema.inference import Inferred, infer
 from hudi_ingest.records.schema.registered import RegisteredSchema

@@ -19,6 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import RegistryUnreachable
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.convert.avro.converter import (
     AvroConverter,
     AvroValuesOf,
@@ -32,7 +33,6 @@ from hudi_ingest.records.convert.fast_path import Doubt
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.record_type import RecordType
 from hudi_ingest.records.schema.avro import Resolution, parse_writer, record_schema, resolution_of
-from hudi_ingest.records.schema.columns import SchemaProblem
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 

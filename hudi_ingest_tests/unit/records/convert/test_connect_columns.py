@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import SchemaOutdated
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard, avro_event_columns, infer_columns
 from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
@@ -20,7 +21,7 @@ from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connec
 from hudi_ingest.records.convert.connect.unavailable import AvailableValues
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.schema.avro import record_schema
-from hudi_ingest.records.schema.columns import SchemaProblem, ddl, parse_spark_json
+from hudi_ingest.records.schema.columns import ddl, parse_spark_json
 from hudi_ingest.records.schema.evolution import evolve
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import NEW

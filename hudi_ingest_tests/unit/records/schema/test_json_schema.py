@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from hudi_ingest.records.schema.columns import SchemaProblem, ddl
+from hudi_ingest.exceptions.problems import SchemaProblem
+from hudi_ingest.records.schema.columns import ddl
 from hudi_ingest.records.schema.json_schema import record_schema
 from hudi_ingest.records.schema.registered import RegisteredSchema
 

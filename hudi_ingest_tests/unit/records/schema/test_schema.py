@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.pipeline.sections.table import Table
 from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import (
     MAX_DEPTH,
-    SchemaProblem,
     columns_of,
     ddl,
     ddl_type,
