@@ -104,7 +104,7 @@ def run_transaction(
     home = home or Home.from_environment()
     with Ledger.open(home.ledger_url) as ledger:
         # Else no plan could be made.
-        for text in repair_timeline(pipeline, ledger):
+        for text in repair_timeline(PipelineTable(pipeline), ledger):
             report(text)
     plan = plan or plan_now(pipeline)
     report(

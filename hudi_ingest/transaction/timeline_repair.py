@@ -191,9 +191,9 @@ def _outcome(damaged: DamagedInstant) -> str:
     )
 
 
-def repair_timeline(pipeline: Pipeline, ledger: Ledger) -> tuple[str, ...]:
+def repair_timeline(table: PipelineTable, ledger: Ledger) -> tuple[str, ...]:
     """Repair the pipeline's table if a power cut has damaged its timeline; returns what was done. Raises what `run` raises."""
-    table = PipelineTable(pipeline)
+    pipeline = table.pipeline
     repair = TimelineRepair(pipeline, table, ledger, TableEpoch(table.storage))
     if not repair.damaged():
         return ()

@@ -26,7 +26,7 @@ from hudi_ingest.local.processes import ProcessRecord, accepts_connections, free
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.judgement import FILES_LARGE_ENOUGH, QUESTIONS
-from hudi_ingest.orchestration.coordinator.dead_runs import ENDING_SECONDS
+from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS
 from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.command_line import environment

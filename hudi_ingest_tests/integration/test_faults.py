@@ -6,6 +6,7 @@ import pytest
 
 from hudi_ingest.exceptions import Fenced, IngestError
 from hudi_ingest.faults import POINTS, InjectedFault
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
@@ -80,12 +81,12 @@ def test_r8_a_commit_that_nobody_was_told_of_is_told_by_the_next_tick(
         row = shared.ledger.history(struck.name, 1)[0]
         assert row.state is TransactionState.OPEN
         assert [document["eventType"] for document in lineage.documents] == ["START"]
-        assert mark_if_committed(struck, shared.ledger, row.transaction_id)
-        assert not mark_if_committed(struck, shared.ledger, row.transaction_id), "once"
+        assert mark_if_committed(PipelineTable(struck), shared.ledger, row.transaction_id)
+        assert not mark_if_committed(PipelineTable(struck), shared.ledger, row.transaction_id), "once"
     start, complete = lineage.documents
     assert (complete["eventType"], complete["run"]["runId"]) == ("COMPLETE", start["run"]["runId"])
     assert shared.ledger.history(struck.name, 1)[0].state is TransactionState.COMMITTED
-    assert not mark_if_committed(struck, shared.ledger, "never begun")
+    assert not mark_if_committed(PipelineTable(struck), shared.ledger, "never begun")
     situation = observe(struck)
     assert situation.committed.checkpoint is not None
     assert keep_group_told(struck, situation)

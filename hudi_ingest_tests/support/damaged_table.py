@@ -11,6 +11,7 @@ from pathlib import Path
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import TIMELINE
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Slice
@@ -67,4 +68,4 @@ class DamagedTable:
         return {name for name in self.storage.names(folder) if not name.startswith(".")}
 
     def repair(self) -> tuple[str, ...]:
-        return repair_timeline(self.pipeline, self.ledger)
+        return repair_timeline(PipelineTable(self.pipeline), self.ledger)

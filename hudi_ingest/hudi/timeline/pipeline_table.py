@@ -12,7 +12,7 @@ class PipelineTable:
     """The table that a pipeline writes to. Each call reads the storage again."""
 
     def __init__(self, pipeline: Pipeline, timeline: Timeline | None = None) -> None:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self.timeline = timeline or Timeline(pipeline.table.base_path, pipeline.table.storage_options)
 
     @property
@@ -21,12 +21,12 @@ class PipelineTable:
 
     def committed(self) -> CommittedState:
         """Read the pipeline's checkpoint. Raises what `committed_state` raises."""
-        return committed_state(self.timeline, self._pipeline.checkpoint_key, self._pipeline.transaction_key)
+        return committed_state(self.timeline, self.pipeline.checkpoint_key, self.pipeline.transaction_key)
 
     def commits(self) -> tuple[CommittedInstant, ...]:
         """List the pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""
-        return self.timeline.commits_of(self._pipeline.transaction_key)
+        return self.timeline.commits_of(self.pipeline.transaction_key)
 
     def instant_of(self, transaction_id: str) -> str | None:
         """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
-        return self.timeline.instant_of(self._pipeline.transaction_key, transaction_id)
+        return self.timeline.instant_of(self.pipeline.transaction_key, transaction_id)

@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 
 from hudi_ingest.exceptions import PlanOutdated, RangeRefused
 from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger, Request, RequestProgress
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
@@ -88,7 +89,7 @@ def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> Req
     """
     row = ledger.open_transaction(pipeline.table.base_path)
     if row is not None:
-        mark_if_committed(pipeline, ledger, row.transaction_id)
+        mark_if_committed(PipelineTable(pipeline), ledger, row.transaction_id)
     return ledger.progress(request_id)
 
 

@@ -133,7 +133,7 @@ class TableServices:
             return ServicesResult(self.pipeline.name, table, (), 0 if clean else None)
         require_own_table(self.pipeline, timeline.properties())
         with self._alone():
-            for text in repair_timeline(self.pipeline, self.ledger):
+            for text in repair_timeline(PipelineTable(self.pipeline), self.ledger):
                 report(text)
             clusterings = self._cluster(report) if not is_keyed and cluster is not False else ()
             compactions = self._compact(report) if is_keyed and compact is not False else ()

@@ -1,10 +1,10 @@
-"""Ticks that look only at what the pipeline waits for: the broker's end offsets if it is idle, its run if it has one.
+"""Ticks that check only the event that the pipeline waits for: new end offsets if it is idle, the end of its run if it has one.
 
-A whole tick also looks at the table, the ledger and Dagster, and reports what it finds. Most of what it costs is wasted while a topic has
-nothing new, or while a run is at work. So a process remembers what each pipeline's last whole tick found. Until WHOLE_SECONDS have
-passed, the ticks of an idle pipeline only ask whether the broker still has the same topics with the same ends and nobody has filed a
-request, and those of a busy one whether its run is still active. Such a tick begins nothing and reports nothing, so it cannot be wrong:
-whatever it overlooks, the next whole tick finds.
+A full tick also reads the table, the ledger and Dagster, and reports. Most of its cost is wasted while a topic has nothing new, or while
+a run is at work. So a process remembers the result of each pipeline's last full tick. Until WHOLE_SECONDS have passed, the ticks of an
+idle pipeline only check that the broker has the same topics with the same ends and that no request is pending; those of a busy one,
+that its run is still active. Such a tick begins nothing and reports nothing, so it cannot be wrong: the next full tick finds all that it
+overlooks.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dagster import DagsterInstance, DagsterRun, RunsFilter
+from dagster import DagsterInstance
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.kafka.silent_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.op_settings import ACTIVE
+from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation
 
 WHOLE_SECONDS = 30.0
-"""A tick that comes later than this after the last whole one is whole, too."""
+"""A full tick runs at least this often."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """What a whole tick found when there was nothing to do."""
+    """The result of a full tick that had nothing to do."""
 
     pipeline: Pipeline
     ledger: Ledger
@@ -42,7 +41,7 @@ class _Idle:
 
 @dataclass(frozen=True, slots=True)
 class _Busy:
-    """A whole tick found a run at work, or requested one."""
+    """A full tick found a run at work, or requested one."""
 
     pipeline: Pipeline
     since: float = field(default_factory=time.monotonic)
@@ -50,7 +49,7 @@ class _Busy:
 
 _idle: dict[str, _Idle] = {}
 _busy: dict[str, _Busy] = {}
-"""By pipeline. Lost with the process, whose first ticks are then whole."""
+"""By pipeline. Lost with the process, whose first ticks are then full."""
 
 
 def remember_idle(pipeline: Pipeline, situation: Situation, ledger: Ledger, reason: str) -> None:
@@ -65,35 +64,24 @@ def remember_busy(pipeline: Pipeline) -> None:
 
 
 def forget(pipeline: Pipeline) -> None:
-    """Have the pipeline's next tick be a whole one, unless something is remembered before."""
+    """Force a full tick next, unless a new result is remembered before."""
     _idle.pop(pipeline.name, None)
     _busy.pop(pipeline.name, None)
 
 
 def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
-    """Say why there is still nothing to do; None if it is time for a whole tick."""
+    """Say why there is still nothing to do; None if it is time for a full tick."""
     idle, busy = _idle.get(pipeline.name), _busy.get(pipeline.name)
     if idle is not None and _is_recent(idle, pipeline):
         try:
             return idle.reason if _nothing_is_new(idle) else None
         except IngestError:
-            # A whole tick says what is wrong.
+            # A full tick says what is wrong.
             return None
     if busy is not None and _is_recent(busy, pipeline):
         run = next(iter(instance.get_runs(active_runs(pipeline), limit=1)), None)
         return busy_text(run) if run is not None else None
     return None
-
-
-def active_runs(pipeline: Pipeline) -> RunsFilter:
-    """Return the filter of the pipeline's runs that have not ended, without those from the asset's page that have not begun."""
-    return RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=ACTIVE)
-
-
-def busy_text(run: DagsterRun) -> str:
-    planned = run.tags.get(tags.TRANSACTION)
-    transaction = f"transaction {planned}" if planned else "a transaction that it has not planned yet"
-    return f"run {run.run_id[:8]} ({run.status.value.lower()}) is working on {transaction}; a table takes one transaction at a time"
 
 
 def _is_recent(known: _Idle | _Busy, pipeline: Pipeline) -> bool:

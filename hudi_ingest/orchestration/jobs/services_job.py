@@ -41,7 +41,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.coordinator.sensor import backoff_seconds
+from hudi_ingest.orchestration.coordinator.runs import backoff_seconds
 from hudi_ingest.orchestration.jobs.daily_schedule import daily_schedule
 from hudi_ingest.orchestration.jobs.failures import as_dagster_failures
 from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, retry_policy
@@ -151,10 +151,11 @@ def compaction_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
             f"the last {len(failed)} runs of table services failed; see {failed[0].dagster_run.run_id[:8]}. The next try is due in "
             f"{retry_at - now.timestamp():.0f} s"
         )
-    timeline = PipelineTable(pipeline).timeline
+    table = PipelineTable(pipeline)
+    timeline = table.timeline
     try:
         for instant in timeline.pending_compactions():
-            leased_until = leased_until_of(pipeline, instant)
+            leased_until = leased_until_of(table, instant)
             if leased_until is not None and leased_until > now:
                 return SkipReason(
                     f"compaction {instant} is running in a Spark driver, or that driver died; the lease ends at "

@@ -73,16 +73,18 @@ class Situation:
         return lag(self.starts, self.watermarks)
 
 
-def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None) -> Situation:
-    """Read the pipeline's situation from the table and the broker. `cluster`: the source's, if there is one already.
+def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None, table: PipelineTable | None = None) -> Situation:
+    """Read the pipeline's situation from the table and the broker. `cluster` and `table`: those of the caller, if it has opened them.
 
     Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable; OffsetsLost if the table lost its checkpoint or
     one of our commits; TableMismatch if another system writes it, or wrote it and it cannot be taken over.
     """
     if cluster is None:
         with kept_cluster(pipeline.source) as cluster:
-            return observe(pipeline, cluster)
-    table = _readable_table(pipeline)
+            return observe(pipeline, cluster, table)
+    table = table or PipelineTable(pipeline)
+    # After a crash left them empty, no transaction could be planned that would restore them.
+    table.timeline.restore_properties()
     committed = table.committed()
     take_over = find_take_over(pipeline, table.timeline) if committed.checkpoint is None else None
     topic_ids, watermarks = held_offsets(cluster, committed.checkpoint)
@@ -178,21 +180,14 @@ def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> b
     return loss.reason is not LossReason.RECREATED or bool(ids)
 
 
-def _readable_table(pipeline: Pipeline) -> PipelineTable:
-    """The table, after restoring its properties if a crash left them empty; otherwise no transaction could be
-    planned that would restore them. Raises TableUnreachable."""
-    table = PipelineTable(pipeline)
-    table.timeline.restore_properties()
-    return table
-
-
-def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -> bool:
+def mark_if_committed(table: PipelineTable, ledger: Ledger, transaction_id: str) -> bool:
     """Record a commit in the ledger, and tell lineage of it, if it landed but its op died before it could. Returns whether this
     call did: False if it has not landed, or is recorded.
 
     Raises TableUnreachable, LedgerUnreachable.
     """
-    table = _readable_table(pipeline)
+    table.timeline.restore_properties()
+    pipeline = table.pipeline
     instant = table.instant_of(transaction_id)
     if instant is None:
         return False
@@ -210,17 +205,17 @@ def mark_if_committed(pipeline: Pipeline, ledger: Ledger, transaction_id: str) -
     return recorded
 
 
-def leased_until_of(pipeline: Pipeline, instant: str) -> datetime | None:
+def leased_until_of(table: PipelineTable, instant: str) -> datetime | None:
     """When the lease of an open instant ends; None if it no longer has one. Raises TableUnreachable."""
     path = heartbeat_path(instant)
     try:
-        heartbeat = PipelineTable(pipeline).storage.file(path)
+        heartbeat = table.storage.file(path)
     except OSError as error:
         raise TableUnreachable(
-            f"cannot read {pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "
+            f"cannot read {table.pipeline.table.base_path}/{path}: {error}. Check the path, its permissions and the storage; the next "
             "tick tries again."
         ) from error
-    lease = timedelta(seconds=pipeline.transaction.timeout_seconds)
+    lease = timedelta(seconds=table.pipeline.transaction.timeout_seconds)
     return heartbeat.modified + lease if heartbeat else None
 
 

@@ -9,7 +9,7 @@ from dagster import DagsterRunStatus
 
 from hudi_ingest.ledger import Owner, TransactionRow
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.orchestration.coordinator.dead_runs import ENDING_SECONDS, UnfinishedRun, why_dead
+from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS, UnfinishedRun, why_dead
 
 STARTED_AT = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)
 MAX_RUNTIME = 420
