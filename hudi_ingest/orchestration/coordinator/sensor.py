@@ -50,7 +50,6 @@ from hudi_ingest.transaction.plan.situation import (
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 
 _LOG = logging.getLogger(__name__)
-LONGEST_BACKOFF_SECONDS = 900
 _SHOWN_RANGES = 10
 _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInFlight)
 """Errors that may be gone by the next tick."""
