@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 
-from hudi_ingest.hudi.files.small_files import SMALL_PART
+from hudi_ingest.hudi.files.read_amplification import SMALL_PART
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -42,15 +42,12 @@ from hudi_ingest.hudi.options import (
     table_properties,
     write_options,
 )
-from hudi_ingest.hudi.storage.choice import storage_at
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, MARKERS, TIMELINE
-from hudi_ingest.hudi.storage.storage import advice
-from hudi_ingest.hudi.storage.store_errors import WHO_RETRIES, store_advice
+from hudi_ingest.hudi.storage.storage import WHO_RETRIES, advice, storage_at, store_advice
 from hudi_ingest.hudi.timeline.clock import clock_of, wait_for_clock
 from hudi_ingest.hudi.timeline.damaged_instants import transaction_in
-from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.publication import Publication, base_file_stat, first_file_stat, log_file_stat
 from hudi_ingest.hudi.timeline.timeline import Timeline
-from hudi_ingest.hudi.timeline.write_stats import base_file_stat, first_file_stat, log_file_stat
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
 from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema

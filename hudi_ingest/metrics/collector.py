@@ -21,8 +21,7 @@ import hudi_ingest
 from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot, snapshot
 from hudi_ingest.ledger import Ledger

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.hudi.files.small_files import files_to_merge
+from hudi_ingest.hudi.files.read_amplification import files_to_merge
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.metrics.records import TableSize
 from hudi_ingest.operations.upkeep.partition_age import aged_partitions

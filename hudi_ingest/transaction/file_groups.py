@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi.files.empty_base_file import write_empty_base_file
+from hudi_ingest.hudi.files.base_file import write_empty_base_file
 from hudi_ingest.hudi.files.file_groups import (
     exceptional_ids,
     files_before,

@@ -25,8 +25,8 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.storage.storage import StoredFile
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
 from hudi_ingest.hudi.timeline.epoch import Epoch
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, CommittedInstant
 from hudi_ingest.ledger.owner import Owner

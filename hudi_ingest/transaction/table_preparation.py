@@ -18,8 +18,8 @@ from hudi_ingest.hudi.options import (
     table_properties,
     take_over_properties,
 )
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
 from hudi_ingest.hudi.timeline.ownership import require_own_table, require_same_folders
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
 from hudi_ingest.model.plan import TransactionPlan

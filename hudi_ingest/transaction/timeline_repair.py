@@ -16,11 +16,11 @@ from datetime import datetime, timedelta, timezone
 from typing import cast
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
-from hudi_ingest.hudi.services.service_claim import Service, ServiceClaim
 from hudi_ingest.hudi.storage.paths import METADATA_TABLE, PUT_ASIDE, TIMELINE
 from hudi_ingest.hudi.storage.storage import TableStorage, advice
 from hudi_ingest.hudi.timeline.damaged_instants import DamagedInstant, damaged_instants
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.ownership import Service, ServiceClaim
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.transaction import TransactionState

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.files.read_amplification import read_amplification
-from hudi_ingest.hudi.services import compaction
-from hudi_ingest.hudi.services.compaction import PlannedCompaction, reported_progress
+from hudi_ingest.hudi.services import table_services
+from hudi_ingest.hudi.services.table_services import PlannedCompaction, reported_progress
 from hudi_ingest.hudi.storage.paths import OWN_FILES, TIMELINE, heartbeat_path
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
@@ -279,7 +279,7 @@ def test_p7_a_transaction_gets_cores_while_a_service_has_tasks_waiting(
 ) -> None:
     spark = current_session(keyed.ground.home)
     tracker = spark.sparkContext.statusTracker()
-    monkeypatch.setattr(compaction, "REPORT_SECONDS", 0.2)
+    monkeypatch.setattr(table_services, "REPORT_SECONDS", 0.2)
     planned, reports = PlannedCompaction("20261123", 30), list[str]()
 
     def serve() -> None:

@@ -17,12 +17,12 @@ from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 from hudi_ingest.exceptions import CommitRefused, RestoreUnfinished, ServiceRefused, TransactionInFlight
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.hudi.files.small_files import files_to_merge
-from hudi_ingest.hudi.services.clustering import HudiServices
-from hudi_ingest.hudi.services.partition_deletion import HudiPartitions
-from hudi_ingest.hudi.services.service_claim import ServiceClaim
+from hudi_ingest.hudi.files.read_amplification import files_to_merge
+from hudi_ingest.hudi.services.savepoints import HudiPartitions
+from hudi_ingest.hudi.services.table_services import HudiServices
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import HEARTBEATS, TIMELINE
+from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify

@@ -33,8 +33,8 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.hudi.storage.local import LocalStorage
-from hudi_ingest.hudi.timeline.committed_state import committed_state
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import committed_state
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter

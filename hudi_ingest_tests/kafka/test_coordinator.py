@@ -271,7 +271,7 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
 
 def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground: Ground, pipeline: Pipeline) -> None:
 
-    from hudi_ingest.hudi.timeline.committed_state import CommittedState
+    from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
     from hudi_ingest.model.checkpoint import Checkpoint
 
     ground.send_rows(0, 3)

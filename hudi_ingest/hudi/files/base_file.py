@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType, TracebackType
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import IO
 
 import numpy as np
@@ -15,12 +15,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.constant_columns import ONE_TEXT, same_for_all, with_column
-from hudi_ingest.hudi.files.new_files import NewFiles
-from hudi_ingest.hudi.files.partition_split import Pieces, Split, parts_of, split_rows
-from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, DiscardedOnError, NewFiles
+from hudi_ingest.hudi.files.partition_split import (
+    ONE_TEXT,
+    Pieces,
+    Split,
+    parts_of,
+    same_for_all,
+    split_rows,
+    with_column,
+)
+from hudi_ingest.hudi.storage.paths import marker_path
 from hudi_ingest.hudi.storage.storage import TableStorage
-from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
 from hudi_ingest.records.kafka_columns import OFFSET, TIMESTAMP, TOPIC
@@ -43,7 +50,6 @@ MOST_OPEN_FILES = 500
 SPARK_VERSION = "3.5.7"
 """Spark reads dates before 1582 and times before 1900 unchanged only if the file's footer names Spark 3.0 or later;
 otherwise it refuses to read them."""
-
 _ASCENDING = (OFFSET, TIMESTAMP)
 _HIGH_CARDINALITY = frozenset({SEQUENCE_NUMBER, RECORD_KEY, *_ASCENDING})
 _WITHOUT_STATISTICS = frozenset({SEQUENCE_NUMBER, "_hoodie_file_name"})
@@ -51,26 +57,6 @@ _WITHOUT_STATISTICS = frozenset({SEQUENCE_NUMBER, "_hoodie_file_name"})
 _SAMPLE_ROWS = 4096
 _MOST_DISTINCT = _SAMPLE_ROWS * 7 // 8
 """In the sample. With more, a column has about 16,000 values or more, and looking each up costs more than it saves."""
-
-
-@dataclass(frozen=True, slots=True)
-class BaseFileLayout:
-    """How rows become base files; the same for all tasks of a transaction."""
-
-    instant: str
-    epoch: Epoch
-    partition_by: tuple[str, ...]
-    rows_per_file: int
-    target_file_bytes: int
-    compression: str
-    generations: Mapping[str, int] = field(default_factory=dict)
-    """Generation of each topic whose offsets have started over; see TopicVersion."""
-    hive_style: bool = True
-    """Whether folders are named `column=value`."""
-    escaped_folders: bool = True
-    """Whether unsafe characters of a value are escaped in folder names."""
-    record_key: tuple[str, ...] = ()
-    """Columns that form the record key; empty if it is made of topic, partition and offset."""
 
 
 @dataclass(slots=True)
@@ -85,16 +71,14 @@ class _OpenFile:
     rows: int = 0
 
 
-class BaseFileWriter:
+class BaseFileWriter(DiscardedOnError):
     """Writes rows to base files of new file groups, at most one open file per table partition.
 
     Pass rows in offset order, one Kafka partition after another. A base file holds rows of exactly one Kafka partition:
     when the next one begins, the files of the previous one are closed.
 
-    Use it as a context manager: if it exits with an error, it deletes every file it created, because pyarrow would
-    complete an unfinished one as a valid file with fewer rows. `files` holds the reports of closed files by Kafka
-    partition, complete after `close`. Memory is bounded by BUFFERED_BYTES and one row group's encoding, whatever the
-    length of the range.
+    `files` holds the reports of closed files by Kafka partition, complete after `close`. Memory is bounded by BUFFERED_BYTES and
+    one row group's encoding, whatever the length of the range.
     """
 
     superseded: Mapping[TopicPartition, int] = MappingProxyType({})
@@ -122,15 +106,6 @@ class BaseFileWriter:
     def files(self) -> dict[TopicPartition, list[BaseFile]]:
         return self._new_files.files
 
-    def __enter__(self) -> BaseFileWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.discard()
-
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Write rows of `source` with the table's columns (Kafka columns included). Raises Fenced, OSError."""
         if source != self._source:
@@ -143,7 +118,6 @@ class BaseFileWriter:
             self._write_largest()
 
     def close(self) -> None:
-        """Write buffered rows and close all files. Raises Fenced, OSError."""
         self._finish_source()
         if self._source is not None:
             self._new_files.finish(self._source)
@@ -161,7 +135,6 @@ class BaseFileWriter:
             self._close_file(path)
 
     def discard(self) -> None:
-        """Delete every file this writer created, closed or not."""
         for file in self._open.values():
             # The file is deleted next, so errors of a full disk or a lost connection do not matter here.
             with suppress(OSError, pa.ArrowException):
@@ -262,6 +235,25 @@ class BaseFileWriter:
         keys = record_keys(rows, self._layout.record_key) if self._layout.record_key else None
         topic, generation = source.source.topic, self._layout.generations.get(source.source.topic, 0)
         return with_keys(f"{topic}-{source.source.partition}", rows, keys, generation)
+
+
+def write_empty_base_file(
+    storage: TableStorage, instant: str, partition_path: str, file_id: str, columns: pa.Schema, compression: str
+) -> BaseFile:
+    """Write the first base file of a keyed table's file group, whose rows are in log files, as part of the instant. Without it,
+    readers that begin with base files (hudi-rs, read-optimized queries) would not see the file group at all. Writing it twice does
+    no harm. Raises OSError."""
+    name = f"{file_id}_0-0-0_{instant}.parquet"
+    path = f"{partition_path}/{name}" if partition_path else name
+    schema = pa.schema([*(pa.field(meta, pa.string()) for meta in META_COLUMNS), *columns])
+    buffer = pa.BufferOutputStream()
+    with parquet_writer(buffer, schema, schema.empty_table(), compression):
+        pass
+    content = buffer.getvalue().to_pybytes()
+    # The marker comes first: at commit and rollback Hudi only cleans up files that have one.
+    storage.write(marker_path(instant, path), b"")
+    storage.write_whole(path, content)
+    return BaseFile(partition_path, file_id, path, 0, len(content), 0, 0)
 
 
 def with_keys(

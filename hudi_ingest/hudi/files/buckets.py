@@ -1,6 +1,6 @@
-"""The bucket of a record key, as Hudi's simple bucket index computes it (`BucketIdentifier`, `KeyGenUtils`).
+"""Record keys in compiled loops: the bucket of each, and the last change of each.
 
-The bucket is a hash of the values of the key's columns, which Hudi takes from the text of the record key: `a:1,b:x` has the
+A bucket is computed as Hudi's simple bucket index does (`BucketIdentifier`, `KeyGenUtils`): it is a hash of the values of the key's columns, which Hudi takes from the text of the record key: `a:1,b:x` has the
 values 1 and x, a key without `:` or without `,` is one value. Import this only where it runs: it has compiled code.
 """
 
@@ -12,8 +12,36 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hudi_ingest.hudi.files.key_texts import PLACES, TEXT, equal_texts, key_places, key_text
 from hudi_ingest.records.compiled import compiled
+
+TEXT = "Array(uint8, 1, 'C', readonly=True)"
+PLACES = "Array(int32, 1, 'C', readonly=True)"
+"""Signatures of what `key_text` and `key_places` return."""
+
+
+def key_text(texts: pa.Array) -> np.ndarray:
+    """Return the UTF-8 of all texts; see `key_places`."""
+    content = texts.buffers()[2]
+    return np.frombuffer(b"" if content is None else content, np.uint8)
+
+
+def key_places(texts: pa.Array) -> np.ndarray:
+    """Return where each text begins in `key_text`, and where the last one ends."""
+    if not len(texts):
+        return np.frombuffer(bytes(4), np.int32)
+    return np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, texts.offset * 4)
+
+
+@compiled(f"boolean({TEXT}, int64, int64, {TEXT}, int64, int64)")
+def equal_texts(text: np.ndarray, start: int, end: int, other: np.ndarray, other_start: int, other_end: int) -> bool:
+    """Return whether two ranges of bytes are the same."""
+    if end - start != other_end - other_start:
+        return False
+    step = 0
+    while start + step < end and text[start + step] == other[other_start + step]:
+        step += 1
+    return start + step == end
+
 
 _COMMA, _COLON = 0x2C, 0x3A
 _NULL = np.frombuffer(b"__null__", np.uint8)
@@ -127,3 +155,40 @@ def _fill_buckets(
     for number in range(len(ids)):
         hashed = _hash_of_key(text, places[number], places[number + 1], names, name_places)
         ids[number] = (hashed & 0x7FFFFFFF) % buckets
+
+
+def last_places(keys: pa.Array, folders: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return, ascending, the place of the last change of each key (string, none null) in each folder.
+
+    `folders` numbers the table partition of each change; `order` has all places, in the order in which changes win.
+    """
+    last = np.zeros(len(keys), np.bool_)
+    slots = np.full(1 << (2 * len(keys)).bit_length(), -1, np.int32)
+    _mark_last(key_text(keys), key_places(keys), folders, order, slots, last)
+    return np.flatnonzero(last)
+
+
+@compiled(f"void({TEXT}, {PLACES}, int64[::1], int64[::1], int32[::1], boolean[::1])")
+def _mark_last(
+    text: np.ndarray, places: np.ndarray, folders: np.ndarray, order: np.ndarray, slots: np.ndarray, last: np.ndarray
+) -> None:
+    mask = np.uint64(len(slots) - 1)
+    for step in range(len(order) - 1, -1, -1):
+        place = order[step]
+        start, end = places[place], places[place + 1]
+        # FNV-1a, with its high bits mixed into the low ones, which choose the slot.
+        hashed = np.uint64(0xCBF29CE484222325) ^ np.uint64(folders[place])
+        for index in range(start, end):
+            hashed = (hashed ^ np.uint64(text[index])) * np.uint64(0x100000001B3)
+        slot = (hashed ^ hashed >> np.uint64(29)) & mask
+        while True:
+            other = slots[slot]
+            if other < 0:
+                slots[slot] = place
+                last[place] = True
+                break
+            if folders[other] == folders[place] and equal_texts(
+                text, start, end, text, places[other], places[other + 1]
+            ):
+                break
+            slot = (slot + np.uint64(1)) & mask

@@ -1,6 +1,6 @@
-"""File ids that encode where a base file came from.
+"""The names of data files: where their rows come from, file ids that say so, and write tokens. Pure.
 
-A file id is `<UUID>-0`. The UUID is of version 8 (RFC 9562, section 5.8: custom layout) and holds, from its most
+A base file's id is `<UUID>-0`. The UUID is of version 8 (RFC 9562, section 5.8: custom layout) and holds, from its most
 significant bit: 48 bits of the first offset, 4 bits version, 8 more bits of the first offset and 4 of the Kafka
 partition, 2 bits variant, 16 more bits of the partition, 46 bits of a hash of (topic, table partition, instant).
 
@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+import zlib
 from dataclasses import dataclass
+
+from hudi_ingest.model.offsets import TopicPartition
 
 _OFFSET_BITS = 56
 _PARTITION_BITS = 20
@@ -62,3 +65,39 @@ def decode(text: str) -> FileOrigin | None:
     payload = (bits >> 80) << 74 | ((bits >> 64) & 0xFFF) << 62 | bits & ((1 << 62) - 1)
     origin = payload >> _HASH_BITS
     return FileOrigin(partition=origin & MAX_PARTITION, first_offset=origin >> _PARTITION_BITS)
+
+
+@dataclass(frozen=True, slots=True)
+class RowSource:
+    """The Kafka partition of rows, and the write token of files whose first row comes from it."""
+
+    source: TopicPartition
+    write_token: str
+
+    def __str__(self) -> str:
+        return str(self.source)
+
+
+_TOPIC_DIGITS = 9
+
+
+def log_token(topic: str, write_token: str, number: int) -> str:
+    """Return the token of a log file: the task's first Kafka partition, `number`, and what tells attempts and topics apart.
+
+    Readers merge the files of an instant in the order of this text, so that of two changes with the same ordering value in
+    two files the later one wins. A task numbers its files from its first offset, each with at least one offset more than the one
+    before; so they stay below those of a task that reads the same Kafka partition from a later offset. Tasks that read
+    several Kafka partitions read the whole slice of each. Partitions of two topics may have the same number and write to
+    the same bucket.
+    """
+    partition, attempt, task = write_token.split("-")
+    return f"{partition}-{number:019d}-{attempt}{int(task):010d}{_number(topic)}"
+
+
+def is_token_of(topic: str, token: str) -> bool:
+    """Whether a log file with this token may have been written from the topic by `log_token`."""
+    return token.endswith(_number(topic))
+
+
+def _number(topic: str) -> str:
+    return f"{zlib.crc32(topic.encode()) % 10**_TOPIC_DIGITS:0{_TOPIC_DIGITS}d}"

@@ -10,22 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
-from hudi_ingest.hudi.files.buckets import bucket_ids
-from hudi_ingest.hudi.files.constant_columns import ONE_TEXT, with_column
-from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
-from hudi_ingest.hudi.files.last_places import last_places
+from hudi_ingest.hudi.files.buckets import bucket_ids, last_places
+from hudi_ingest.hudi.files.file_ids import RowSource, log_token
 from hudi_ingest.hudi.files.log_file import avro_block, delete_block, log_file_name, parquet_block
-from hudi_ingest.hudi.files.log_tokens import log_token
-from hudi_ingest.hudi.files.new_files import NewFiles
-from hudi_ingest.hudi.files.partition_split import split_rows
-from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.files.new_files import DiscardedOnError, KeyedLayout, NewFiles
+from hudi_ingest.hudi.files.partition_split import ONE_TEXT, split_rows, with_column
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
@@ -58,7 +53,7 @@ class _Last:
     paths: list[str]
 
 
-class KeyedFileWriter:
+class KeyedFileWriter(DiscardedOnError):
     """Writes changes to log files, one for each bucket of each table partition that they touch.
 
     Pass rows in offset order, one Kafka partition after another, with the column DELETED. They wait until all are there or
@@ -66,9 +61,8 @@ class KeyedFileWriter:
     BUFFERED_BYTES, whatever the length of the range, and many changes make several log files per bucket, whose changes of
     the same key Hudi merges.
 
-    Use it as a context manager: if it exits with an error, it deletes every file it created. `files` holds, by Kafka
-    partition, the reports of its part of closed files, complete after `close`; `superseded` how many of its rows were left
-    out because a newer one of the same key was written.
+    `files` holds, by Kafka partition, the reports of its part of closed files, complete after `close`; `superseded` how many of its
+    rows were left out because a newer one of the same key was written.
     """
 
     def __init__(self, storage: TableStorage, layout: KeyedLayout) -> None:
@@ -76,24 +70,15 @@ class KeyedFileWriter:
         self._new_files: NewFiles[LogFile] = NewFiles(storage, layout.instant, layout.epoch)
         self._layout = layout
         self._first: RowSource | None = None
-        """Of all rows. It names the files, and stands for the task in messages."""
+        """The first row's source. It names the files, and stands for the task in messages."""
         self._next_number = 0
-        """Of the next files' write tokens."""
+        """Counter in the next files' write tokens."""
         self._buffered: list[tuple[TopicPartition, pa.Table]] = []
         self._bytes = 0
 
     @property
     def files(self) -> dict[TopicPartition, list[LogFile]]:
         return self._new_files.files
-
-    def __enter__(self) -> KeyedFileWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.discard()
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Write rows of `source` with the table's columns (Kafka columns included) and DELETED. Raises Fenced, OSError."""
@@ -104,13 +89,11 @@ class KeyedFileWriter:
             self._write_buffered(may_wait=True)
 
     def close(self) -> None:
-        """Write buffered rows. Raises Fenced, OSError."""
         self._write_buffered()
         if self._first is not None:
             self._new_files.finish(self._first)
 
     def discard(self) -> None:
-        """Delete every file this writer created, closed or not."""
         self._new_files.discard()
         self._drop_buffered()
         self.superseded.clear()

@@ -2,19 +2,199 @@
 
 A block is `#HUDI#`, the length of what follows (8 bytes), the log format's version (4), the block's kind (4), the header, the
 content's length (8) and the content, the footer, and the length of all of this before (8); all numbers are big-endian.
+
+Rows become Avro datums column by column, with Arrow and numpy: a loop over rows would take as long as the rest of a small
+transaction. `HoodieSchemaUtils` says which Avro type a column has, so the schema is Hudi's, and only its types are known here.
 """
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.hudi.files.avro_rows import avro_rows, big_endian_lengths
 from hudi_ingest.records.record_keys import is_ordering_type
+
+_DECIMAL_BYTES = 16
+"""Of a value in an Arrow array of decimals."""
+_EMPTY_ARRAY = b"\0"
+Schema = str | Mapping[str, Any] | Sequence[Any]
+
+
+def avro_rows(rows: pa.Table, schema: str) -> pa.Array:
+    """Encode each row as a datum of a record schema (JSON), whose fields are among the columns; returns binary values.
+
+    Raises ValueError for a null that the schema does not allow, or a type that Hudi gives no column.
+    """
+    record = json.loads(schema)
+    encoder = _Encoder()
+    return _joined([encoder.column(rows[field["name"]], field["type"]) for field in encoder.fields(record)])
+
+
+def big_endian_lengths(values: pa.Array) -> pa.Array:
+    """The number of bytes of each value, as 4 bytes."""
+    return _fixed(pc.binary_length(values).to_numpy().astype(">i4"))
+
+
+class _Encoder:
+    """Encodes arrays. Keeps the schemas that have a name, because Avro spells each out only once."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Mapping[str, Any]] = {}
+
+    def fields(self, record: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        self._remember(record)
+        fields: Sequence[Mapping[str, Any]] = record["fields"]
+        return fields
+
+    def column(self, values: pa.ChunkedArray, schema: Schema) -> pa.Array:
+        """Encode a column; one of a few different values, kept as a dictionary, is encoded once for each of these."""
+        array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if isinstance(array, pa.ChunkedArray):
+            array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], values.type)
+        if pa.types.is_dictionary(array.type) and not array.null_count:
+            return self.values(array.dictionary, schema).take(array.indices)
+        return self.values(array, schema)
+
+    def values(self, values: pa.Array, schema: Schema) -> pa.Array:
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode()
+        if isinstance(schema, list):
+            return self._union(values, schema)
+        if values.null_count:
+            raise ValueError(f"a null of type {values.type}, where the schema has {schema}")
+        return self._plain(values, schema)
+
+    def _union(self, values: pa.Array, branches: Sequence[Schema]) -> pa.Array:
+        """Encode a union of null and one more type."""
+        if len(branches) != 2 or "null" not in branches:
+            raise ValueError(f"a union of {branches}")
+        null = branches.index("null")
+        present = _joined([_branch(1 - null), self._plain(values.drop_null(), branches[1 - null])], len(values))
+        if not values.null_count:
+            return present
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        return present.take(pa.array(np.cumsum(valid) - 1, mask=~valid)).fill_null(_branch(null))
+
+    def _plain(self, values: pa.Array, schema: Schema) -> pa.Array:
+        """Encode values without nulls."""
+        if isinstance(schema, str):
+            named = self._named.get(schema)
+            return self._simple(values, schema) if named is None else self._plain(values, named)
+        assert isinstance(schema, Mapping)
+        kind = schema["type"]
+        if kind == "record":
+            return self._record(values, schema)
+        if kind == "array":
+            return self._items(values, self.values(values.flatten(), schema["items"]))
+        if kind == "map":
+            start, end = (values.offsets[place].as_py() for place in (0, -1))
+            keys, items = values.keys[start:end], self.values(values.items[start:end], schema["values"])
+            return self._items(values, _joined([_texts(keys), items], len(keys)))
+        if kind == "fixed":
+            self._remember(schema)
+            return _decimals(values, schema)
+        return self._plain(values, kind)
+
+    def _record(self, values: pa.Array, schema: Mapping[str, Any]) -> pa.Array:
+        fields = self.fields(schema)
+        return _joined(
+            [self.values(pc.struct_field(values, field["name"]), field["type"]) for field in fields], len(values)
+        )
+
+    def _items(self, lists: pa.Array, items: pa.Array) -> pa.Array:
+        """Encode lists whose encoded items are `items`: one block of them, and the empty block that ends it."""
+        counts = np.diff(lists.offsets.to_numpy())
+        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+        blocks = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), b"")
+        return pc.if_else(
+            pa.array(counts > 0), _joined([_longs(counts), blocks, _EMPTY_ARRAY], len(lists)), _EMPTY_ARRAY
+        )
+
+    def _remember(self, schema: Mapping[str, Any]) -> None:
+        self._named[schema["name"]] = schema
+        if schema.get("namespace"):
+            self._named[f"{schema['namespace']}.{schema['name']}"] = schema
+
+    def _simple(self, values: pa.Array, kind: str) -> pa.Array:
+        if kind in ("string", "bytes"):
+            return _texts(values)
+        if kind in ("int", "long"):
+            return _longs(_numbers(values))
+        if kind == "boolean":
+            return _fixed(values.cast(pa.uint8()).to_numpy())
+        if kind == "float":
+            return _fixed(values.to_numpy().astype("<f4"))
+        if kind == "double":
+            return _fixed(values.to_numpy().astype("<f8"))
+        raise ValueError(f"{values.type} as Avro's {kind}")
+
+
+def _joined(parts: Sequence[pa.Array | bytes], count: int | None = None) -> pa.Array:
+    if count == 0:
+        return pa.array([], pa.binary())
+    return pc.binary_join_element_wise(*parts, b"")
+
+
+def _branch(number: int) -> bytes:
+    return bytes((2 * number,))
+
+
+def _numbers(values: pa.Array) -> np.ndarray:
+    """Whole numbers of any width; times as their number of microseconds, dates of days."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    elif pa.types.is_date32(values.type):
+        values = values.cast(pa.int32())
+    numbers: np.ndarray = values.to_numpy().astype(np.int64)
+    return numbers
+
+
+def _longs(numbers: np.ndarray) -> pa.Array:
+    """Avro's variable-length zig-zag encoding."""
+    numbers = numbers.astype(np.int64)
+    encoded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    longest = max(1, (int(encoded.max(initial=0)).bit_length() + 6) // 7)
+    groups = encoded[:, None] >> (7 * np.arange(longest, dtype=np.uint64))
+    # A byte is there if it or a later one is not 0, and the first one always.
+    lengths = np.maximum((groups != 0).sum(axis=1), 1)
+    places = np.arange(longest)
+    groups = (groups & np.uint64(0x7F)).astype(np.uint8) | ((places < lengths[:, None] - 1) << 7).astype(np.uint8)
+    return _binary(lengths, groups[places < lengths[:, None]])
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    values = values.cast(pa.binary())
+    return _joined([_longs(pc.binary_length(values).to_numpy()), values], len(values))
+
+
+def _decimals(values: pa.Array, schema: Mapping[str, Any]) -> pa.Array:
+    """Two's complement, big-endian, in the schema's number of bytes."""
+    values = values.cast(pa.decimal128(schema["precision"], schema["scale"]))
+    bytes_of_values = np.frombuffer(values.buffers()[1] or b"", np.uint8)
+    start, end = values.offset * _DECIMAL_BYTES, (values.offset + len(values)) * _DECIMAL_BYTES
+    return _fixed(bytes_of_values[start:end].reshape(-1, _DECIMAL_BYTES)[:, schema["size"] - 1 :: -1])
+
+
+def _fixed(values: np.ndarray) -> pa.Array:
+    """Values of one size, by their bytes."""
+    data = np.ascontiguousarray(values)
+    size = data.nbytes // len(data) if len(data) else 0
+    return _binary(np.full(len(data), size), data.view(np.uint8))
+
+
+def _binary(lengths: np.ndarray, data: np.ndarray) -> pa.Array:
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.Array.from_buffers(
+        pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
+    )
+
 
 MAGIC = b"#HUDI#"
 FORMAT_VERSION = 1
@@ -25,9 +205,7 @@ INSTANT_HEADER = 0
 SCHEMA_HEADER = 2
 _CONTENT_VERSION = 3
 """Of the content of delete blocks, Avro's HoodieDeleteRecordList, and of Avro blocks."""
-
 _EXACT = Context(prec=2 * 38)
-
 _LONG, _STRING, _DECIMAL, _SEVERAL = 3, 7, 9, 12
 """Branches of the union of an ordering value."""
 _DECIMAL_SCALE = 15

@@ -1,19 +1,136 @@
-"""New files of an open instant: marker first, then data, reports of closed files only, and nothing left after an error."""
+"""New files of an open instant: how rows are laid out in them, the fence that stops late writers, and their order: marker first,
+then data, reports of closed files only, and nothing left after an error."""
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
 from typing import IO, Generic, TypeVar
 
 import pyarrow as pa
 
+from hudi_ingest.exceptions import Fenced
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.files.row_source import RowSource
-from hudi_ingest.hudi.storage.paths import marker_path, partition_metadata_path
+from hudi_ingest.hudi.files.file_groups import id_of
+from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path, partition_metadata_path
 from hudi_ingest.hudi.storage.storage import TableStorage
-from hudi_ingest.hudi.timeline.epoch import Epoch
-from hudi_ingest.hudi.timeline.fence import Fence
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How rows become files; the same for all tasks of a transaction."""
+
+    instant: str
+    epoch: Epoch
+    partition_by: tuple[str, ...]
+    hive_style: bool = field(default=True, kw_only=True)
+    """Whether folders are named `column=value`."""
+    escaped_folders: bool = field(default=True, kw_only=True)
+    """Whether unsafe characters of a value are escaped in folder names."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaseFileLayout(FileLayout):
+    """How rows become base files."""
+
+    rows_per_file: int
+    target_file_bytes: int
+    compression: str
+    generations: Mapping[str, int] = field(default_factory=dict)
+    """Generation of each topic whose offsets have started over; see TopicVersion."""
+    record_key: tuple[str, ...] = ()
+    """Columns that form the record key; empty if it is made of topic, partition and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedLayout(FileLayout):
+    """How changes become log files."""
+
+    key: tuple[str, ...]
+    ordering: tuple[str, ...]
+    """The table's ordering fields. Of two changes of a key the one with the greater values wins, and of equal ones the later."""
+    buckets: int
+    schema_json: str
+    """The Avro schema of a log file's rows, with Hudi's columns."""
+    compression: str
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """File ids of buckets that do not have the fixed one, by `<partition path>|<bucket>`."""
+
+    def file_id(self, partition_path: str, bucket: int) -> str:
+        """Return the id of the file group that holds a bucket. It begins with the bucket, as Hudi requires."""
+        return id_of(self.groups, partition_path, bucket)
+
+    @property
+    def names_single_key(self) -> bool:
+        """Whether the record key is `id:x` rather than `x` if its only column is id: see `hudi.options.key_generator`."""
+        return len(self.partition_by) > 1
+
+
+Self = TypeVar("Self", bound="DiscardedOnError")
+
+
+class DiscardedOnError(ABC):
+    """A task's files, as a context manager: if it exits with an error, every file it created is deleted, because pyarrow would
+    complete an unfinished one as a valid file with fewer rows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Write what is buffered, and close all files. Raises Fenced, OSError."""
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Delete every file that was created, closed or not."""
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.discard()
+
+
+CHECK_SECONDS = 0.05
+"""How old the last check may be when a file is opened or closed; a check costs 0.1 ms."""
+_CHECK_SECONDS_OF_A_STORE = 1.0
+"""On an object store, where a check is two requests."""
+
+
+class Fence:
+    """Refuses writers whose instant is no longer open, or whose transaction's epoch is over."""
+
+    def __init__(self, storage: TableStorage, instant: str, epoch: Epoch) -> None:
+        self._storage = storage
+        self._instant = instant
+        self._epoch = epoch
+        self._check_seconds = CHECK_SECONDS if storage.is_local else _CHECK_SECONDS_OF_A_STORE
+        self._checked_at = float("-inf")
+
+    @property
+    def check_is_due(self) -> bool:
+        return time.monotonic() - self._checked_at > self._check_seconds
+
+    def require_open(self, source: RowSource) -> None:
+        """Raises Fenced, TableUnreachable."""
+        if not self._storage.exists(heartbeat_path(self._instant)):
+            raise Fenced(
+                f"instant {self._instant} of {self._storage.base_path} is no longer open (rolled back, or "
+                f"committed by another process), so {source} must not write to it. "
+                "Nothing of this attempt is visible; the next transaction reads the same offsets.",
+                transaction_id=self._epoch.transaction_id,
+                instant=self._instant,
+            )
+        TableEpoch(self._storage).require(self._epoch, f"{source} must not be written")
+        self._checked_at = time.monotonic()
+
 
 Report = TypeVar("Report")
 

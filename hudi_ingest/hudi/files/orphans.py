@@ -16,8 +16,7 @@ from datetime import datetime
 
 from hudi_ingest.hudi.files import file_ids
 from hudi_ingest.hudi.files.file_groups import BUCKET_FILE_ID
-from hudi_ingest.hudi.files.file_ids import FileOrigin
-from hudi_ingest.hudi.files.log_tokens import is_token_of
+from hudi_ingest.hudi.files.file_ids import FileOrigin, is_token_of
 from hudi_ingest.hudi.storage.paths import (
     COPIED_LETTERS,
     DEAD_LETTERS,

@@ -1,4 +1,5 @@
-"""Split rows by table partition, copying as few of them as it can."""
+"""Split rows by table partition, copying as few of them as it can; columns with one value in all rows become dictionaries, which
+are cheaper to write to Parquet."""
 
 from __future__ import annotations
 
@@ -9,9 +10,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from hudi_ingest.hudi.files.constant_columns import ONE_TEXT, same_for_all, with_column
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.partition_paths import partition_path
+
+_ONE_VALUE = pa.scalar(0, pa.int32())
+ONE_TEXT = pa.dictionary(_ONE_VALUE.type, pa.string())
+"""Their type."""
+
+
+def same_for_all(value: str | None, count: int) -> pa.DictionaryArray:
+    indices = pa.nulls(count, _ONE_VALUE.type) if value is None else pa.repeat(_ONE_VALUE, count)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([value or ""]))
+
+
+def with_column(rows: pa.Table, name: str, column: pa.DictionaryArray) -> pa.Table:
+    """Replace the column of this name."""
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place).with_type(column.type), column)
+
 
 _ROWS_OF_A_GROUP = 64
 """Rows are sorted by table partition in tables of so many rows for each: fewer would make many short slices."""

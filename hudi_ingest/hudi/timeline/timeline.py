@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+import threading
+from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,12 +20,10 @@ from hudi_ingest.exceptions import IngestError, TableUnreachable
 from hudi_ingest.hudi.files import file_ids
 from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.files.file_ids import FileOrigin
-from hudi_ingest.hudi.storage.choice import storage_at
 from hudi_ingest.hudi.storage.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
-from hudi_ingest.hudi.storage.store_errors import StoreError, store_remedy
+from hudi_ingest.hudi.storage.storage import StoreError, storage_at, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
-from hudi_ingest.hudi.timeline.read_commits import ReadCommits
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.storage_options import StorageOptions, is_s3
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
@@ -104,6 +103,36 @@ class TableLogFile:
     path: str
     instant: str
     size_bytes: int
+
+
+Parsed = TypeVar("Parsed")
+_MOST_BYTES = 64 * 1024 * 1024
+
+
+class ReadCommits(Generic[Parsed]):
+    """Parsed commits by what tells a commit's file from any other, at most `most_bytes` of their texts; the least recently used go
+    first. Safe because Hudi writes a completed instant's file once, and names it after both of its times. Safe to share between
+    threads."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[Hashable, tuple[Parsed, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, file: Hashable) -> Parsed | None:
+        with self._lock:
+            if file not in self._kept:
+                return None
+            self._kept.move_to_end(file)
+            return self._kept[file][0]
+
+    def keep(self, file: Hashable, parsed: Parsed, text_bytes: int) -> None:
+        with self._lock:
+            self._bytes += text_bytes - self._kept.pop(file, (parsed, 0))[1]
+            self._kept[file] = parsed, text_bytes
+            while self._bytes > self._most_bytes:
+                self._bytes -= self._kept.popitem(last=False)[1][1]
 
 
 class Timeline:

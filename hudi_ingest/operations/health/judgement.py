@@ -9,10 +9,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions.problems import counted, listed
-from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
-from hudi_ingest.hudi.files.small_files import DAY_SECONDS, small_files, small_files_warning
+from hudi_ingest.hudi.files.read_amplification import (
+    DAY_SECONDS,
+    read_amplification,
+    small_files,
+    small_files_warning,
+    why_due,
+)
 from hudi_ingest.hudi.services.catalog_state import CatalogState
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint

@@ -10,8 +10,7 @@ from typing import Any
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.hudi.services.catalog_state import read_state
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 
 from hudi_ingest.exceptions import LeaderMissing, NothingToDo, RangeRefused
-from hudi_ingest.hudi.files.offsets_in_files import read_kafka_columns
+from hudi_ingest.hudi.files.replaced_files import read_kafka_columns
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offset_ranges import ranges

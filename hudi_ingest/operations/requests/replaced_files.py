@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import RangeRefused
-from hudi_ingest.hudi.files.offsets_in_files import in_slices, offsets_by_slice
+from hudi_ingest.hudi.files.replaced_files import in_slices, offsets_by_slice
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, TableFile
 from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition

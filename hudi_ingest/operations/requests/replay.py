@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from hudi_ingest.exceptions import RangeRefused
-from hudi_ingest.hudi.files.offsets_in_files import offsets_in_files, read_kafka_columns
+from hudi_ingest.hudi.files.replaced_files import offsets_in_files, read_kafka_columns
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice

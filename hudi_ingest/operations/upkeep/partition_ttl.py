@@ -23,8 +23,7 @@ from hudi_ingest.exceptions import ServiceRefused
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.services.partition_deletion import HudiPartitions
-from hudi_ingest.hudi.services.savepoints import HudiSavepoints
+from hudi_ingest.hudi.services.savepoints import HudiPartitions, HudiSavepoints
 from hudi_ingest.hudi.storage.paths import HOODIE
 from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -40,7 +39,7 @@ _logger = logging.getLogger(__name__)
 
 
 class PartitionsClient(Protocol):
-    """The calls to Hudi that a drop needs; see hudi/services/partition_deletion.py."""
+    """The calls to Hudi that a drop needs; see hudi/services/savepoints.py."""
 
     def file_groups(self, partition_paths: None) -> tuple[FileGroup, ...]: ...
     def delete(self, partitions: list[str]) -> str: ...

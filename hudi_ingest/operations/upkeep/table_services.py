@@ -23,8 +23,14 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import ServiceRefused, TransactionInFlight
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.services.clustering import Clustering, HudiServices, PendingClustering
-from hudi_ingest.hudi.services.compaction import Compaction, HudiCompaction, PlannedCompaction
+from hudi_ingest.hudi.services.table_services import (
+    Clustering,
+    Compaction,
+    HudiCompaction,
+    HudiServices,
+    PendingClustering,
+    PlannedCompaction,
+)
 from hudi_ingest.hudi.storage.paths import HOODIE
 from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -47,7 +53,7 @@ BYTES_BETWEEN_TRANSACTIONS = 1 << 30
 
 
 class ServicesClient(Protocol):
-    """The calls to Hudi that services need; see hudi/services/clustering.py."""
+    """The calls to Hudi that services need; see hudi/services/table_services.py."""
 
     def pending_clusterings(self) -> tuple[PendingClustering, ...]: ...
     def plan_clustering(self) -> str | None: ...
@@ -56,7 +62,7 @@ class ServicesClient(Protocol):
 
 
 class CompactionClient(Protocol):
-    """The calls to Hudi that compaction needs; see hudi/services/compaction.py."""
+    """The calls to Hudi that compaction needs; see hudi/services/table_services.py."""
 
     def pending_compactions(self) -> tuple[PlannedCompaction, ...]: ...
     def plan_compaction(self) -> PlannedCompaction | None: ...

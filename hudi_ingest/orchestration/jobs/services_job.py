@@ -35,8 +35,7 @@ from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
-from hudi_ingest.hudi.services.clustering import Clustering
-from hudi_ingest.hudi.services.compaction import Compaction
+from hudi_ingest.hudi.services.table_services import Clustering, Compaction
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration import tags

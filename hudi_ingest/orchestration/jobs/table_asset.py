@@ -29,7 +29,7 @@ from dagster import (
 
 from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.hudi.files.small_files import small_files_warning
+from hudi_ingest.hudi.files.read_amplification import small_files_warning
 from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Slice

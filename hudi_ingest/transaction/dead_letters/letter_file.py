@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import IO
 
 import pyarrow as pa
@@ -15,7 +14,8 @@ import pyarrow.parquet as pq
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.new_files import DiscardedOnError
 from hudi_ingest.hudi.storage.paths import dead_letters_folder
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -69,12 +69,11 @@ class LetterLayout:
     """Whether the records' own bytes are left out."""
 
 
-class LetterWriter:
+class LetterWriter(DiscardedOnError):
     """Writes a task's bad records to one file, named after the first of them.
 
-    It needs no Hudi marker: the file counts only if a committed manifest lists it, otherwise the sweep deletes it. Use it as
-    a context manager: leaving it with an error deletes the file. After `close`, `files` holds it by the Kafka partition of
-    its first letter.
+    It needs no Hudi marker: the file counts only if a committed manifest lists it, otherwise the sweep deletes it. After `close`,
+    `files` holds it by the Kafka partition of its first letter.
     """
 
     def __init__(self, storage: TableStorage, layout: LetterLayout) -> None:
@@ -87,15 +86,6 @@ class LetterWriter:
         self._path = ""
         self._stream: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> LetterWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.discard()
 
     def write(self, origin: RowSource, batch: pa.RecordBatch, refusals: Sequence[Refusal]) -> None:
         """Add the refused records of a batch with the columns offset, timestamp, key, value and headers.
@@ -112,7 +102,6 @@ class LetterWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write the buffered letters and close the file. Raises OSError."""
         if self._origin is None:
             return
         self._flush()
@@ -125,7 +114,6 @@ class LetterWriter:
         reach("letters_closed")
 
     def discard(self) -> None:
-        """Delete the file, closed or not."""
         for part in (self._writer, self._stream):
             if part is not None:
                 # The file is deleted next, so errors of a full disk or a lost connection do not matter here.

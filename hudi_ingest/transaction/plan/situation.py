@@ -14,8 +14,7 @@ from hudi_ingest.exceptions import NothingToDo, TableUnreachable
 from hudi_ingest.hudi.storage.durability import durability_of
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import advice
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.kafka.cluster_snapshot import HeldOffsets

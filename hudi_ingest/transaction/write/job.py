@@ -30,12 +30,10 @@ from hudi_ingest.exceptions import (
     TransformFailed,
     WriteIncomplete,
 )
-from hudi_ingest.hudi.files.base_file import BaseFileLayout
-from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
-from hudi_ingest.hudi.files.offsets_in_files import offsets_in_files
-from hudi_ingest.hudi.storage.choice import storage_at
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
+from hudi_ingest.hudi.files.replaced_files import offsets_in_files
 from hudi_ingest.hudi.storage.paths import heartbeat_path
-from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import kept_cluster

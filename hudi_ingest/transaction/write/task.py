@@ -14,13 +14,11 @@ from pyspark import TaskContext
 
 from hudi_ingest.exceptions import IngestError, TableUnreachable, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.files.base_file import BaseFileLayout, BaseFileWriter
-from hudi_ingest.hudi.files.copied_file import copy_other_rows
-from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
-from hudi_ingest.hudi.files.offsets_in_files import within
-from hudi_ingest.hudi.files.row_source import RowSource
-from hudi_ingest.hudi.storage.storage import TableStorage
-from hudi_ingest.hudi.storage.store_errors import StoreError
+from hudi_ingest.hudi.files.base_file import BaseFileWriter
+from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
+from hudi_ingest.hudi.files.replaced_files import copy_other_rows, within
+from hudi_ingest.hudi.storage.storage import StoreError, TableStorage
 from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.files.avro_rows import avro_rows
+from hudi_ingest.hudi.files.log_file import avro_rows
 
 POINT = {
     "type": "record",

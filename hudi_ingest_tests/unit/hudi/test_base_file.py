@@ -18,15 +18,13 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi.files import base_file, file_ids, new_files
-from hudi_ingest.hudi.files.base_file import BaseFileLayout, BaseFileWriter
-from hudi_ingest.hudi.files.new_files import NewFiles
-from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.files.base_file import BaseFileWriter
+from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence, NewFiles
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.storage.storage import TableStorage
-from hudi_ingest.hudi.timeline import fence
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.timeline.fence import Fence
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
 from hudi_ingest_tests.support.partition_split import split_by_partition
@@ -309,7 +307,7 @@ def test_p4_files_of_short_ranges_share_a_check_and_are_all_deleted_after_the_ro
 
     require_open = Fence.require_open
     monkeypatch.setattr(Fence, "require_open", count)
-    monkeypatch.setattr(fence, "CHECK_SECONDS", 60)
+    monkeypatch.setattr(new_files, "CHECK_SECONDS", 60)
     storage.write(heartbeat_path(LATER), b"")
     ranges = [RowSource(TopicPartition("orders", number), f"{number}-0-0") for number in range(4)]
     with BaseFileWriter(storage, layout()) as writer:

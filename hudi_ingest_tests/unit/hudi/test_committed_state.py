@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_ingest.hudi.timeline.committed_state import missing_sequences
+from hudi_ingest.hudi.timeline.pipeline_table import missing_sequences
 from hudi_ingest.model.checkpoint import Checkpoint
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from hudi_ingest.exceptions import ConfigError, TableMismatch
-from hudi_ingest.hudi.files.small_files import SMALL_PART
+from hudi_ingest.hudi.files.read_amplification import SMALL_PART
 from hudi_ingest.hudi.options import (
     BY_LISTING,
     STATISTICS_PROPERTY,

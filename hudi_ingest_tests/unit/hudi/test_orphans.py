@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files import file_ids
 from hudi_ingest.hudi.files.file_groups import fixed_id
-from hudi_ingest.hudi.files.log_tokens import log_token
+from hudi_ingest.hudi.files.file_ids import log_token
 from hudi_ingest.hudi.files.orphans import Findings, Orphan, judge_files, judge_uploads
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH

@@ -9,8 +9,7 @@ import pytest
 
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable
 from hudi_ingest.hudi.timeline.other_writers import LastIngest, OtherWriter, last_ingest, other_writer, streamer_text
-from hudi_ingest.hudi.timeline.streaming_checkpoint import offsets_after
-from hudi_ingest.hudi.timeline.take_over import table_problems
+from hudi_ingest.hudi.timeline.take_over import offsets_after, table_problems
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition

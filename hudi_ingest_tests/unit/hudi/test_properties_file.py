@@ -9,7 +9,7 @@ import pytest
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.timeline import properties_file
-from hudi_ingest.hudi.timeline.committed_state import committed_state
+from hudi_ingest.hudi.timeline.pipeline_table import committed_state
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile, whole
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest_tests.support.properties_text import empty_properties, properties_text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hudi_ingest.hudi.timeline.read_commits import ReadCommits
+from hudi_ingest.hudi.timeline.timeline import ReadCommits
 
 
 def test_the_least_recently_used_commits_go_first() -> None:

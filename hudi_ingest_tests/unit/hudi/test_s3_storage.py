@@ -27,21 +27,18 @@ import pytest
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.hudi.files import new_files
-from hudi_ingest.hudi.files.base_file import BaseFileLayout, BaseFileWriter
-from hudi_ingest.hudi.files.file_ids import file_id
-from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.files.base_file import BaseFileWriter
+from hudi_ingest.hudi.files.file_ids import RowSource, file_id
 from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.orphans import judge_uploads
-from hudi_ingest.hudi.files.row_source import RowSource
 from hudi_ingest.hudi.storage import s3_access
 from hudi_ingest.hudi.storage.durability import NoDurability, durability_of
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, heartbeat_path, marker_path
-from hudi_ingest.hudi.storage.s3 import S3Storage
+from hudi_ingest.hudi.storage.s3 import PART_BYTES, S3Storage
 from hudi_ingest.hudi.storage.s3_access import client_of, credentials_of, filesystem_of, hudi_rs_options
-from hudi_ingest.hudi.storage.s3_output import PART_BYTES
-from hudi_ingest.hudi.storage.storage import TableStorage, Versioned, WriteConflict
-from hudi_ingest.hudi.storage.store_errors import StoreError
+from hudi_ingest.hudi.storage.storage import StoreError, TableStorage, Versioned, WriteConflict
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.timeline import Instants, Timeline
 from hudi_ingest.ledger import Ledger
@@ -222,9 +219,7 @@ def test_p3_a_log_file_is_one_request_and_deleted_on_an_error(
 ) -> None:
     opened(storage)
     schema = '{"type": "record", "name": "r", "fields": [{"name": "dt", "type": "string"}]}'
-    keyed = KeyedLayout(
-        INSTANT, EPOCH, ("dt",), True, True, ("text",), ("_kafka_offset",), 1, schema, compression="zstd"
-    )
+    keyed = KeyedLayout(INSTANT, EPOCH, ("dt",), ("text",), ("_kafka_offset",), 1, schema, compression="zstd")
     texts = [os.urandom(size // 2).hex() for _ in range(2)]
     changes = rows(2).append_column("text", pa.array(texts)).append_column(DELETED, pa.array([False, True]))
     with tables.proxy.counted() as counts, KeyedFileWriter(storage, keyed) as writer:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.files.small_files import files_to_merge, small_files_warning
+from hudi_ingest.hudi.files.read_amplification import files_to_merge, small_files_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hudi_ingest.hudi.storage.s3 import S3Storage
-from hudi_ingest.hudi.storage.store_errors import store_advice, store_error
+from hudi_ingest.hudi.storage.storage import store_advice, store_error
 from hudi_ingest.model.storage_options import StorageOptions
 
 _OF_BOTOCORE = "ClientError: An error occurred ({}) when calling the HeadObject operation: {}"

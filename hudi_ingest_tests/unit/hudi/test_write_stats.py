@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hudi_ingest.hudi.timeline.write_stats import base_file_stat, first_file_stat, log_file_stat
+from hudi_ingest.hudi.timeline.publication import base_file_stat, first_file_stat, log_file_stat
 from hudi_ingest.model.report import BaseFile, LogFile
 
 pytestmark = pytest.mark.fast

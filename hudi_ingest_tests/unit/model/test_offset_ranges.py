@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.files.offsets_in_files import runs, within
+from hudi_ingest.hudi.files.replaced_files import runs, within
 from hudi_ingest.model.offset_ranges import (
     Ranges,
     difference,

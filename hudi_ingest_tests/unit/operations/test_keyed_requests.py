@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import PlanOutdated, RangeRefused
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.checkpoint import Checkpoint

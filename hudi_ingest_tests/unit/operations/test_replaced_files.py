@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced, RangeRefused, WriteIncomplete
 from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.base_file import META_COLUMNS, BaseFileLayout
-from hudi_ingest.hudi.files.copied_file import copy_other_rows
-from hudi_ingest.hudi.files.row_source import RowSource
+from hudi_ingest.hudi.files.base_file import META_COLUMNS
+from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.new_files import BaseFileLayout
+from hudi_ingest.hudi.files.replaced_files import copy_other_rows
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.storage.storage import TableStorage

@@ -11,8 +11,7 @@ import pytest
 from hudi_ingest.cli.views import services_text
 from hudi_ingest.exceptions import ServiceRefused, TransactionInFlight
 from hudi_ingest.hudi.options import BUCKETS_PROPERTY, ORDERING_PROPERTY, RECORD_KEY_PROPERTY, TYPE_PROPERTY
-from hudi_ingest.hudi.services.clustering import Clustering, PendingClustering
-from hudi_ingest.hudi.services.compaction import Compaction, PlannedCompaction
+from hudi_ingest.hudi.services.table_services import Clustering, Compaction, PendingClustering, PlannedCompaction
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep.table_services import PIECES_BESIDE_TRANSACTIONS, TableServices

@@ -8,7 +8,7 @@ import pytest
 from dagster import AssetKey, AssetMaterialization, DagsterInstance, EventRecordsResult
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.reports.tick_reports import newest_materialization, report_commits
 from hudi_ingest.pipeline.pipeline import Pipeline

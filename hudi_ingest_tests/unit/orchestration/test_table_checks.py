@@ -26,7 +26,7 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.operations.health.findings import findings_after_commit

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from hudi_ingest.hudi.timeline.committed_state import CommittedState
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY, Timeline
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition

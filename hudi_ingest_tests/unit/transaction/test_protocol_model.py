@@ -26,9 +26,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, NothingToDo, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
-from hudi_ingest.hudi.timeline.committed_state import committed_state
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable, committed_state
 from hudi_ingest.ledger import tables
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.lineage.step import Progress, TransactionStep

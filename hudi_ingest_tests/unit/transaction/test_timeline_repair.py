@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
-from hudi_ingest.hudi.services.service_claim import ServiceClaim
 from hudi_ingest.hudi.storage.paths import PUT_ASIDE, TIMELINE
-from hudi_ingest.hudi.timeline.avro_file import is_whole
-from hudi_ingest.hudi.timeline.damaged_instants import transaction_in
+from hudi_ingest.hudi.timeline.damaged_instants import is_whole, transaction_in
 from hudi_ingest.hudi.timeline.epoch import Epoch
+from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hudi_ingest.cli.views import letter_text, letters_text, retry_survey_text, retry_text
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.base_file import BaseFileLayout
 from hudi_ingest.hudi.files.file_ids import FileOrigin
+from hudi_ingest.hudi.files.new_files import BaseFileLayout
 from hudi_ingest.hudi.files.orphans import judge_files
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import DEAD_LETTERS, dead_letters_folder, heartbeat_path

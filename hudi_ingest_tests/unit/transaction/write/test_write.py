@@ -22,8 +22,7 @@ from hudi_ingest.exceptions import (
     SchemaOutdated,
     WriteIncomplete,
 )
-from hudi_ingest.hudi.files.base_file import BaseFileLayout
-from hudi_ingest.hudi.files.keyed_layout import KeyedLayout
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
@@ -246,7 +245,7 @@ def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_fo
 def test_p1_p8_a_task_of_a_keyed_table_counts_deletes_and_changes_that_were_superseded(writing: WriteTask) -> None:
     record = pa.schema([*RECORD, ("gone", pa.bool_())])
     schema = json.dumps({"type": "record", "name": "order", "fields": [{"name": "id", "type": ["null", "string"]}]})
-    layout = KeyedLayout(INSTANT, writing.layout.epoch, (), True, True, ("id",), ("_kafka_offset",), 2, schema, "zstd")
+    layout = KeyedLayout(INSTANT, writing.layout.epoch, (), ("id",), ("_kafka_offset",), 2, schema, "zstd")
     maker = RowMaker(
         converter_for("json", record),
         Chain.of(record, ()),
