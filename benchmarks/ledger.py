@@ -81,7 +81,8 @@ class _Pipeline:
         plan = IngestPlan(self._name, f"{self._name}-{sequence:06d}-{uuid4().hex[:8]}", sequence, slices)
         with self._timed("begin") as ledger:
             newest = max(
-                (row.sequence for row in ledger.history(self._name, 3) if row.state.value == "committed"), default=0
+                (row.sequence for row in ledger.transactions.history(self._name, 3) if row.state.value == "committed"),
+                default=0,
             )
             if newest >= sequence:
                 return newest
@@ -89,32 +90,32 @@ class _Pipeline:
         reports: list[SliceReport] = []
         for group in filter(None, (slices[op::_OPS] for op in range(_OPS))):
             with self._timed("write") as ledger:
-                attempts = ledger.start_attempts(plan.transaction_id, [slice_.source for slice_ in group])
+                attempts = ledger.attempts.start(plan.transaction_id, [slice_.source for slice_ in group])
                 done = [_report(slice_, attempts[slice_.source]) for slice_ in group]
-                ledger.finish_attempts(plan.transaction_id, done)
+                ledger.attempts.finish(plan.transaction_id, done)
             reports += done
         with self._timed("commit") as ledger, ledger.table_lock(self._table, stale_seconds=60):
-            ledger.transaction(plan.transaction_id)
+            ledger.transactions.find(plan.transaction_id)
             checkpoint = Checkpoint(sequence, plan.transaction_id, {slice_.source: slice_.end for slice_ in slices})
-            ledger.mark_committed(CommitReceipt(plan, f"{sequence:017d}", checkpoint, tuple(reports)))
+            ledger.transactions.mark_committed(CommitReceipt(plan, f"{sequence:017d}", checkpoint, tuple(reports)))
         return sequence
 
     def _begin(self, ledger: Ledger, plan: IngestPlan) -> None:
         with ledger.table_lock(self._table, stale_seconds=60):
-            dead = ledger.open_transaction(self._table)
+            dead = ledger.transactions.open_in(self._table)
             if dead is not None:
                 # Only this process runs this pipeline, so it is its own.
-                ledger.mark_aborted(dead.transaction_id, "rolled back by the next begin")
-            ledger.transaction(plan.transaction_id)
+                ledger.transactions.mark_aborted(dead.transaction_id, "rolled back by the next begin")
+            ledger.transactions.find(plan.transaction_id)
             deadline = datetime.now(timezone.utc) + _DEADLINE
-            ledger.begin(plan, table=self._table, owner=Owner.this_process(), deadline=deadline)
-            ledger.record_instant(plan.transaction_id, f"{plan.sequence:017d}")
+            ledger.transactions.begin(plan, table=self._table, owner=Owner.this_process(), deadline=deadline)
+            ledger.transactions.record_instant(plan.transaction_id, f"{plan.sequence:017d}")
 
     def _tick(self) -> None:
         with self._timed("tick") as ledger:
-            ledger.note_tick(self._name, datetime.now(timezone.utc))
-            ledger.open_transaction(self._table)
-            ledger.active_requests(self._name)
+            ledger.requests.note_tick(self._name, datetime.now(timezone.utc))
+            ledger.transactions.open_in(self._table)
+            ledger.requests.active(self._name)
 
     @contextmanager
     def _timed(self, step: str) -> Iterator[Ledger]:
@@ -166,14 +167,14 @@ def wrong_rows(url: str, pipelines: int, transactions: int) -> list[str]:
     problems = []
     with Ledger.open(url) as ledger:
         for name in (f"load{number:03d}" for number in range(pipelines)):
-            rows = ledger.history(name, 100 * transactions)
+            rows = ledger.transactions.history(name, 100 * transactions)
             committed = sorted(row.sequence for row in rows if row.state.value == "committed")
             if committed != list(range(1, transactions + 1)):
                 problems.append(f"{name}: committed sequences {committed}")
             if len({row.epoch for row in rows}) != len(rows):
                 problems.append(f"{name}: an epoch was handed out twice")
             for row in rows:
-                states = {attempt.state.value for attempt in ledger.attempts(row.transaction_id)}
+                states = {attempt.state.value for attempt in ledger.attempts.of_transaction(row.transaction_id)}
                 if row.state.value == "open" or (row.state.value == "committed" and states != {"done"}):
                     problems.append(f"{row.transaction_id}: {row.state.value}, its attempts {states}")
     return problems

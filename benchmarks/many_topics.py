@@ -43,7 +43,7 @@ def _template(topics: int, home: Home) -> None:
     (home.pipelines / "shop.yaml").write_text(yaml.safe_dump(settings))
     names = [f"shop.{number:04d}" for number in range(topics)]
     with Ledger.open(home.ledger_url) as ledger:
-        ledger.remember_topics(_NAME, names, datetime.now(timezone.utc))
+        ledger.topics.remember(_NAME, names, datetime.now(timezone.utc))
 
 
 def _timed(act: Callable[[], T]) -> tuple[T, float]:

@@ -105,7 +105,7 @@ def run_cdc_demo(home: Home, seconds: int, report: Report) -> CdcDemoResult:
                 records = demo.catch_up()
                 comparisons = demo.compare()
                 compactions = demo.compactions()
-                history = ledger.history(NAME, _HISTORY)
+                history = ledger.transactions.history(NAME, _HISTORY)
             return CdcDemoResult(
                 changes=dict(writer.counts),
                 records=records,
@@ -244,11 +244,11 @@ class _Demo:
         transaction = self._open_transaction()
         if transaction is None:
             return None
-        attempts = self.ledger.attempts(transaction)
+        attempts = self.ledger.attempts.of_transaction(transaction)
         return transaction if any(attempt.state is AttemptState.RUNNING for attempt in attempts) else None
 
     def _open_transaction(self) -> str | None:
-        row = self.ledger.open_transaction(self.cdc.pipeline().table.base_path)
+        row = self.ledger.transactions.open_in(self.cdc.pipeline().table.base_path)
         return row.transaction_id if row is not None else None
 
     def _wait_until(self, condition: Callable[[], T | None], what: str) -> T:
@@ -287,7 +287,7 @@ class _Demo:
             return None
 
     def _last_abort(self) -> str:
-        reasons = [row.reason for row in self.ledger.history(NAME, _HISTORY) if row.reason]
+        reasons = [row.reason for row in self.ledger.transactions.history(NAME, _HISTORY) if row.reason]
         return f"The last transaction that was rolled back: {reasons[0]} " if reasons else ""
 
 

@@ -119,7 +119,7 @@ def run_cluster_demo(home: Home, records: int, report: Report) -> ClusterDemoRes
             # What reads the table back needs neither engine nor Dagster, but the CPU that they use.
             with running_ingest(platform, report) as ingest, Ledger.open(platform.home.ledger_url) as ledger:
                 killed = _ingest(pipeline, platform, ledger, ingest, records, report)
-                history = ledger.history(pipeline.name, _HISTORY)
+                history = ledger.transactions.history(pipeline.name, _HISTORY)
             return ClusterDemoResult(
                 records=records,
                 verification=_verify(pipeline, producer, report),
@@ -207,7 +207,7 @@ def _ingest(
 
 def _kill_if_writing(pipeline: Pipeline, platform: Platform, ledger: Ledger, report: Report) -> KilledWorker | None:
     """Kill the worker that works most, if an op is writing now, in a transaction after the first."""
-    row = ledger.open_transaction(pipeline.table.base_path)
+    row = ledger.transactions.open_in(pipeline.table.base_path)
     # The first transaction creates the table: a worker that dies then is not in the middle.
     if row is None or row.sequence == 1 or not _writing(ledger, row.transaction_id):
         return None
@@ -223,10 +223,10 @@ def _kill_if_writing(pipeline: Pipeline, platform: Platform, ledger: Ledger, rep
 
 def _under_way(pipeline: Pipeline, ledger: Ledger) -> str:
     """Say what the next transaction is at."""
-    row = ledger.open_transaction(pipeline.table.base_path)
+    row = ledger.transactions.open_in(pipeline.table.base_path)
     if row is None:
         return "no transaction is open"
-    attempts = ledger.attempts(row.transaction_id)
+    attempts = ledger.attempts.of_transaction(row.transaction_id)
     if not attempts:
         return f"{row.transaction_id} has begun"
     done = sum(attempt.state is AttemptState.DONE for attempt in attempts)
@@ -234,7 +234,7 @@ def _under_way(pipeline: Pipeline, ledger: Ledger) -> str:
 
 
 def _writing(ledger: Ledger, transaction_id: str) -> int:
-    return sum(attempt.state is AttemptState.RUNNING for attempt in ledger.attempts(transaction_id))
+    return sum(attempt.state is AttemptState.RUNNING for attempt in ledger.attempts.of_transaction(transaction_id))
 
 
 def _busiest(workers: Sequence[ProcessRecord]) -> ProcessRecord:
@@ -260,11 +260,11 @@ def _progress(pipeline: Pipeline, ledger: Ledger) -> _Progress | None:
     except (KafkaUnreachable, TableUnreachable):
         return None
     records = sum(committed.checkpoint.offsets.values()) if committed.checkpoint is not None else 0
-    return _Progress(records, not news and ledger.open_transaction(pipeline.table.base_path) is None)
+    return _Progress(records, not news and ledger.transactions.open_in(pipeline.table.base_path) is None)
 
 
 def _last_abort(pipeline: Pipeline, ledger: Ledger) -> str:
-    reasons = [row.reason for row in ledger.history(pipeline.name, _HISTORY) if row.reason]
+    reasons = [row.reason for row in ledger.transactions.history(pipeline.name, _HISTORY) if row.reason]
     return f"The last transaction that was rolled back: {reasons[0]} " if reasons else ""
 
 

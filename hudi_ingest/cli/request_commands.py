@@ -164,7 +164,9 @@ def list_requests(
 
     name = named_pipeline(pipeline).name if pipeline else None
     with Ledger.open(Home.from_environment().ledger_url) as ledger:
-        listed = [(request, ledger.progress(request.request_id)) for request in ledger.newest_requests(name, limit)]
+        listed = [
+            (request, ledger.requests.progress(request.request_id)) for request in ledger.requests.newest(name, limit)
+        ]
     if as_json:
         print_json([request_facts(request, request_progress) for request, request_progress in listed])
     elif listed:
@@ -182,12 +184,12 @@ def cancel(
     from hudi_ingest.ledger import Ledger, RequestState
 
     with Ledger.open(Home.from_environment().ledger_url) as ledger:
-        request = ledger.request(request_id)
+        request = ledger.requests.find(request_id)
         if request is None:
             raise typer.BadParameter(
                 f"the ledger has no request {request_id}; list them with `hudi-ingest requests list`"
             )
-        cancelled = ledger.end_request(request_id, RequestState.CANCELLED, "cancelled from the command line")
+        cancelled = ledger.requests.end(request_id, RequestState.CANCELLED, "cancelled from the command line")
     if as_json:
         print_json({"request": request_id, "cancelled": cancelled})
     else:

@@ -4,11 +4,10 @@ Imports `model`, `home` and `exceptions`. Public: what is listed here.
 """
 
 from hudi_ingest.ledger.ledger import Ledger
+from hudi_ingest.ledger.notes import PendingChange, Service, ServiceRun
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.ledger.pending_changes import PendingChange
 from hudi_ingest.ledger.requests import Request, RequestProgress, RequestState
 from hudi_ingest.ledger.retention import Kept
-from hudi_ingest.ledger.service_runs import Service, ServiceRun
 from hudi_ingest.ledger.tables import AttemptRow, AttemptState, SliceRow, TransactionRow
 
 __all__ = [

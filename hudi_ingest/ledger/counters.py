@@ -1,5 +1,4 @@
-"""Counts per Hudi table that only grow, whatever housekeeping deletes from the other tables. Called inside the ledger's database
-transactions, so a count changes exactly when what it counts does."""
+"""Counts per Hudi table that only grow, whatever housekeeping deletes from the other tables."""
 
 from __future__ import annotations
 
@@ -7,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from hudi_ingest.ledger.tables import COUNTERS
+from hudi_ingest.ledger.database import Repository, inserting
+from hudi_ingest.ledger.tables import COUNTERS, normal_base_path
 
 ABORTED = "aborted"
 ATTEMPTS_FAILED = "attempts_failed"
@@ -30,6 +29,18 @@ SUM = "sum"
 UNBOUNDED = "+Inf"
 
 
+class Counters(Repository):
+    def read(self) -> dict[str, dict[str, float]]:
+        """Return all tables' counters, by base path and name."""
+        with self._database.reading() as connection:
+            return read(connection)
+
+    def add(self, table: str, counts: Mapping[str, float]) -> None:
+        """Add to the counters of the Hudi table at base path `table`; the names are above."""
+        with self._database.writing() as connection:
+            add(connection, normal_base_path(table), counts)
+
+
 def timed(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the counts of one transaction, by its seconds per phase: one in a bucket of each phase, and the sum."""
     counts = {}
@@ -41,18 +52,17 @@ def timed(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def add(connection: sa.Connection, base_path: str, counts: Mapping[str, float]) -> None:
+    """Count in the caller's database transaction, so that a count changes exactly when what it counts does."""
     if not counts:
         return
     # In one order everywhere, so that two processes never wait for each other's rows.
     rows = [{"base_path": base_path, "name": name, "value": float(counts[name])} for name in sorted(counts)]
-    insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    statement = insert(COUNTERS)
+    statement = inserting(connection, COUNTERS)
     grown = {"value": COUNTERS.c.value + statement.excluded.value}
     connection.execute(statement.on_conflict_do_update(index_elements=["base_path", "name"], set_=grown), rows)
 
 
 def read(connection: sa.Connection) -> dict[str, dict[str, float]]:
-    """Return all counts, by base path and name."""
     counts: dict[str, dict[str, float]] = {}
     for base_path, name, value in connection.execute(sa.select(COUNTERS)):
         counts.setdefault(base_path, {})[name] = value

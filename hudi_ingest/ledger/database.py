@@ -1,17 +1,20 @@
-"""Open the ledger's database: SQLite or PostgreSQL, configured for several processes."""
+"""The ledger's database, SQLite or PostgreSQL: opened for several processes, and its errors translated into hudi_ingest's own."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 
-from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, LedgerUnreachable
 
 _BUSY_SECONDS = 30
 """How long a statement waits for another writer."""
@@ -29,6 +32,44 @@ _CONNECTION = {
 }
 """Settings of libpq, unless the URL has them. A host that is gone is noticed within half a minute."""
 WRITES = "hudi_ingest_writes"
+
+# PostgreSQL's error codes.
+_UNDEFINED_TABLE = "42P01"
+_INSUFFICIENT_PRIVILEGE = "42501"
+_INVALID_SCHEMA_NAME = "3F000"
+
+
+class Database:
+    """One database, of which each call takes a connection of its own: threads and forked processes may share it."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.engine = engine
+        self.where = f"ledger {shown_url(engine.url)}"
+        """Names the ledger in errors, without its password."""
+        self._writer = engine.execution_options(**{WRITES: True})
+
+    @property
+    def is_sqlite(self) -> bool:
+        return bool(self.engine.dialect.name == "sqlite")
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """Yield a connection for one read. Raises LedgerUnreachable and EnvironmentProblem."""
+        with translated(self.where), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """Yield a connection within one database transaction. Raises LedgerUnreachable and EnvironmentProblem."""
+        with translated(self.where), self._writer.begin() as connection:
+            yield connection
+
+
+class Repository:
+    """One kind of the ledger's rows. Each method is one database transaction."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
 
 def open_engine(url: str) -> sa.Engine:
@@ -132,6 +173,11 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
+def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
+    """Build an insert that may name what to do on a conflict, in the connection's dialect."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
 def close_afterwards(connection: sa.Connection) -> None:
     """Let the end of its use close the connection to the server, instead of keeping it for the next call."""
     if isinstance(connection.engine.pool, sa.QueuePool):
@@ -142,3 +188,49 @@ def shown_url(url: sa.URL) -> str:
     """Render the URL without its passwords."""
     hidden = {key: "***" for key in url.query if "password" in key.lower()}
     return url.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+@contextmanager
+def translated(where: str) -> Iterator[None]:
+    """Translate errors of the database, and of the disk that its file or locks are on; `where` names the ledger.
+
+    Raises LedgerUnreachable, and EnvironmentProblem when the file is not a database.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        translation = _translation(error, where)
+        if translation is error:
+            raise
+        raise translation from error
+    except OSError as error:
+        raise _unreachable(f"{where}: {error}") from error
+
+
+def _translation(error: DBAPIError, where: str) -> Exception:
+    """Translate a database error into ours; return a programming error as it is."""
+    code = getattr(error.orig, "pgcode", None)
+    # PostgreSQL's messages have several lines.
+    message = f"{where}: {' '.join(str(error.orig).split())}"
+    if isinstance(error, (OperationalError, InterfaceError)) or code == _UNDEFINED_TABLE:
+        return _unreachable(message)
+    if code in (_INSUFFICIENT_PRIVILEGE, _INVALID_SCHEMA_NAME):
+        return EnvironmentProblem(
+            f"{message}. The ledger's user needs a schema in its search_path, with USAGE and CREATE on it: run "
+            "`CREATE SCHEMA hudi_ingest AUTHORIZATION <user>` and add ?options=-csearch_path%3Dhudi_ingest to "
+            "HUDI_INGEST_LEDGER_URL."
+        )
+    if type(error) is DatabaseError:
+        return EnvironmentProblem(
+            f"{message}. The file is damaged or not a ledger. Move it aside: the Hudi tables are the source of truth, and "
+            "a new ledger is created when it is opened again."
+        )
+    return error
+
+
+def _unreachable(message: str) -> LedgerUnreachable:
+    return LedgerUnreachable(
+        f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "
+        "running, has free space, and is the one that HUDI_INGEST_LEDGER_URL should name. A wiped ledger is "
+        "recreated when it is opened again."
+    )

@@ -1,21 +1,22 @@
-"""Requests (backfills, replays and retries of dead letters that users have filed) and the SQL that stores them.
+"""Requests: backfills, replays and retries of dead letters that users have filed.
 
 A request says what to do. Its progress is derived from the transactions that name it, so a crash between a commit and a
-note about it cannot make the two disagree. Functions here run inside the ledger's database transactions.
+note about it cannot make the two disagree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from typing import Any
 
 import sqlalchemy as sa
 
+from hudi_ingest.ledger.database import Repository
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, TRANSACTIONS
+from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, TRANSACTIONS, normal_base_path, storable
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
@@ -107,39 +108,155 @@ class RequestProgress:
         return sum(commit.rows or 0 for commit in self.commits)
 
 
-def file(connection: sa.Connection, request: Request) -> Request:
-    """File the request and return it, or return the active request that already asks for the same."""
-    filed = standing(connection, request)
-    if filed is not None:
-        return filed
-    connection.execute(
-        REQUESTS.insert().values(
-            request_id=request.request_id,
-            pipeline=request.pipeline,
-            base_path=request.table,
-            kind=request.kind.value,
-            ranges=[asdict(piece) for piece in request.ranges],
-            skip_covered=request.skip_covered,
-            respect_deletes=request.respect_deletes,
-            state=request.state.value,
-            filed_at=request.filed_at,
-            passed_over=[],
+class Requests(Repository):
+    """Requests, and the coordinators that work on them."""
+
+    def find(self, request_id: str) -> Request | None:
+        with self._database.reading() as connection:
+            return _find(connection, request_id)
+
+    def standing(self, request: Request) -> Request | None:
+        """Return the active request that asks for the same, which `file` would return; None if there is none."""
+        with self._database.reading() as connection:
+            return _standing(connection, _normal(request))
+
+    def active(self, pipeline: str) -> tuple[Request, ...]:
+        """Return the pipeline's active requests, oldest first."""
+        with self._database.reading() as connection:
+            return _active(connection, pipeline)
+
+    def newest(self, pipeline: str | None = None, limit: int = 20) -> tuple[Request, ...]:
+        """Return requests of all states, newest first; of all pipelines with None."""
+        statement = sa.select(REQUESTS).order_by(REQUESTS.c.filed_at.desc(), REQUESTS.c.request_id).limit(limit)
+        if pipeline is not None:
+            statement = statement.where(REQUESTS.c.pipeline == pipeline)
+        with self._database.reading() as connection:
+            return tuple(map(Request.from_mapping, connection.execute(statement).mappings()))
+
+    def progress(self, request_id: str) -> RequestProgress:
+        with self._database.reading() as connection:
+            rows = connection.execute(
+                sa.select(TRANSACTIONS)
+                .where(TRANSACTIONS.c.request_id == request_id, TRANSACTIONS.c.state != TransactionState.OPEN.value)
+                .order_by(TRANSACTIONS.c.began_at, TRANSACTIONS.c.epoch)
+            ).mappings()
+            commits: list[RequestedCommit] = []
+            failures, reason = 0, ""
+            for row in rows:
+                if row["state"] == TransactionState.ABORTED.value:
+                    failures, reason = failures + 1, row["reason"] or ""
+                    continue
+                failures, reason = 0, ""
+                slices = connection.execute(
+                    sa.select(SLICES.c.topic, SLICES.c.partition, SLICES.c.start_offset, SLICES.c.end_offset)
+                    .where(SLICES.c.transaction_id == row["transaction_id"])
+                    .order_by(SLICES.c.topic, SLICES.c.partition)
+                )
+                pieces = tuple(Slice(*piece) for piece in slices)
+                commits.append(
+                    RequestedCommit(row["transaction_id"], row["instant"], row["rows"], row["files"], pieces)
+                )
+            return RequestProgress(tuple(commits), failures, reason)
+
+    def last_deadline(self, request_id: str) -> datetime | None:
+        """Return the latest deadline of the request's transactions, None if it has had none."""
+        with self._database.reading() as connection:
+            return connection.execute(
+                sa.select(TRANSACTIONS.c.deadline)
+                .where(TRANSACTIONS.c.request_id == request_id)
+                .order_by(TRANSACTIONS.c.deadline.desc())
+                .limit(1)
+            ).scalar_one_or_none()
+
+    def last_tried(self, table: str) -> int | None:
+        """Return the sequence of the last transaction made for a request, in the Hudi table at base path `table`; None if there
+        was none."""
+        last = sa.select(sa.func.max(TRANSACTIONS.c.sequence)).where(
+            TRANSACTIONS.c.base_path == normal_base_path(table), TRANSACTIONS.c.request_id.is_not(None)
         )
-    )
-    return request
+        with self._database.reading() as connection:
+            sequence: int | None = connection.execute(last).scalar_one()
+        return sequence
+
+    def file(self, request: Request) -> Request:
+        """File a request and return it, or return the active request that already asks for the same."""
+        request = _normal(request)
+        with self._database.writing() as connection:
+            filed = _standing(connection, request)
+            if filed is not None:
+                return filed
+            connection.execute(
+                REQUESTS.insert().values(
+                    request_id=request.request_id,
+                    pipeline=request.pipeline,
+                    base_path=request.table,
+                    kind=request.kind.value,
+                    ranges=[asdict(piece) for piece in request.ranges],
+                    skip_covered=request.skip_covered,
+                    respect_deletes=request.respect_deletes,
+                    state=request.state.value,
+                    filed_at=request.filed_at,
+                    passed_over=[],
+                )
+            )
+            return request
+
+    def end(self, request_id: str, state: RequestState, reason: str | None = None) -> bool:
+        """End an active request. Returns False, and changes nothing, if it had already ended."""
+        ended_at = datetime.now(timezone.utc)
+        stored = storable(reason) if reason is not None else None
+        with self._database.writing() as connection:
+            return _change(connection, request_id, state=state.value, ended_at=ended_at, reason=stored)
+
+    def work_on(self, request_id: str, worker: Owner | None) -> bool:
+        """Record which process runs an active request; None leaves it to the coordinator."""
+        with self._database.writing() as connection:
+            return _change(connection, request_id, worker=str(worker) if worker else None)
+
+    def pass_over(self, request_id: str, paths: Iterable[str]) -> None:
+        """Record that no dead letter in these files can become a row now."""
+        with self._database.writing() as connection:
+            request = _find(connection, request_id)
+            if request is not None:
+                _change(connection, request_id, passed_over=sorted({*request.passed_over, *paths}))
+
+    def ticked_at(self, pipeline: str) -> datetime | None:
+        """Return when the pipeline's coordinator last ticked, accurate to TICK_NOTED_SECONDS; None if it never has."""
+        statement = sa.select(COORDINATORS.c.ticked_at).where(COORDINATORS.c.pipeline == pipeline)
+        with self._database.reading() as connection:
+            return connection.execute(statement).scalar_one_or_none()
+
+    def note_tick(self, pipeline: str, now: datetime) -> None:
+        """Note that the pipeline's coordinator ticks, unless it noted a tick in the last TICK_NOTED_SECONDS.
+
+        A note from the future does not count: the clock was set back.
+        """
+        last = self.ticked_at(pipeline)
+        if last is not None and timedelta(0) <= now - last < timedelta(seconds=TICK_NOTED_SECONDS):
+            return
+        with self._database.writing() as connection:
+            changed = connection.execute(
+                COORDINATORS.update().where(COORDINATORS.c.pipeline == pipeline).values(ticked_at=now)
+            )
+            if not changed.rowcount:
+                connection.execute(COORDINATORS.insert().values(pipeline=pipeline, ticked_at=now))
 
 
-def standing(connection: sa.Connection, request: Request) -> Request | None:
-    """Return the active request that asks for the same, None if there is none."""
-    return next((filed for filed in active(connection, request.pipeline) if filed.asks == request.asks), None)
+def _normal(request: Request) -> Request:
+    return replace(request, table=normal_base_path(request.table))
 
 
-def find(connection: sa.Connection, request_id: str) -> Request | None:
+def _find(connection: sa.Connection, request_id: str) -> Request | None:
     row = connection.execute(sa.select(REQUESTS).where(REQUESTS.c.request_id == request_id)).mappings().one_or_none()
     return None if row is None else Request.from_mapping(row)
 
 
-def active(connection: sa.Connection, pipeline: str) -> tuple[Request, ...]:
+def _standing(connection: sa.Connection, request: Request) -> Request | None:
+    """Return the active request that asks for the same, None if there is none."""
+    return next((filed for filed in _active(connection, request.pipeline) if filed.asks == request.asks), None)
+
+
+def _active(connection: sa.Connection, pipeline: str) -> tuple[Request, ...]:
     """Return the pipeline's active requests, oldest first."""
     statement = (
         sa.select(REQUESTS)
@@ -149,15 +266,7 @@ def active(connection: sa.Connection, pipeline: str) -> tuple[Request, ...]:
     return tuple(map(Request.from_mapping, connection.execute(statement).mappings()))
 
 
-def newest(connection: sa.Connection, pipeline: str | None, limit: int) -> tuple[Request, ...]:
-    """Return requests of one pipeline or, with None, of all, newest first."""
-    statement = sa.select(REQUESTS).order_by(REQUESTS.c.filed_at.desc(), REQUESTS.c.request_id).limit(limit)
-    if pipeline is not None:
-        statement = statement.where(REQUESTS.c.pipeline == pipeline)
-    return tuple(map(Request.from_mapping, connection.execute(statement).mappings()))
-
-
-def change(connection: sa.Connection, request_id: str, **values: Any) -> bool:
+def _change(connection: sa.Connection, request_id: str, **values: Any) -> bool:
     """Change an active request. Returns False, and changes nothing, if it has ended."""
     changed = connection.execute(
         REQUESTS.update()
@@ -165,70 +274,3 @@ def change(connection: sa.Connection, request_id: str, **values: Any) -> bool:
         .values(**values)
     )
     return bool(changed.rowcount)
-
-
-def pass_over(connection: sa.Connection, request_id: str, paths: Iterable[str]) -> None:
-    request = find(connection, request_id)
-    if request is not None:
-        change(connection, request_id, passed_over=sorted({*request.passed_over, *paths}))
-
-
-def progress(connection: sa.Connection, request_id: str) -> RequestProgress:
-    rows = connection.execute(
-        sa.select(TRANSACTIONS)
-        .where(TRANSACTIONS.c.request_id == request_id, TRANSACTIONS.c.state != TransactionState.OPEN.value)
-        .order_by(TRANSACTIONS.c.began_at, TRANSACTIONS.c.epoch)
-    ).mappings()
-    commits: list[RequestedCommit] = []
-    failures, reason = 0, ""
-    for row in rows:
-        if row["state"] == TransactionState.ABORTED.value:
-            failures, reason = failures + 1, row["reason"] or ""
-            continue
-        failures, reason = 0, ""
-        slices = connection.execute(
-            sa.select(SLICES.c.topic, SLICES.c.partition, SLICES.c.start_offset, SLICES.c.end_offset)
-            .where(SLICES.c.transaction_id == row["transaction_id"])
-            .order_by(SLICES.c.topic, SLICES.c.partition)
-        )
-        pieces = tuple(Slice(*piece) for piece in slices)
-        commits.append(RequestedCommit(row["transaction_id"], row["instant"], row["rows"], row["files"], pieces))
-    return RequestProgress(tuple(commits), failures, reason)
-
-
-def last_deadline(connection: sa.Connection, request_id: str) -> datetime | None:
-    """Return the latest deadline of the request's transactions, None if it has had none."""
-    return connection.execute(
-        sa.select(TRANSACTIONS.c.deadline)
-        .where(TRANSACTIONS.c.request_id == request_id)
-        .order_by(TRANSACTIONS.c.deadline.desc())
-        .limit(1)
-    ).scalar_one_or_none()
-
-
-def last_tried(connection: sa.Connection, base_path: str) -> int | None:
-    """Return the sequence of the table's last transaction made for a request, None if there was none."""
-    sequence: int | None = connection.execute(
-        sa.select(sa.func.max(TRANSACTIONS.c.sequence)).where(
-            TRANSACTIONS.c.base_path == base_path, TRANSACTIONS.c.request_id.is_not(None)
-        )
-    ).scalar_one()
-    return sequence
-
-
-def ticked(connection: sa.Connection, pipeline: str) -> datetime | None:
-    return connection.execute(
-        sa.select(COORDINATORS.c.ticked_at).where(COORDINATORS.c.pipeline == pipeline)
-    ).scalar_one_or_none()
-
-
-def is_noted(connection: sa.Connection, pipeline: str, now: datetime) -> bool:
-    """Whether a tick was noted recently enough to skip this one. Ignores a note from the future: the clock was set back."""
-    last = ticked(connection, pipeline)
-    return last is not None and timedelta(0) <= now - last < timedelta(seconds=TICK_NOTED_SECONDS)
-
-
-def note_tick(connection: sa.Connection, pipeline: str, now: datetime) -> None:
-    changed = connection.execute(COORDINATORS.update().where(COORDINATORS.c.pipeline == pipeline).values(ticked_at=now))
-    if not changed.rowcount:
-        connection.execute(COORDINATORS.insert().values(pipeline=pipeline, ticked_at=now))

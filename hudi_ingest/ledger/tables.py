@@ -306,3 +306,8 @@ def storable(text: str) -> str:
     """Make text storable in both backends: no NUL (PostgreSQL), no lone surrogates, no endless stack traces."""
     limited = text if len(text) <= _TEXT_LIMIT else f"{text[:_TEXT_LIMIT]}… ({len(text)} characters)"
     return limited.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+
+
+def normal_base_path(table: str) -> str:
+    """Return a Hudi table's base path without a trailing slash: `/data/orders` and `/data/orders/` are the same table."""
+    return table.rstrip("/") or table

@@ -87,10 +87,12 @@ def refresh_topics(template: Template, home: Home, ledger: Ledger, now: datetime
     """List the topics and remember those that are new. Raises KafkaUnreachable, KafkaRefused."""
     with kept_cluster(template.source) as cluster:
         on_broker = cluster.topic_names()
-    new = ledger.remember_topics(template.pipeline_name, on_broker, now)
+    new = ledger.topics.remember(template.pipeline_name, on_broker, now)
     if new:
         announce(home, now)
-    known = tuple(topic for topic in ledger.topics(template.pipeline_name) if template.source.reads(topic.name))
+    known = tuple(
+        topic for topic in ledger.topics.of_template(template.pipeline_name) if template.source.reads(topic.name)
+    )
     missing = tuple(topic.name for topic in known if topic.name not in on_broker)
     return Discovery(known, new, missing)
 
@@ -103,7 +105,7 @@ def forget_topic(template: Template, topic: str, home: Home, ledger: Ledger, now
     if topic in on_broker:
         remedy = "it would be found again; exclude it from source.topics_pattern"
         raise NothingToDo(template.name, f"topic {topic} is on the broker, so {remedy}")
-    if not ledger.forget_topic(template.pipeline_name, topic):
+    if not ledger.topics.forget(template.pipeline_name, topic):
         raise NothingToDo(template.name, f"topic {topic} is not known")
     announce(home, now)
 

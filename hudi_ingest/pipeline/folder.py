@@ -278,7 +278,7 @@ def _seen_topics(template: str) -> Sequence[SeenTopic]:
         # Files are also validated where nothing runs and nothing should be left behind.
         return ()
     with Ledger.open(url) as ledger:
-        return ledger.topics(template)
+        return ledger.topics.of_template(template)
 
 
 def _files(folder: Path) -> list[Path]:

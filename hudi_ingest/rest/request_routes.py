@@ -96,7 +96,7 @@ def list_requests(
 ) -> list[RequestState]:
     """Requests with their progress, newest first."""
     with Ledger.open(home.ledger_url) as ledger:
-        return [_state(ledger, filed) for filed in ledger.newest_requests(pipeline, limit)]
+        return [_state(ledger, filed) for filed in ledger.requests.newest(pipeline, limit)]
 
 
 @ROUTES.get("/requests/{request_id}", tags=["requests"], summary="Get a request")
@@ -111,7 +111,7 @@ def cancel_request(home: HomeOf, request_id: RequestId) -> Cancelled:
     """A transaction that is running still finishes, and what is committed stays."""
     with Ledger.open(home.ledger_url) as ledger:
         _known(ledger, request_id)
-        cancelled = ledger.end_request(request_id, FiledState.CANCELLED, "cancelled by REST")
+        cancelled = ledger.requests.end(request_id, FiledState.CANCELLED, "cancelled by REST")
         return Cancelled(request=request_id, cancelled=cancelled, state=_known(ledger, request_id).state.value)
 
 
@@ -146,12 +146,12 @@ def _filed(home: Home, pipeline: Pipeline, filed: Filed, response: Response) -> 
 
 
 def _state(ledger: Ledger, filed: Filed) -> RequestState:
-    return RequestState.model_validate(request_facts(filed, ledger.progress(filed.request_id)))
+    return RequestState.model_validate(request_facts(filed, ledger.requests.progress(filed.request_id)))
 
 
 def _known(ledger: Ledger, request_id: str) -> Filed:
     """Raises Refused."""
-    filed = ledger.request(request_id)
+    filed = ledger.requests.find(request_id)
     if filed is None:
         detail = f"The ledger has no request {request_id!r}; GET /api/v1/requests lists them."
         raise Refused(404, "No such request", detail)

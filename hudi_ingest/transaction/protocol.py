@@ -122,7 +122,7 @@ class TransactionProtocol(TransactionPorts):
         require_time(transaction)
         require_same_shape(transaction, self.pipeline)
         self._require_epoch(transaction)
-        attempts = self.ledger.start_attempts(transaction_id, [slice_.source for slice_ in slices], retry)
+        attempts = self.ledger.attempts.start(transaction_id, [slice_.source for slice_ in slices], retry)
         reach("attempt_started")
         try:
             reports = self.write_files(transaction, slices, attempts, transaction.record_bytes)
@@ -133,7 +133,7 @@ class TransactionProtocol(TransactionPorts):
                 self._note_schema(error.columns)
             raise
         reach("slices_written")
-        self.ledger.finish_attempts(transaction_id, reports)
+        self.ledger.attempts.finish(transaction_id, reports)
         reach("attempt_reported")
         return reports
 
@@ -212,7 +212,7 @@ class TransactionProtocol(TransactionPorts):
         began_at = datetime.now(timezone.utc)
         deadline = began_at + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
         above, table = self.epoch.current().number, self.pipeline.table.base_path
-        number = self.ledger.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
+        number = self.ledger.transactions.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
         try:
             reach("ledger_opened")
             # From here on, processes that still work for an older transaction are fenced.
@@ -225,7 +225,7 @@ class TransactionProtocol(TransactionPorts):
                 instant = self.instants.begin(plan, schema)
             # Whoever changes file groups after this look is found by the commit.
             groups = file_ids_at_begin(self, commits)
-            self.ledger.record_instant(plan.transaction_id, instant)
+            self.ledger.transactions.record_instant(plan.transaction_id, instant)
             reach("instant_recorded")
         except BaseException as error:
             # Whatever the error, Ctrl-C included: others would wait for a living owner until the deadline.
@@ -350,7 +350,7 @@ class TransactionProtocol(TransactionPorts):
             )
         )
         reach("group_told")
-        warnings.append(_tell(lambda: self.ledger.mark_committed(receipt), "the ledger was not updated"))
+        warnings.append(_tell(lambda: self.ledger.transactions.mark_committed(receipt), "the ledger was not updated"))
         reach("ledger_told")
         letters = receipt.checkpoint.letters
         warnings.append(_tell(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
@@ -364,7 +364,7 @@ class TransactionProtocol(TransactionPorts):
         ):
             return
         if plan.request:
-            self.ledger.pass_over(plan.request, [file.path for file in plan.retry.files])
+            self.ledger.requests.pass_over(plan.request, [file.path for file in plan.retry.files])
         first = next((f" (the first: {note})" for report in reports for note in report.bad_records), "")
         raise NothingToDo(
             self.pipeline.name,
@@ -377,7 +377,7 @@ class TransactionProtocol(TransactionPorts):
         self.epoch.require(Epoch(transaction.epoch, transaction_id), f"transaction {transaction_id} must not continue")
 
     def _require_open(self, transaction: OpenTransaction) -> None:
-        row = self.ledger.transaction(transaction.plan.transaction_id)
+        row = self.ledger.transactions.find(transaction.plan.transaction_id)
         if row is not None and row.state is not TransactionState.OPEN:
             raise Fenced(
                 f"transaction {transaction.plan.transaction_id} is {row.state.value} ({row.reason or 'no reason recorded'}) "
@@ -390,7 +390,7 @@ class TransactionProtocol(TransactionPorts):
     def _note_failed(self, transaction_id: str, attempts: Mapping[TopicPartition, int], error: IngestError) -> None:
         try:
             for source, attempt in attempts.items():
-                self.ledger.fail_attempt(transaction_id, source, attempt, str(error))
+                self.ledger.attempts.fail(transaction_id, source, attempt, str(error))
         except IngestError as unnoted:
             # The op's own error is propagating and must not be hidden by this one.
             _logger.warning("the ledger could not record a failed attempt of %s: %s", transaction_id, unnoted)
@@ -407,7 +407,7 @@ class TransactionProtocol(TransactionPorts):
     def _with_unused_id(self, plan: TransactionPlan) -> TransactionPlan:
         """The plan under an id that is new to the ledger: an earlier try to begin it may have used up its own."""
         candidate, tries = plan, 1
-        while self.ledger.transaction(candidate.transaction_id) is not None:
+        while self.ledger.transactions.find(candidate.transaction_id) is not None:
             tries += 1
             candidate = replace(plan, transaction_id=f"{plan.transaction_id}-{tries}")
         return candidate

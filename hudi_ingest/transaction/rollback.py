@@ -31,7 +31,7 @@ def clear_dead_transaction(
         _end_open_transaction(ports, owner, run_is_finished)
         _end_open_instants(ports)
     except TransactionInFlight:
-        ports.ledger.count(ports.pipeline.table.base_path, {counters.BEGINS_REFUSED: 1})
+        ports.ledger.counters.add(ports.pipeline.table.base_path, {counters.BEGINS_REFUSED: 1})
         raise
 
 
@@ -51,7 +51,7 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
         # A commit whose caller was killed may have landed since the last look.
         instant = ports.table.instant_of(transaction_id)
         if instant is not None:
-            ports.ledger.mark_committed_as_found(transaction_id, instant)
+            ports.ledger.transactions.mark_committed_as_found(transaction_id, instant)
             ports.tell_lineage(found_committed(transaction_id))
             return
     except LedgerUnreachable as error:
@@ -64,7 +64,7 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
         _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
     reach("abort_rolled_back")
     try:
-        ports.ledger.mark_aborted(transaction_id, reason)
+        ports.ledger.transactions.mark_aborted(transaction_id, reason)
     except IngestError as error:
         _logger.warning("the ledger could not record that %s is rolled back: %s", transaction_id, error)
     ports.tell_lineage(rolled_back(transaction_id, reason))
@@ -81,7 +81,7 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
     with ports.kept():
         rolled_back = ports.instants.roll_back(opened.instant)
     if not rolled_back:
-        ports.ledger.mark_committed_as_found(opened.transaction_id, opened.instant)
+        ports.ledger.transactions.mark_committed_as_found(opened.transaction_id, opened.instant)
         return False
     try:
         ports.letters.forget(opened.instant)
@@ -116,7 +116,7 @@ def abort_uploads(storage: TableStorage, instant: str, begun: Iterable[str]) -> 
 def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished: Callable[[str], bool | None]) -> None:
     """End the transaction that the ledger has as open. Raises TransactionInFlight if it may still be at work."""
     table = ports.pipeline.table.base_path
-    row = ports.ledger.open_transaction(table)
+    row = ports.ledger.transactions.open_in(table)
     if row is None:
         return
     instant = ports.table.instant_of(row.transaction_id)
@@ -124,7 +124,7 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
         with ports.flushing():
             # Its op died after the commit, perhaps before it had flushed it.
             ports.durability.sync_changes(frozenset())
-        ports.ledger.mark_committed_as_found(row.transaction_id, instant)
+        ports.ledger.transactions.mark_committed_as_found(row.transaction_id, instant)
         ports.tell_lineage(found_committed(row.transaction_id))
     elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.has_one_begin):
         # A run has one begin op, so an open transaction of the same run was left by an earlier attempt of that op.
@@ -148,7 +148,7 @@ def _end_open_instants(ports: TransactionPorts) -> None:
         # Asking the driver takes a client of Hudi's, and there is hardly ever anything to find.
         return
     for opened in ports.instants.open_instants():
-        if ports.ledger.transaction(opened.transaction_id) is not None:
+        if ports.ledger.transactions.find(opened.transaction_id) is not None:
             end_instant(ports, opened)
         elif opened.leased:
             raise TransactionInFlight(

@@ -53,7 +53,7 @@ def require_one_table(ports: TransactionPorts) -> None:
     """Raises TableMismatch if the pipeline's newest commit is in a table at another path, and the table at this path is no copy
     that has it: the same offsets would be written to both."""
     name, path = ports.pipeline.name, ports.pipeline.table.base_path
-    last = ports.ledger.commit_elsewhere(name, path)
+    last = ports.ledger.transactions.commit_elsewhere(name, path)
     if last is None or ports.table.instant_of(last.transaction_id) is not None:
         return
     raise TableMismatch(

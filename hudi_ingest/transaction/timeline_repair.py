@@ -71,7 +71,7 @@ class TimelineRepair:
         """The instants of commits whose receipts are in the ledger: it was told after they were flushed."""
         if not self.pipeline.table.fsync:
             return ()
-        rows = self.ledger.history(self.pipeline.name, _ROWS)
+        rows = self.ledger.transactions.history(self.pipeline.name, _ROWS)
         return [row.instant for row in rows if row.instant and row.rows is not None]
 
     def _require_settled(self, damaged: DamagedInstant, now: datetime) -> None:
@@ -130,7 +130,7 @@ class TimelineRepair:
         if action.startswith("rollback"):
             return True
         return "replacecommit" not in action and any(
-            row.instant == instant for row in self.ledger.history(self.pipeline.name, _ROWS)
+            row.instant == instant for row in self.ledger.transactions.history(self.pipeline.name, _ROWS)
         )
 
     def _repair(self, damaged: DamagedInstant) -> str:
@@ -147,9 +147,9 @@ class TimelineRepair:
             raise self._failed(f"put {', '.join(damaged.files)} aside", error) from error
         text = f"{damaged.why}, as a power cut leaves it. {_outcome(damaged)} The damaged files are in {PUT_ASIDE}."
         if damaged.transaction_id:
-            row = self.ledger.transaction(damaged.transaction_id)
+            row = self.ledger.transactions.find(damaged.transaction_id)
             if row is not None and row.state is not TransactionState.ABORTED:
-                self.ledger.mark_lost(damaged.transaction_id, text)
+                self.ledger.transactions.mark_lost(damaged.transaction_id, text)
         _logger.warning("table %s: %s", self._storage.base_path, text)
         return text
 

@@ -131,7 +131,7 @@ def test_r10_dagsters_storage_and_the_ledger_take_any_password(
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     for url in (environment[LEDGER_VARIABLE], encoded_url(database)):
         with Ledger.open(url) as ledger:
-            assert ledger.history("orders") == ()
+            assert ledger.transactions.history("orders") == ()
     with DagsterInstance.from_config(str(folder)) as instance:
         assert instance.get_runs() == []
 
@@ -191,7 +191,7 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
         ledger = Ledger.open(encoded_url(database))
         started.callback(ledger.dispose)
         wait_until(
-            lambda: [row.state for row in ledger.history(ground.name)] == [TransactionState.COMMITTED],
+            lambda: [row.state for row in ledger.transactions.history(ground.name)] == [TransactionState.COMMITTED],
             what="the first commit",
             timeout_seconds=READY_SECONDS,
             records_to_watch=[engine, *others],

@@ -157,7 +157,7 @@ def end_host(code: ProcessRecord) -> None:
 
 def states(ledger: Ledger, pipeline: str) -> list[TransactionState]:
     """Newest first."""
-    return [row.state for row in ledger.history(pipeline)]
+    return [row.state for row in ledger.transactions.history(pipeline)]
 
 
 def committed(ledger: Ledger, pipeline: str) -> int:
@@ -236,8 +236,8 @@ def test_r10_p5_everything_works_in_a_stock_dagster_and_a_run_that_died_with_its
         # The dead run is known by its transaction's deadline; Dagster alone would show it as started for ever.
         bound = TIMEOUT_SECONDS + ENDING_SECONDS + TICK_SECONDS + STARTING_SECONDS
         left = max(0.0, died + bound - time.monotonic())
-        wait_for(lambda: len(ledger.history(ground.name)) > 1, "the next transaction begins", left, 0.2)
-        *_, second, first = ledger.history(ground.name)
+        wait_for(lambda: len(ledger.transactions.history(ground.name)) > 1, "the next transaction begins", left, 0.2)
+        *_, second, first = ledger.transactions.history(ground.name)
         assert (second.began_at - first.began_at).total_seconds() < bound
         assert first.owner == Owner.dagster_run(dead.run_id)
         dead = instance.get_runs(RunsFilter(run_ids=[dead.run_id]))[0]

@@ -60,7 +60,7 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     fault.arm("commit_landed", "kill")
     killed = hudi_ingest(ground.home, "backfill", *whole)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    (broken_off,) = ground.ledger.active_requests(history.name)
+    (broken_off,) = ground.ledger.requests.active(history.name)
     before = observe(history)
     lines: list[str] = []
     asked = [Slice(ground.name, 0, 0, 250)]
@@ -76,9 +76,9 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
         assert ground.run(history).rows == 5
     assert counts == [100, 50]
     assert any(f"{broken_off.request_id}: 150 offsets to write" in line for line in lines), lines
-    ended = ground.ledger.request(broken_off.request_id)
+    ended = ground.ledger.requests.find(broken_off.request_id)
     assert ended is not None and ended.state is RequestState.DONE
-    assert sum(piece.count for piece in ground.ledger.progress(broken_off.request_id).done) == 250
+    assert sum(piece.count for piece in ground.ledger.requests.progress(broken_off.request_id).done) == 250
     again = answer(ground.home, "backfill", *whole)
     assert again.returncode == 1
     assert f"{ground.name}:0 [0,250) is already in the table" in again.stderr
@@ -96,7 +96,7 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     assert after.committed.checkpoint.offsets == ends
     assert after.committed.checkpoint.covered == {source: ((0, end),) for source, end in ends.items()}
     assert KafkaCluster(history.source).group_offsets(history.group_id) == ends
-    assert [row.state for row in ground.ledger.history(history.name, 20)].count(TransactionState.OPEN) == 0
+    assert [row.state for row in ground.ledger.transactions.history(history.name, 20)].count(TransactionState.OPEN) == 0
     with pytest.raises(NothingToDo):
         ground.run(history)
     with pytest.raises(RangeRefused, match=r"active timeline has no commit of it"):
@@ -178,7 +178,7 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
         assert (told["files replaced"], told["files rewritten"], told["deleted rows"]) == (1, 0, 0)
         told = run("replay", run_config=config(pipeline, "replay", transaction=transaction))
         assert told["rows"] == 5
-        row = ground.ledger.history(pipeline.name, 1)[0]
+        row = ground.ledger.transactions.history(pipeline.name, 1)[0]
         assert (row.owner.kind, row.request_id) == ("dagster", told["request"])
         shown = [
             materialized(each.event_log_entry)
@@ -215,15 +215,15 @@ def test_x5_live_transactions_and_a_backfill_take_turns_and_a_failed_op_of_it_is
     asked = [Slice(ground.name, 0, 0, 150), Slice(ground.name, 1, 0, 30)]
     request = new_request(history, TransactionKind.BACKFILL, asked)
     with dagster_on_disk() as instance:
-        ground.ledger.note_tick(history.name, datetime.now(timezone.utc))
+        ground.ledger.requests.note_tick(history.name, datetime.now(timezone.utc))
         commits = fulfil(history, file_request(request, ground.home), home=ground.home, report=lambda line: None)
         with coordinated(history, build_definitions([history]), instance) as runs:
             offsets = sum(piece.count for commit in commits for piece in commit.slices)
     assert offsets == 180
     assert runs[:4] == ["backfill", "ingest", "backfill", "ingest"], "250 live records are three transactions"
-    tried = [(each.source.partition, each.attempt) for each in ground.ledger.attempts(lost[0])]
+    tried = [(each.source.partition, each.attempt) for each in ground.ledger.attempts.of_transaction(lost[0])]
     assert sorted(tried) == [(0, 0), (1, 0), (1, 1)]
-    cancelled = ground.ledger.file_request(
+    cancelled = ground.ledger.requests.file(
         new_request(history, TransactionKind.BACKFILL, [Slice(ground.name, 0, 150, 250)])
     )
     told = answer(ground.home, "requests", "cancel", cancelled.request_id)

@@ -279,8 +279,11 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
     with DagsterInstance.ephemeral() as instance:
         result = launch(pipeline, instance)
     assert result.success
-    transaction = ground.ledger.history(pipeline.name)[0]
-    tried = [(each.source.partition, each.attempt) for each in ground.ledger.attempts(transaction.transaction_id)]
+    transaction = ground.ledger.transactions.history(pipeline.name)[0]
+    tried = [
+        (each.source.partition, each.attempt)
+        for each in ground.ledger.attempts.of_transaction(transaction.transaction_id)
+    ]
     assert sorted(tried) == [(0, 0), (1, 0), (1, 1)]
     assert verify(ground.base_path, ground.produced).exact
 
@@ -316,9 +319,10 @@ def test_r3_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_f
             ground.send_rows(1, count)
             result = launch(pipeline, instance)
             assert result.success, failures(result)
-            transaction = ground.ledger.history(pipeline.name)[0]
+            transaction = ground.ledger.transactions.history(pipeline.name)[0]
             tried = [
-                (each.source.partition, each.attempt) for each in ground.ledger.attempts(transaction.transaction_id)
+                (each.source.partition, each.attempt)
+                for each in ground.ledger.attempts.of_transaction(transaction.transaction_id)
             ]
             steps.append((len(written(result)), sorted(tried)))
         rows = sorted(f"{partition}-{number}" for partition in (0, 1) for number in range(10))
@@ -401,7 +405,7 @@ def require_replay_by_a_job(ground: Ground, pipeline: Pipeline, instance: Dagste
     assert [row.data for row in told["partitions"].records] == [
         {"transaction": ANY, "partition": f"{ground.name}:1", "start": 3, "end": 15}
     ]
-    newest = ground.ledger.history(pipeline.name)[0]
+    newest = ground.ledger.transactions.history(pipeline.name)[0]
     assert (newest.owner.kind, newest.request_id, newest.instant) == ("dagster", told["request"], told["instants"])
     assert any(Path(ground.base_path, TIMELINE).glob(f"{newest.instant}_*.deltacommit"))
 
@@ -427,11 +431,11 @@ def test_the_bad_records_of_all_ops_fail_the_run_together_and_at_once(
     # One cause is one red op.
     assert [event.step_key for event in result.all_events if event.is_step_failure] == [f"{pipeline.name}.commit"]
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
-    refused = ground.ledger.history(pipeline.name)[0]
+    refused = ground.ledger.transactions.history(pipeline.name)[0]
     assert refused.state is TransactionState.ABORTED
     counts = [
         (each.report.rows, each.report.rejected, each.report.gaps)
-        for each in ground.ledger.attempts(refused.transaction_id)
+        for each in ground.ledger.attempts.of_transaction(refused.transaction_id)
         if each.report
     ]
     assert counts == [(3, 6, 0), (10, 1, 0)]

@@ -354,7 +354,7 @@ def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
     assert (planned["dead letters"], planned["would become rows"], planned["would stay"]) == (2, 1, 1)
     assert (done["dead letters"], done["rows"], done["transactions"]) == (2, 1, 1)
     assert f"{topic}:1:1" in planned["why letters stay"] and f"{topic}:1:1" in done["why letters stay"]
-    assert ground.ledger.history(fixed.name, 1)[0].owner.kind == "dagster"
+    assert ground.ledger.transactions.history(fixed.name, 1)[0].owner.kind == "dagster"
     ground.produced[place] = "late-1"
     assert verify(ground.base_path, ground.produced).exact
     assert letters(ground, fixed).keys() == {(1, 1)}

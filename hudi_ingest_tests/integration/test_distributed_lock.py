@@ -242,7 +242,7 @@ def test_p5_without_zookeeper_nothing_is_half_done_and_with_it_the_next_transact
             protocol.begin(ground.plan(locked), Owner.this_process(), finished)
         assert time.monotonic() - began < 120
         assert sorted(timeline.iterdir()) == before
-        assert ground.ledger.open_transaction(ground.base_path) is None
+        assert ground.ledger.transactions.open_in(ground.base_path) is None
     finally:
         zookeeper.start()
     ground.run(locked)

@@ -48,7 +48,7 @@ def test_p1_p2_p5_after_an_error_at_any_point_the_next_transaction_goes_on(
     shared.run(struck)
     found = verify(shared.base_path, shared.produced)
     assert found.exact, found
-    assert [row.state for row in shared.ledger.history(struck.name, 2)].count(TransactionState.OPEN) == 0
+    assert [row.state for row in shared.ledger.transactions.history(struck.name, 2)].count(TransactionState.OPEN) == 0
 
 
 @pytest.mark.parametrize("point", IN_AN_ABORT)
@@ -78,14 +78,14 @@ def test_r8_a_commit_that_nobody_was_told_of_is_told_by_the_next_tick(
     with told_of_transactions() as lineage:
         with pytest.raises(InjectedFault):
             shared.run(struck)
-        row = shared.ledger.history(struck.name, 1)[0]
+        row = shared.ledger.transactions.history(struck.name, 1)[0]
         assert row.state is TransactionState.OPEN
         assert [document["eventType"] for document in lineage.documents] == ["START"]
         assert mark_if_committed(PipelineTable(struck), shared.ledger, row.transaction_id)
         assert not mark_if_committed(PipelineTable(struck), shared.ledger, row.transaction_id), "once"
     start, complete = lineage.documents
     assert (complete["eventType"], complete["run"]["runId"]) == ("COMPLETE", start["run"]["runId"])
-    assert shared.ledger.history(struck.name, 1)[0].state is TransactionState.COMMITTED
+    assert shared.ledger.transactions.history(struck.name, 1)[0].state is TransactionState.COMMITTED
     assert not mark_if_committed(PipelineTable(struck), shared.ledger, "never begun")
     situation = observe(struck)
     assert situation.committed.checkpoint is not None

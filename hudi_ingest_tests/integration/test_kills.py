@@ -96,7 +96,7 @@ def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_
     fault.arm(point, "stop")
     with running(shared, hasty) as zombie:
         pid = fault.await_reached(point, SECONDS)
-        row = shared.ledger.open_transaction(shared.base_path)
+        row = shared.ledger.transactions.open_in(shared.base_path)
         assert row is not None
         receipt = run_when_free(shared, hasty, engine + SECONDS)
         assert receipt.plan.sequence == row.sequence

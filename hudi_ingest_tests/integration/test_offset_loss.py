@@ -141,7 +141,7 @@ def test_p6_x4_retention_stops_one_partition_until_a_person_accepts_the_loss(
     assert offsets(ground) == {0: [*range(10), *range(17, 20)], 1: [*range(20)]}
     told = accounting(ground, pipeline, json.loads(shown)["instant"])
     assert told["resets"] == [loss.to_dict()]
-    assert [row.resets for row in ground.ledger.history(pipeline.name)] == [(loss,), (), ()]
+    assert [row.resets for row in ground.ledger.transactions.history(pipeline.name)] == [(loss,), (), ()]
     assert command("status", pipeline.name)[0] == 0
     with pytest.raises(NothingToDo):
         ground.run(pipeline)

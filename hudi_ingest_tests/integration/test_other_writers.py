@@ -176,7 +176,7 @@ def test_r7_d4_a_transaction_past_its_lease_leaves_no_trace_and_its_offsets_are_
     again = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: True)
     assert again.plan.slices == dead.plan.slices
     assert traces(ground, dead.instant) == []
-    row = ground.ledger.transaction(dead.plan.transaction_id)
+    row = ground.ledger.transactions.find(dead.plan.transaction_id)
     assert row is not None
     assert row.state is TransactionState.ABORTED
     protocol.commit(again, protocol.write(again, again.plan.slices))

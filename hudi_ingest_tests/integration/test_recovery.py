@@ -54,22 +54,22 @@ def test_p5_recover_brings_back_the_ledger_and_the_group(ground: Ground, pipelin
         ground.send_rows(0, 10, start)
         ground.send_rows(1, 3, start)
         ground.run(pipeline)
-    before = ground.ledger.history(pipeline.name)
-    slices = [ground.ledger.slices(row.transaction_id) for row in before]
+    before = ground.ledger.transactions.history(pipeline.name)
+    slices = [ground.ledger.transactions.slices(row.transaction_id) for row in before]
     wipe(ground, pipeline)
     told = answer(ground.home, "recover", pipeline.name, "--json")
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
     assert found["restored"] == [row.transaction_id for row in reversed(before)]
     assert found["moved"] == {f"{ground.name}:0": [None, 20], f"{ground.name}:1": [None, 6]}
-    after = ground.ledger.history(pipeline.name)
+    after = ground.ledger.transactions.history(pipeline.name)
     facts = [(row.transaction_id, row.sequence, row.state, row.instant) for row in after]
     assert facts == [(row.transaction_id, row.sequence, row.state, row.instant) for row in before]
     assert [(row.rows, row.files, row.size_bytes) for row in after] == [
         (row.rows, row.files, row.size_bytes) for row in before
     ]
     assert all(row.ended_at and row.began_at < row.ended_at for row in after)
-    assert [ground.ledger.slices(row.transaction_id) for row in after] == slices
+    assert [ground.ledger.transactions.slices(row.transaction_id) for row in after] == slices
     assert group_offsets(pipeline) == {0: 20, 1: 6}
     again = recover(ground.protocol(pipeline), roll_back=True)
     assert (again.restored, again.moved, again.unknown) == ((), {}, ())
@@ -81,13 +81,13 @@ def test_p5_recover_brings_back_the_ledger_and_the_group(ground: Ground, pipelin
 def test_p5_recover_corrects_a_transaction_that_the_table_shows_committed(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 10)
     receipt = ground.run(pipeline)
-    before = ground.ledger.transaction(receipt.plan.transaction_id)
+    before = ground.ledger.transactions.find(receipt.plan.transaction_id)
     with sqlite3.connect(ground.home.root / "ledger.db") as database:
         # As a commit leaves it whose process was killed before it told the ledger.
         database.execute("UPDATE ingest_transactions SET state = 'open', ended_at = NULL, rows = NULL, files = NULL")
     found = recover(ground.protocol(pipeline), roll_back=False)
     assert (found.restored, found.open_transaction) == ((receipt.plan.transaction_id,), None)
-    after = ground.ledger.transaction(receipt.plan.transaction_id)
+    after = ground.ledger.transactions.find(receipt.plan.transaction_id)
     assert before is not None
     assert after is not None
     assert (after.state, after.rows, after.files) == (TransactionState.COMMITTED, before.rows, before.files)
@@ -125,7 +125,7 @@ def test_p6_recover_leaves_another_pipelines_table_alone(ground: Ground, pipelin
     ground.run(pipeline)
     with pytest.raises(TableMismatch, match=f"belongs to pipeline {ground.name}"):
         recover(ground.protocol(other), roll_back=True)
-    assert ground.ledger.history(other.name) == ()
+    assert ground.ledger.transactions.history(other.name) == ()
 
 
 def test_p5_everything_but_the_table_is_lost_between_two_transactions(ground: Ground, pipeline: Pipeline) -> None:

@@ -171,6 +171,6 @@ def test_d2_what_a_table_cannot_take_over_is_refused_before_anything_is_written(
         plan = plan_now(pipeline)
         with pytest.raises(SchemaRefused, match=problem):
             ground.run(pipeline, plan)
-    assert ground.ledger.open_transaction(ground.base_path) is None
+    assert ground.ledger.transactions.open_in(ground.base_path) is None
     assert ground.run(make_pipeline(ground, table={"column_statistics": True})).rows == 5
     assert "column_stats" in indexes(ground), "made later, if somebody wants it"

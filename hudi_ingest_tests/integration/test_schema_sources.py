@@ -223,7 +223,7 @@ def test_d2_a_registered_schema_that_no_table_can_have_is_refused_with_its_place
     told = f"version 1 of {topic}-value: column what: found oneOf of 2 schemas.*declare table.schema"
     with pytest.raises(SchemaMissing, match=told):
         ground.run(registered_pipeline(ground, registry, "json_schema"))
-    assert ground.ledger.open_transaction(ground.base_path) is None
+    assert ground.ledger.transactions.open_in(ground.base_path) is None
 
 
 def test_d2_inferred_columns_are_kept_by_the_table(ground: Ground, topic: str) -> None:

@@ -105,7 +105,7 @@ def test_p6_a_certificate_that_expires_between_plan_and_write(secured: SecuredBr
     with pytest.raises(KafkaRefused, match="may have an expired certificate"):
         secured_ground.run(pipeline, plan)
     assert time.monotonic() - began < BOUND_SECONDS
-    assert secured_ground.ledger.history(pipeline.name)[0].state is TransactionState.ABORTED
+    assert secured_ground.ledger.transactions.history(pipeline.name)[0].state is TransactionState.ABORTED
 
 
 def test_a_port_of_another_protocol_ends_the_write_in_bounded_time(

@@ -198,7 +198,7 @@ def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
 
     def read_columns_too_early(self: HudiServices) -> str:
         columns = read_columns(self)
-        if ground.ledger.history(pipeline.name, 1)[0].sequence == 2:
+        if ground.ledger.transactions.history(pipeline.name, 1)[0].sequence == 2:
             assert ground.run(wider).rows == 3, "transactions go on"
         return columns
 
@@ -284,7 +284,7 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     assert ids(ground) == kept | late, "a record that comes later for a dropped partition is a row"
     again = ttl.run(now, lines.append)
     assert len(again.expired) == 2
-    [noted] = ground.ledger.service_runs()
+    [noted] = ground.ledger.service_runs.newest()
     assert (noted.service, noted.due, noted.done, noted.error) == ("ttl", 2, 2, None)
     assert ids(ground) == {row for row in kept | late if row[0] == "2026-01-03"}
     dying = replace(ttl, client=DyingPartitions(current_session(ground.home), pipeline))

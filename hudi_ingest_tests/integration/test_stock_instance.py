@@ -183,7 +183,7 @@ def test_p2_re_execution_from_failure_after_the_commit_landed_commits_nothing_tw
     ground: Ground, once: Pipeline, instance: DagsterInstance, fault: Fault
 ) -> None:
     assert re_executed_after("commit_landed", ground, once, instance, fault) == {"commit"}
-    assert [row.state for row in ground.ledger.history(once.name)] == [TransactionState.COMMITTED]
+    assert [row.state for row in ground.ledger.transactions.history(once.name)] == [TransactionState.COMMITTED]
 
 
 def test_x5_re_execution_from_failure_finishes_a_transaction_that_is_still_open(

@@ -240,7 +240,10 @@ def test_a_table_path_with_signs_of_sql_and_of_shells_is_only_a_path(ground: Gro
         ground.run(pipeline)
     rows = pa.Table.from_batches(HudiTable(base_path).read())
     assert sorted(rows["n"].to_pylist()) == list(range(10))
-    assert [each.state.value for each in ground.ledger.history(pipeline.name)] == ["committed", "committed"]
+    assert [each.state.value for each in ground.ledger.transactions.history(pipeline.name)] == [
+        "committed",
+        "committed",
+    ]
 
 
 def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: str) -> None:

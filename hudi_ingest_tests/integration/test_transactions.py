@@ -92,7 +92,7 @@ def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Gro
     ends = {TopicPartition(ground.name, 0): 900, TopicPartition(ground.name, 1): 21}
     assert dict(checkpoint.offsets) == ends
     assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id) == ends
-    history = ground.ledger.history(pipeline.name)
+    history = ground.ledger.transactions.history(pipeline.name)
     assert [row.state for row in history] == [TransactionState.COMMITTED] * 3
     assert [row.rows for row in history] == [307, 307, 307]
     with pytest.raises(NothingToDo, match="no new records"):
@@ -180,8 +180,8 @@ def test_d3_a_malformed_record_refuses_the_transaction_and_names_the_place(groun
     assert "on_bad_record is fail" in text
     assert ground.data_files() == []
     assert observe(pipeline).committed.checkpoint is None
-    assert ground.ledger.open_transaction(ground.base_path) is None
-    assert ground.ledger.history(pipeline.name)[0].state is TransactionState.ABORTED
+    assert ground.ledger.transactions.open_in(ground.base_path) is None
+    assert ground.ledger.transactions.history(pipeline.name)[0].state is TransactionState.ABORTED
 
 
 def test_a_long_slice_is_split_over_tasks_and_files(ground: Ground, topic: str) -> None:
@@ -237,7 +237,7 @@ def test_a_plan_that_is_no_longer_current_is_refused(ground: Ground, pipeline: P
     with pytest.raises(PlanOutdated, match="Nothing was written"):
         ground.protocol(pipeline).begin(outdated, Owner.this_process(), never)
     assert ground.data_files() == files
-    assert ground.ledger.transaction(outdated.transaction_id) is None
+    assert ground.ledger.transactions.find(outdated.transaction_id) is None
 
 
 def test_f1_one_transaction_of_a_table_at_a_time(ground: Ground, pipeline: Pipeline) -> None:
@@ -279,7 +279,7 @@ def test_p5_a_run_that_begins_again_clears_its_own_first_attempt(ground: Ground,
         protocol.begin(ground.plan(pipeline), Owner.dagster_run("another run"), lambda run_id: False)
     second = protocol.begin(plan, run, lambda run_id: False)
     assert second.plan.transaction_id == f"{plan.transaction_id}-2"
-    assert ground.ledger.transaction(first.plan.transaction_id).state is TransactionState.ABORTED  # type: ignore[union-attr]
+    assert ground.ledger.transactions.find(first.plan.transaction_id).state is TransactionState.ABORTED  # type: ignore[union-attr]
     protocol.commit(second, protocol.write(second, second.plan.slices))
     assert verify(ground.base_path, ground.produced).exact
 
@@ -380,13 +380,13 @@ def test_p5_a_commit_that_a_power_cut_damaged_is_read_again(ground: Ground, topi
     send_and_run()
     for damage, strike in damages.items():
         send_and_run()
-        transaction = ground.ledger.history(pipeline.name, 1)[0].transaction_id
+        transaction = ground.ledger.transactions.history(pipeline.name, 1)[0].transaction_id
         files = newest.data_files()
         assert files
         strike()
         send_and_run()
         assert not [path for path in files if path.exists()], f"{damage}: files that a later rebuild would list"
-        row = ground.ledger.transaction(transaction)
+        row = ground.ledger.transactions.find(transaction)
         assert row is not None
         assert (row.state, row.rows) == (TransactionState.ABORTED, None), damage
         assert "as a power cut leaves it" in str(row.reason)
@@ -489,7 +489,7 @@ def test_p4_epochs_grow_also_when_the_ledger_is_wiped(ground: Ground, pipeline: 
     ground.send_rows(0, 5, 10)
     ground.run(pipeline)
     epoch = TableEpoch(LocalStorage(ground.base_path)).current()
-    assert epoch == Epoch(3, ground.ledger.history(pipeline.name)[0].transaction_id)
+    assert epoch == Epoch(3, ground.ledger.transactions.history(pipeline.name)[0].transaction_id)
 
 
 def test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone(

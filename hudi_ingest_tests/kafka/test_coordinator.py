@@ -300,9 +300,9 @@ def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     remember()
     ends = observe(pipeline).watermarks
     asked = [Slice(ground.name, 0, 0, ends[TopicPartition(ground.name, 0)].end)]
-    request = ground.ledger.file_request(new_request(pipeline, TransactionKind.REPLAY, asked))
+    request = ground.ledger.requests.file(new_request(pipeline, TransactionKind.REPLAY, asked))
     assert still_quiet(pipeline, instance) is None, "a replay was asked for"
-    ground.ledger.end_request(request.request_id, RequestState.CANCELLED)
+    ground.ledger.requests.end(request.request_id, RequestState.CANCELLED)
     remember()
     assert still_quiet(make_pipeline(ground), instance) is None, "the pipelines were loaded again"
     add_partitions(AdminClient({"bootstrap.servers": ground.bootstrap_servers}), ground.name, 3)

@@ -50,9 +50,12 @@ class DamagedTable:
         deadline = datetime.now(timezone.utc) + timedelta(minutes=5)
         plan = IngestPlan(pipeline.name, "t2", 2, (Slice("orders", 0, 10, 20),))
         self.epoch.advance(
-            ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=deadline), "t2"
+            ledger.transactions.begin(
+                plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=deadline
+            ),
+            "t2",
         )
-        ledger.record_instant("t2", OURS)
+        ledger.transactions.record_instant("t2", OURS)
         self.put(f"{EARLIER}_{EARLIER}.commit", avro_file())
         self.put(f"{OURS}.commit.requested", b"")
         self.put(f"{OURS}.inflight", inflight_of(pipeline.name))

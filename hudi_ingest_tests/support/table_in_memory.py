@@ -38,6 +38,7 @@ from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.database import Database
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
@@ -637,11 +638,8 @@ class LossesInMemory:
         return find_losses(checkpoint, watermarks(self._world), {})
 
 
-class LedgerInMemory(Ledger):
-    """The real ledger on SQLite's memory; each of its database transactions is a step. The table lock is a model's.
-
-    One that waits for the lock is told at once what it would be told after the timeout.
-    """
+class DatabaseInMemory(Database):
+    """SQLite's memory; each database transaction is a step."""
 
     def __init__(self) -> None:
         engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
@@ -652,13 +650,36 @@ class LedgerInMemory(Ledger):
 
         super().__init__(engine)
         METADATA.create_all(engine)
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        stop("ledger", LedgerUnreachable)
+        with super().reading() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        stop("ledger", LedgerUnreachable)
+        with super().writing() as connection:
+            yield connection
+        stop("ledger written", LedgerUnreachable)
+
+
+class LedgerInMemory(Ledger):
+    """The real ledger on a DatabaseInMemory. The table lock is a model's.
+
+    One that waits for the lock is told at once what it would be told after the timeout.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(DatabaseInMemory())
         self.world: World | None = None
         self._holder: Program | None = None
         self._since = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
     def wipe(self) -> None:
         """As if the database were deleted. The lock is the file system's or the server's, and stays."""
-        with self._engine.begin() as connection:
+        with self.database.engine.begin() as connection:
             for table in (ATTEMPTS, SLICES, TRANSACTIONS):
                 connection.execute(table.delete())
 
@@ -684,19 +705,6 @@ class LedgerInMemory(Ledger):
         finally:
             if self._holder is mine:
                 self._holder = None
-
-    @contextmanager
-    def _reading(self) -> Iterator[sa.Connection]:
-        stop("ledger", LedgerUnreachable)
-        with super()._reading() as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
-        stop("ledger", LedgerUnreachable)
-        with super()._writing() as connection:
-            yield connection
-        stop("ledger written", LedgerUnreachable)
 
 
 def watermarks(world: World) -> dict[TopicPartition, Watermarks]:

@@ -182,7 +182,7 @@ def status_without_broker(
     error: IngestError | None = None,
 ) -> PipelineStatus:
     """What table and ledger say. `error`: why the broker could not be asked. Raises LedgerUnreachable, TableUnreachable."""
-    rows = with_figures(pipeline, ledger.history(pipeline.name, HISTORY))
+    rows = with_figures(pipeline, ledger.transactions.history(pipeline.name, HISTORY))
     checkpoint = committed.checkpoint
     return PipelineStatus(
         pipeline=pipeline.name,

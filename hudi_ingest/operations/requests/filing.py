@@ -35,7 +35,7 @@ def file_backfill(home: Home, pipeline: Pipeline, asked: Asked, *, skip_covered:
     slices, situation = asked_slices(pipeline, asked)
     request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=skip_covered)
     with Ledger.open(home.ledger_url) as ledger:
-        active = ledger.standing_request(request)
+        active = ledger.requests.standing(request)
     if active is not None:
         return active
     if not any(what_is_missing(pipeline, situation, slices, skip_covered=skip_covered).values()):

@@ -87,10 +87,10 @@ def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> Req
 
     Raises TableUnreachable, LedgerUnreachable.
     """
-    row = ledger.open_transaction(pipeline.table.base_path)
+    row = ledger.transactions.open_in(pipeline.table.base_path)
     if row is not None:
         mark_if_committed(PipelineTable(pipeline), ledger, row.transaction_id)
-    return ledger.progress(request_id)
+    return ledger.requests.progress(request_id)
 
 
 def request_goes_first(live_is_due: bool, next_sequence: int, last_tried: int | None) -> bool:

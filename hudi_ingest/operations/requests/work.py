@@ -47,7 +47,7 @@ def file_request(request: Request, home: Home) -> Request:
     Raises LedgerUnreachable.
     """
     with Ledger.open(home.ledger_url) as ledger:
-        return ledger.file_request(request)
+        return ledger.requests.file(request)
 
 
 def fulfil(
@@ -80,8 +80,8 @@ def follow(
     """
     yielded = 0
     while True:
-        standing = ledger.request(request.request_id)
-        commits = ledger.progress(request.request_id).commits
+        standing = ledger.requests.find(request.request_id)
+        commits = ledger.requests.progress(request.request_id).commits
         yield from commits[yielded:]
         yielded = len(commits)
         if standing is None or standing.state is not RequestState.ACTIVE:
@@ -114,7 +114,7 @@ def has_worker(ledger: Ledger, request: Request, timeout_seconds: float, now: da
         return False
     if is_of_this_host(request.worker):
         return True
-    last_sign = ledger.last_deadline_of(request.request_id) or request.filed_at
+    last_sign = ledger.requests.last_deadline(request.request_id) or request.filed_at
     return now <= last_sign + timedelta(seconds=WAIT_TIMEOUTS * timeout_seconds)
 
 
@@ -125,7 +125,7 @@ def is_worked_on(ledger: Ledger, request: Request, timeout_seconds: float) -> bo
         return False
     if has_worker(ledger, request, timeout_seconds, datetime.now(timezone.utc)):
         return True
-    ticked = ledger.coordinator_ticked_at(request.pipeline)
+    ticked = ledger.requests.ticked_at(request.pipeline)
     if ticked is None:
         return False
     return abs((datetime.now(timezone.utc) - ticked).total_seconds()) < COORDINATOR_GONE_SECONDS
@@ -142,15 +142,15 @@ def work_off(
     """
     with Ledger.open(home.ledger_url) as ledger:
         try:
-            ledger.work_on_request(request.request_id, Owner.this_process())
+            ledger.requests.work_on(request.request_id, Owner.this_process())
             yield from _receipts(pipeline, ledger, request, home, report)
         except (TransactionInFlight, PlanOutdated):
             raise
         except Terminal as error:
-            ledger.end_request(request.request_id, RequestState.FAILED, str(error))
+            ledger.requests.end(request.request_id, RequestState.FAILED, str(error))
             raise
         finally:
-            ledger.work_on_request(request.request_id, None)
+            ledger.requests.work_on(request.request_id, None)
 
 
 def _receipts(
@@ -180,13 +180,13 @@ def _receipts(
 
 def end_as_done(ledger: Ledger, request_id: str) -> None:
     """End a request that has no next transaction. If it was cancelled meanwhile, it stays cancelled."""
-    request = ledger.request(request_id)
+    request = ledger.requests.find(request_id)
     if request is not None:
-        ledger.end_request(request_id, RequestState.DONE, ending_reason(request, ledger.progress(request_id)))
+        ledger.requests.end(request_id, RequestState.DONE, ending_reason(request, ledger.requests.progress(request_id)))
 
 
 def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestPlan | None:
-    request = ledger.request(request_id)
+    request = ledger.requests.find(request_id)
     if request is None or request.state is not RequestState.ACTIVE:
         return None
     progress, situation = settled_progress(pipeline, ledger, request_id), observe(pipeline)
@@ -218,12 +218,12 @@ def _require_done(
 
 def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryResult:
     """Return the result of a retry that has ended. Raises TableUnreachable, LedgerUnreachable."""
-    waiting, request = waiting_letters(pipeline), ledger.request(request_id)
+    waiting, request = waiting_letters(pipeline), ledger.requests.find(request_id)
     passed_over = set(request.passed_over) if request else set()
     reports, instants = [], []
-    for commit in ledger.progress(request_id).commits:
+    for commit in ledger.requests.progress(request_id).commits:
         instants.append(commit.instant)
-        attempts = ledger.attempts(commit.transaction_id)
+        attempts = ledger.attempts.of_transaction(commit.transaction_id)
         reports.append([attempt.report for attempt in attempts if attempt.report is not None])
     all_reports = [report for transaction in reports for report in transaction]
     notes = [next((note for report in transaction for note in report.bad_records), None) for transaction in reports]

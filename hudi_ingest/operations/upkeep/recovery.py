@@ -83,19 +83,19 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool, new_table: bool =
         if state.exists:
             require_own_table(pipeline, protocol.timeline.properties())
         if new_table:
-            ledger.forget_other_tables(pipeline.name, table)
+            ledger.transactions.forget_other_tables(pipeline.name, table)
         if not state.exists:
             return Recovery(pipeline.name, table, 0, (), pipeline.group_id, {}, None, ())
         commits = protocol.table.commits()
         restored = []
         for commit in commits:
             transaction = committed_transaction(pipeline.name, pipeline.transaction_key, commit)
-            if ledger.restore_committed(
+            if ledger.transactions.restore_committed(
                 transaction, table=table, owner=Owner.this_process(), deadline=transaction.began_at + timeout
             ):
                 restored.append(transaction.plan.transaction_id)
         moved = _restore_group(protocol, state.checkpoint.offsets) if state.checkpoint else {}
-        row = ledger.open_transaction(table)
+        row = ledger.transactions.open_in(table)
         instants = protocol.instants.open_instants()
         unknown = unknown_instants(instants, row, timeout)
         if roll_back:

@@ -77,7 +77,7 @@ class Savepoints:
             self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1),
             self.ledger.table_lock(table, unfenced=True),
         ):
-            opened = self.ledger.open_transaction(table)
+            opened = self.ledger.transactions.open_in(table)
             if opened is not None:
                 raise TransactionInFlight(
                     f"table {table}: transaction {opened.transaction_id} is open, owned by {opened.owner}. Nothing was changed. "
@@ -89,7 +89,7 @@ class Savepoints:
 
     def _require_no_request(self) -> None:
         # A replay's progress is in the ledger: what the restore took back would count as replayed.
-        active = self.ledger.active_requests(self.pipeline.name)
+        active = self.ledger.requests.active(self.pipeline.name)
         if active:
             raise TransactionInFlight(
                 f"table {self.pipeline.table.base_path}: request {active[0].request_id} is active. Nothing was changed. Wait until it "

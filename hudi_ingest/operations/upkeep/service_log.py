@@ -31,13 +31,13 @@ def logged(ledger: Ledger, service: Service, pipeline: Pipeline | None = None) -
     """
     table, name = (pipeline.table.base_path, pipeline.name) if pipeline else ("", "")
     began_at, work = datetime.now(timezone.utc), Work()
-    ledger.service_began(table, name, service, began_at)
+    ledger.service_runs.began(table, name, service, began_at)
 
     def note(error: str | None) -> None:
         ended_at = datetime.now(timezone.utc)
         run = ServiceRun(table, service.value, name, began_at, ended_at, error=error, due=work.due, done=work.done)
         try:
-            ledger.service_ended(run)
+            ledger.service_runs.ended(run)
         except IngestError as unnoted:
             _LOG.warning(
                 "the ledger could not note how %s of %s ended: %s", service.value, name or "the ledger", unnoted

@@ -96,4 +96,4 @@ def _nothing_is_new(idle: _Idle) -> bool:
         partitions = [partition for topic in topics.values() for partition in topic.partitions]
         if cluster.end_offsets(partitions) != idle.ends:
             return False
-    return not idle.ledger.active_requests(idle.pipeline.name)
+    return not idle.ledger.requests.active(idle.pipeline.name)

@@ -90,7 +90,7 @@ def _first_alive(
 def _why_dead(table: PipelineTable, ledger: Ledger, record: RunRecord, now: datetime) -> str | None:
     run, owner = record.dagster_run, Owner.dagster_run(record.dagster_run.run_id)
     since = datetime.fromtimestamp(record.start_time, timezone.utc) if record.start_time else record.update_timestamp
-    newest = next((row for row in ledger.history(table.pipeline.name) if row.owner == owner), None)
+    newest = next((row for row in ledger.transactions.history(table.pipeline.name) if row.owner == owner), None)
     leased_until = leased_until_of(table, newest.instant) if newest and newest.instant else None
     return why_dead(UnfinishedRun(run.status, since), newest, leased_until, float(max_runtime(table.pipeline)), now)
 

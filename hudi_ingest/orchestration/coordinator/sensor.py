@@ -103,7 +103,7 @@ def tick(
         try:
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             with _failure_counted(pipeline, ledger):
-                ledger.note_tick(pipeline.name, now)
+                ledger.requests.note_tick(pipeline.name, now)
                 this = Tick(pipeline, instance, ledger, PipelineTable(pipeline), now)
                 # Whatever comes after reads the timeline.
                 report_repairs(pipeline, instance, repair_timeline(this.table, ledger))
@@ -144,7 +144,7 @@ def _failure_counted(pipeline: Pipeline, ledger: Ledger) -> Iterator[None]:
         yield
     except IngestError as error:
         try:
-            ledger.count(pipeline.table.base_path, {f"{TICK_FAILURES}{type(error).__name__}": 1})
+            ledger.counters.add(pipeline.table.base_path, {f"{TICK_FAILURES}{type(error).__name__}": 1})
         except IngestError as uncounted:
             _LOG.warning("%s: the ledger could not count a failed tick: %s", pipeline.name, uncounted)
         raise

@@ -65,7 +65,7 @@ class Tick:
 
         If that process is gone, record in the ledger a commit that landed before its op could record it.
         """
-        row = self.ledger.open_transaction(self.pipeline.table.base_path)
+        row = self.ledger.transactions.open_in(self.pipeline.table.base_path)
         if row is None:
             return ""
         if is_over(row, run_is_finished(self.instance)):
@@ -133,11 +133,11 @@ class Tick:
         name, ledger = request.request_id, self.ledger
         checkpoint = situation.committed.checkpoint
         next_sequence = checkpoint.sequence + 1 if checkpoint else 1
-        if not request_goes_first(live_is_due, next_sequence, ledger.last_request_tried(request.table)):
+        if not request_goes_first(live_is_due, next_sequence, ledger.requests.last_tried(request.table)):
             return f"{name} continues after the live transaction that is due"
         failed = failed_in_a_row(self.instance, name)
         if len(failed) >= _MOST_TRIES:
-            reason = ledger.progress(name).reason
+            reason = ledger.requests.progress(name).reason
             reason = (
                 reason or f"its last {len(failed)} runs failed; see the error of the newest, {failed[0].run_id[:8]}"
             )
@@ -159,11 +159,11 @@ class Tick:
         return plan
 
     def _failed_request(self, request_id: str, reason: str) -> str:
-        self.ledger.end_request(request_id, RequestState.FAILED, reason)
+        self.ledger.requests.end(request_id, RequestState.FAILED, reason)
         return f"{request_id} has failed: {reason}"
 
     def _next_request(self) -> Request | None:
         """Return the oldest request that no other process runs."""
         timeout_seconds, now = self.pipeline.transaction.timeout_seconds, datetime.now(timezone.utc)
-        requests = self.ledger.active_requests(self.pipeline.name)
+        requests = self.ledger.requests.active(self.pipeline.name)
         return next((each for each in requests if not has_worker(self.ledger, each, timeout_seconds, now)), None)

@@ -107,7 +107,7 @@ class Housekeeping:
             Kept(self._since(now, "ledger"), self.settings.transactions, LEAST), dry_run
         )
         for name in deleted.pipelines:
-            forgotten = self.ledger.forget_pipeline(name, dry_run=dry_run)
+            forgotten = self.ledger.retention.forget_pipeline(name, dry_run=dry_run)
             transactions, requests = transactions + forgotten[0], requests + forgotten[1]
         topics = self._topics(active, deleted_since, dry_run)
         report(f"{counted(transactions, 'transaction')} and {counted(requests, 'request')} of the ledger expired")
@@ -136,7 +136,7 @@ class Housekeeping:
     def _pipelines(self, since: datetime) -> tuple[frozenset[str], frozenset[str]]:
         """All pipelines, and those that a file has or of which something has happened since then, here or in Dagster. Another code
         location may have the same ledger: its pipelines tick."""
-        known, active = self.ledger.pipelines(since)
+        known, active = self.ledger.retention.pipelines(since)
         if self.instance is not None:
             of_runs, active_runs = pipelines_of_runs(self.instance, self.own, since, self.location)
             known, active = known | of_runs, active | active_runs
@@ -144,10 +144,10 @@ class Housekeeping:
 
     def _topics(self, active: frozenset[str], since: datetime, dry_run: bool) -> int:
         """Forget the topics of templates of which no pipeline is left, and count them."""
-        templates = {} if self.broken else self.ledger.templates()
+        templates = {} if self.broken else self.ledger.topics.of_all()
         deserted = deserted_templates(templates, active, since)
         for template in () if dry_run else deserted:
-            self.ledger.forget_template(template)
+            self.ledger.topics.forget_template(template)
         return sum(len(templates[template]) for template in deserted)
 
     def _tables(self, now: datetime, dry_run: bool) -> tuple[list[StoredFile], list[str]]:
@@ -168,7 +168,7 @@ class Housekeeping:
         return now - timedelta(days=getattr(self.settings, f"{kind}_days"))
 
     def _ledger(self, kept: Kept, dry_run: bool) -> tuple[int, int]:
-        work = self.ledger.expired if dry_run else self.ledger.forget
+        work = self.ledger.retention.expired if dry_run else self.ledger.retention.forget
         counts = [work(pipeline, kept) for pipeline in self.own.pipelines]
         return sum(transactions for transactions, _ in counts), sum(requests for _, requests in counts)
 

@@ -258,7 +258,7 @@ def _file_and_follow(
 ) -> Output[None]:
     """File the request and wait until it is done. Terminating the run cancels the request."""
     with getattr(context.resources, LEDGER).open() as ledger:
-        filed = ledger.file_request(request)
+        filed = ledger.requests.file(request)
         context.add_output_metadata({"request": filed.request_id})
         context.log.info(
             f"request {filed.request_id} is filed; the sensor {pipeline.name}_coordinator begins its transactions between the live "
@@ -270,7 +270,7 @@ def _file_and_follow(
                 commits.append(commit)
                 context.log.info(commit_text(commit, commits))
         except DagsterExecutionInterruptedError:
-            ledger.end_request(filed.request_id, RequestState.CANCELLED, f"run {context.run_id[:8]} was terminated")
+            ledger.requests.end(filed.request_id, RequestState.CANCELLED, f"run {context.run_id[:8]} was terminated")
             raise
         letters: dict[str, Any] = {}
         if request.kind is TransactionKind.RETRY:
@@ -292,7 +292,7 @@ def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request
             time.sleep(ASK_AGAIN_SECONDS)
             return
         sensor = f"{pipeline.name}_coordinator"
-        ledger.end_request(request.request_id, RequestState.CANCELLED, f"the sensor {sensor} is off")
+        ledger.requests.end(request.request_id, RequestState.CANCELLED, f"the sensor {sensor} is off")
         raise EnvironmentProblem(
             f"request {request.request_id} of pipeline {pipeline.name} was not begun: the sensor {sensor} has not ticked for "
             f"{waited:.0f} s. Turn it on under Automation, which also resumes live transactions, and launch this job again; or "

@@ -18,7 +18,7 @@ _REMEDY = (
 
 def require_ledger_of_begin(ledger: Ledger, transaction_id: str, place: str) -> None:
     """Raise ConfigError if `ledger` is not the one at `place`, in which begin opened the transaction. A wiped ledger is the same."""
-    if place and place != ledger.place and ledger.transaction(transaction_id) is None:
+    if place and place != ledger.place and ledger.transactions.find(transaction_id) is None:
         raise ConfigError(
             LEDGER_VARIABLE,
             [
@@ -30,7 +30,7 @@ def require_ledger_of_begin(ledger: Ledger, transaction_id: str, place: str) -> 
 
 def require_ledger_of_sensor(ledger: Ledger, pipeline: str, place: str) -> None:
     """Raise ConfigError if `ledger` is not the one at `place`, in which the pipeline's sensor notes its ticks."""
-    if place and place != ledger.place and ledger.coordinator_ticked_at(pipeline) is None:
+    if place and place != ledger.place and ledger.requests.ticked_at(pipeline) is None:
         raise ConfigError(
             LEDGER_VARIABLE,
             [

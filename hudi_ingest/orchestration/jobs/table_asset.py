@@ -192,7 +192,7 @@ def _is_harmless(context: OpExecutionContext) -> bool:
 
 
 def _planned_request(pipeline: Pipeline, ledger: Ledger, plan: TransactionPlan) -> TransactionPlan:
-    request = ledger.request(plan.request)
+    request = ledger.requests.find(plan.request)
     if request is None or request.state is not RequestState.ACTIVE:
         state = request.state.value if request else "not known to this ledger"
         raise PlanOutdated(
@@ -221,7 +221,7 @@ def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
                 reports = protocol.write(opened, [Slice(**fields) for fields in slices], context.retry_number)
             except Fenced as error:
                 own = {(fields["topic"], fields["partition"]) for fields in slices}
-                culprit = first_failure(protocol.ledger.attempts(opened.plan.transaction_id), own)
+                culprit = first_failure(protocol.ledger.attempts.of_transaction(opened.plan.transaction_id), own)
                 if culprit is None:
                     raise
                 raise stopped(culprit) from error

@@ -99,7 +99,7 @@ def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> li
     results = newest_results(instance, pipelines)
     try:
         with Ledger.open(Home.from_environment().ledger_url) as ledger:
-            committed = ledger.last_commits()
+            committed = ledger.transactions.last_commits()
     except LedgerUnreachable:
         # The pipelines' own checks say so, and belong into the table.
         committed = {}

@@ -21,7 +21,7 @@ def resolve_and_note(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> 
     try:
         schema = resolve_schema(pipeline, timeline)
     except SchemaNotApproved as error:
-        ledger.note_pending_change(
+        ledger.pending_changes.note(
             PendingChange(
                 base_path=pipeline.table.base_path,
                 pipeline=pipeline.name,
@@ -32,8 +32,8 @@ def resolve_and_note(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> 
             )
         )
         raise
-    if _asks(pipeline) and ledger.pending_change(pipeline.table.base_path) is not None:
-        ledger.forget_pending_change(pipeline.table.base_path)
+    if _asks(pipeline) and ledger.pending_changes.of_table(pipeline.table.base_path) is not None:
+        ledger.pending_changes.forget(pipeline.table.base_path)
     return schema
 
 
@@ -42,7 +42,7 @@ def pending_approval(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> 
     there, only while a begin has noted one. Raises LedgerUnreachable."""
     if not _asks(pipeline):
         return None
-    noted = ledger.pending_change(pipeline.table.base_path)
+    noted = ledger.pending_changes.of_table(pipeline.table.base_path)
     if noted is None:
         return None
     try:
@@ -52,19 +52,19 @@ def pending_approval(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> 
         # What does not pass by itself is the next run's to report.
         return noted if isinstance(error, Transient) else None
     if not waits:
-        ledger.forget_pending_change(noted.base_path)
+        ledger.pending_changes.forget(noted.base_path)
         return None
     found = fingerprint(schema)
     if found != noted.fingerprint:
         noted = replace(noted, fingerprint=found, origin=schema.origin, changes=schema.changes)
-        ledger.note_pending_change(noted)
+        ledger.pending_changes.note(noted)
     return noted
 
 
 def noted_change(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> PendingChange | None:
     """The change that waits, as it was noted last, unless it is approved by now. Changes nothing and asks no registry. Raises
     LedgerUnreachable, TableUnreachable."""
-    noted = ledger.pending_change(pipeline.table.base_path) if _asks(pipeline) else None
+    noted = ledger.pending_changes.of_table(pipeline.table.base_path) if _asks(pipeline) else None
     return noted if noted is not None and noted.fingerprint != approved_fingerprint(timeline) else None
 
 

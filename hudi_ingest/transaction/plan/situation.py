@@ -198,7 +198,7 @@ def mark_if_committed(table: PipelineTable, ledger: Ledger, transaction_id: str)
             f"the commit {instant} of the table at {pipeline.table.base_path} could not be flushed to disk: {error}. "
             f"{advice(error)} The next tick tries again."
         ) from error
-    recorded = ledger.mark_committed_as_found(transaction_id, instant)
+    recorded = ledger.transactions.mark_committed_as_found(transaction_id, instant)
     if recorded:
         listener(pipeline)(found_committed(transaction_id))
     return recorded

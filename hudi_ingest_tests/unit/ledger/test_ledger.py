@@ -103,7 +103,9 @@ def deadline() -> datetime:
 
 
 def begin(ledger: Ledger, transaction_id: str = "t1", *, table: str = TABLE, pipeline: str = "orders") -> int:
-    return ledger.begin(plan(transaction_id, pipeline=pipeline), table=table, owner=OWNER, deadline=deadline())
+    return ledger.transactions.begin(
+        plan(transaction_id, pipeline=pipeline), table=table, owner=OWNER, deadline=deadline()
+    )
 
 
 def report(attempt: int = 0, *, rows: int = 10) -> SliceReport:
@@ -112,7 +114,7 @@ def report(attempt: int = 0, *, rows: int = 10) -> SliceReport:
 
 
 def start(ledger: Ledger, transaction_id: str, source: TopicPartition) -> int:
-    return ledger.start_attempts(transaction_id, [source])[source]
+    return ledger.attempts.start(transaction_id, [source])[source]
 
 
 def receipt(transaction_id: str = "t1", instant: str = "i1", *reports: SliceReport) -> CommitReceipt:
@@ -120,7 +122,7 @@ def receipt(transaction_id: str = "t1", instant: str = "i1", *reports: SliceRepo
 
 
 def state_of(ledger: Ledger, transaction_id: str = "t1") -> TransactionState:
-    row = ledger.transaction(transaction_id)
+    row = ledger.transactions.find(transaction_id)
     assert row is not None
     return row.state
 
@@ -142,16 +144,16 @@ class TestCounters:
         begin(ledger)
         start(ledger, "t1", P0)
         for _ in range(2):
-            ledger.fail_attempt("t1", P0, 0, "no")
+            ledger.attempts.fail("t1", P0, 0, "no")
         start(ledger, "t1", P0)
         for _ in range(2):
-            ledger.mark_aborted("t1", "no")
+            ledger.transactions.mark_aborted("t1", "no")
         begin(ledger, "t2")
         timed = replace(receipt("t2"), seconds={"begin": 0.3, "total": 4000.0})
-        ledger.mark_committed_as_found("t2", "i1")
+        ledger.transactions.mark_committed_as_found("t2", "i1")
         for _ in range(2):
-            ledger.mark_committed(timed)
-        assert ledger.counters()[TABLE] == {
+            ledger.transactions.mark_committed(timed)
+        assert ledger.counters.read()[TABLE] == {
             "attempts_failed": 1,
             "retries": 1,
             "aborted": 1,
@@ -161,19 +163,19 @@ class TestCounters:
             "seconds/total/sum": 4000.0,
         }
         begin(ledger, "t3")
-        assert ledger.start_attempts("t3", [P0, P1], 2) == {P0: 2, P1: 2}, "two tries died before they got here"
-        assert ledger.start_attempts("t3", [P0], 2) == {P0: 3}
-        assert ledger.start_attempts("t3", [P1], 3) == {P1: 3}
-        counts = ledger.counters()[TABLE]
+        assert ledger.attempts.start("t3", [P0, P1], 2) == {P0: 2, P1: 2}, "two tries died before they got here"
+        assert ledger.attempts.start("t3", [P0], 2) == {P0: 3}
+        assert ledger.attempts.start("t3", [P1], 3) == {P1: 3}
+        counts = ledger.counters.read()[TABLE]
         assert (counts["attempts_failed"], counts["retries"]) == (1 + 4, 1 + 6)
-        ledger.count(TABLE + "/", {"aborted": 2})
-        assert ledger.counters()[TABLE]["aborted"] == 3
+        ledger.counters.add(TABLE + "/", {"aborted": 2})
+        assert ledger.counters.read()[TABLE]["aborted"] == 3
 
     def test_the_overview_has_what_is_open_and_the_sizes_of_all_pipelines(self, ledger: Ledger) -> None:
         begin(ledger)
         begin(ledger, "t2", table="/data/users", pipeline="users")
-        ledger.mark_aborted("t2", "no")
-        ledger.note_tick("orders", datetime(2026, 11, 23, tzinfo=timezone.utc))
+        ledger.transactions.mark_aborted("t2", "no")
+        ledger.requests.note_tick("orders", datetime(2026, 11, 23, tzinfo=timezone.utc))
         found = ledger.overview()
         assert {table: row.transaction_id for table, row in found.open.items()} == {TABLE: "t1"}
         assert found.counters == {"/data/users": {"aborted": 1}}
@@ -184,16 +186,16 @@ class TestCounters:
 
     def test_the_newest_commit_of_each_table_is_known(self, ledger: Ledger) -> None:
         begin(ledger)
-        assert ledger.last_commits() == {}
-        ledger.mark_committed_as_found("t1", "i1")
-        row = ledger.transaction("t1")
+        assert ledger.transactions.last_commits() == {}
+        ledger.transactions.mark_committed_as_found("t1", "i1")
+        row = ledger.transactions.find("t1")
         assert row is not None
-        assert ledger.last_commits() == {TABLE: row.ended_at}
+        assert ledger.transactions.last_commits() == {TABLE: row.ended_at}
 
     def test_a_wait_for_the_tables_lock_is_counted_also_if_it_was_in_vain(self, ledger: Ledger) -> None:
         with ledger.table_lock(TABLE), pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.06):
             raise AssertionError("two holders")
-        counts = ledger.counters()[TABLE]
+        counts = ledger.counters.read()[TABLE]
         assert counts["lock_waits"] == 1
         assert counts["lock_wait_seconds"] >= 0.06
 
@@ -201,23 +203,23 @@ class TestCounters:
 class TestBegin:
     def test_records_the_transaction_and_its_slices(self, ledger: Ledger) -> None:
         before, until = datetime.now(timezone.utc), deadline()
-        assert ledger.begin(plan(), table=TABLE, owner=OWNER, deadline=until) == 1
-        row = ledger.transaction("t1")
+        assert ledger.transactions.begin(plan(), table=TABLE, owner=OWNER, deadline=until) == 1
+        row = ledger.transactions.find("t1")
         assert row is not None
-        assert row == ledger.open_transaction(TABLE)
+        assert row == ledger.transactions.open_in(TABLE)
         assert (row.pipeline, row.table, row.sequence, row.epoch) == ("orders", TABLE, 1, 1)
         assert (row.state, row.owner, row.instant) == (TransactionState.OPEN, OWNER, None)
         assert (row.ended_at, row.rows, row.files, row.size_bytes, row.reason) == (None,) * 5
         assert row.deadline == until
         assert before <= row.began_at <= datetime.now(timezone.utc)
         assert row.began_at.utcoffset() == row.deadline.utcoffset() == timedelta(0)
-        assert tuple(each.slice for each in ledger.slices("t1")) == plan().slices
-        assert ledger.attempts("t1") == ()
+        assert tuple(each.slice for each in ledger.transactions.slices("t1")) == plan().slices
+        assert ledger.attempts.of_transaction("t1") == ()
 
     def test_takes_times_of_other_zones(self, ledger: Ledger) -> None:
         until = datetime(2031, 1, 1, 1, 30, tzinfo=timezone(timedelta(hours=5, minutes=30)))
-        ledger.begin(plan(), table=TABLE, owner=OWNER, deadline=until)
-        row = ledger.transaction("t1")
+        ledger.transactions.begin(plan(), table=TABLE, owner=OWNER, deadline=until)
+        row = ledger.transactions.find("t1")
         assert row is not None
         assert row.deadline == until
         assert row.deadline.isoformat() == "2030-12-31T20:00:00+00:00"
@@ -225,21 +227,21 @@ class TestBegin:
     @pytest.mark.parametrize("spelling", [TABLE, TABLE + "/"])
     def test_refuses_a_second_open_transaction_and_names_the_first(self, ledger: Ledger, spelling: str) -> None:
         begin(ledger)
-        first = ledger.transaction("t1")
+        first = ledger.transactions.find("t1")
         assert first is not None
         with pytest.raises(TransactionInFlight) as caught:
             begin(ledger, "t2", table=spelling)
         for part in (TABLE, "t1", "t2", str(OWNER), f"{first.began_at:%H:%M:%S}", f"{first.deadline:%H:%M:%S}"):
             assert part in str(caught.value)
-        assert ledger.transaction("t2") is None
-        assert ledger.slices("t2") == ()
+        assert ledger.transactions.find("t2") is None
+        assert ledger.transactions.slices("t2") == ()
 
     def test_the_database_itself_refuses_a_second_open_transaction(self, ledger: Ledger) -> None:
         begin(ledger)
         values = sa.select(sa.literal("t2"), *[c for c in TRANSACTIONS.c if c.name not in ("transaction_id", "epoch")])
         names = ["transaction_id", *[c.name for c in TRANSACTIONS.c if c.name not in ("transaction_id", "epoch")]]
         copy = TRANSACTIONS.insert().from_select([*names, "epoch"], values.add_columns(sa.literal(2)))
-        with pytest.raises(sa.exc.IntegrityError), ledger._writing() as connection:
+        with pytest.raises(sa.exc.IntegrityError), ledger.database.writing() as connection:
             connection.execute(copy)
 
     def test_tables_do_not_share_their_open_transaction_or_epochs(self, ledger: Ledger) -> None:
@@ -248,24 +250,24 @@ class TestBegin:
 
     def test_epochs_grow_over_commits_and_aborts(self, ledger: Ledger) -> None:
         assert begin(ledger, "t1") == 1
-        ledger.mark_committed(receipt("t1"))
+        ledger.transactions.mark_committed(receipt("t1"))
         assert begin(ledger, "t2") == 2
-        ledger.mark_aborted("t2", "x")
+        ledger.transactions.mark_aborted("t2", "x")
         assert begin(ledger, "t3") == 3
 
     def test_a_transaction_id_is_used_once(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.mark_aborted("t1", "x")
+        ledger.transactions.mark_aborted("t1", "x")
         with pytest.raises(Fenced, match="t1 was used before: it has been aborted"):
             begin(ledger)
 
     def test_refuses_what_is_no_plan_and_writes_nothing(self, ledger: Ledger) -> None:
         twice = IngestPlan("orders", "t1", 1, (Slice("orders", 0, 0, 1), Slice("orders", 0, 1, 2)))
         with pytest.raises(ValueError, match="more than one slice of orders:0"):
-            ledger.begin(twice, table=TABLE, owner=OWNER, deadline=deadline())
+            ledger.transactions.begin(twice, table=TABLE, owner=OWNER, deadline=deadline())
         with pytest.raises(ValueError, match="needs a time zone"):
-            ledger.begin(plan(), table=TABLE, owner=OWNER, deadline=datetime(2030, 1, 1))
-        assert ledger.transaction("t1") is None
+            ledger.transactions.begin(plan(), table=TABLE, owner=OWNER, deadline=datetime(2030, 1, 1))
+        assert ledger.transactions.find("t1") is None
 
     def test_of_racing_threads_exactly_one_wins(self, ledger: Ledger) -> None:
         epochs = []
@@ -275,13 +277,13 @@ class TestBegin:
             assert [type(each) for each in errors if each] == [TransactionInFlight] * 5
             winner = errors.index(None)
             epochs.append(results[winner].result())
-            ledger.mark_aborted(f"t{turn}-{winner}", "next turn")
+            ledger.transactions.mark_aborted(f"t{turn}-{winner}", "next turn")
         assert epochs == [1, 2, 3, 4, 5]
 
     def test_of_racing_processes_exactly_one_wins(self, ledger: Ledger, url: str) -> None:
         results = in_processes(3, begin_in_process, url)
         assert sorted(results) == ["1", "TransactionInFlight", "TransactionInFlight"]
-        assert ledger.open_transaction(TABLE) is not None
+        assert ledger.transactions.open_in(TABLE) is not None
 
 
 def in_processes(count: int, action: Callable[[str, int, Barrier, Any], None], url: str) -> list[str]:
@@ -317,26 +319,26 @@ def open_in_process(url: str, number: int, barrier: Barrier, answers: Queue[str]
 class TestInstant:
     def test_is_kept(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.record_instant("t1", "i1")
-        ledger.record_instant("t1", "i1")
-        row = ledger.transaction("t1")
+        ledger.transactions.record_instant("t1", "i1")
+        ledger.transactions.record_instant("t1", "i1")
+        row = ledger.transactions.find("t1")
         assert row is not None
         assert row.instant == "i1"
 
     def test_a_second_one_is_refused(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.record_instant("t1", "i1")
+        ledger.transactions.record_instant("t1", "i1")
         with pytest.raises(Fenced, match="has instant i1") as raised:
-            ledger.record_instant("t1", "i2")
+            ledger.transactions.record_instant("t1", "i2")
         assert (raised.value.transaction_id, raised.value.instant) == ("t1", "i1")
 
     def test_of_a_transaction_that_is_not_open_is_refused(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.mark_aborted("t1", "too late")
+        ledger.transactions.mark_aborted("t1", "too late")
         with pytest.raises(Fenced, match=r"t1 .*aborted.*too late.*instant i1 cannot be recorded"):
-            ledger.record_instant("t1", "i1")
+            ledger.transactions.record_instant("t1", "i1")
         with pytest.raises(Fenced, match="is unknown") as raised:
-            ledger.record_instant("t9", "i1")
+            ledger.transactions.record_instant("t9", "i1")
         assert (raised.value.transaction_id, raised.value.instant) == ("t9", None)
 
 
@@ -344,26 +346,31 @@ class TestAttempts:
     def test_are_numbered_for_each_partition(self, ledger: Ledger) -> None:
         begin(ledger)
         assert [start(ledger, "t1", each) for each in (P0, P0, P1, P0)] == [0, 1, 0, 2]
-        assert [(each.source, each.attempt) for each in ledger.attempts("t1")] == [(P0, 0), (P0, 1), (P0, 2), (P1, 0)]
-        first = ledger.attempts("t1")[0]
+        assert [(each.source, each.attempt) for each in ledger.attempts.of_transaction("t1")] == [
+            (P0, 0),
+            (P0, 1),
+            (P0, 2),
+            (P1, 0),
+        ]
+        first = ledger.attempts.of_transaction("t1")[0]
         assert (first.state, first.ended_at, first.report, first.error) == (AttemptState.RUNNING, None, None, None)
         assert first.started_at.utcoffset() == timedelta(0)
 
     def test_of_several_partitions_start_and_end_at_once(self, ledger: Ledger) -> None:
         begin(ledger)
         assert start(ledger, "t1", P1) == 0
-        assert ledger.start_attempts("t1", [P0, P1]) == {P0: 0, P1: 1}
+        assert ledger.attempts.start("t1", [P0, P1]) == {P0: 0, P1: 1}
         other = replace(report(1), slice=Slice("orders", 1, 0, 10))
         with pytest.raises(Fenced, match="attempt 1 at orders:0 of transaction t1 was never started"):
-            ledger.finish_attempts("t1", [other, report(1)])
-        assert {each.state for each in ledger.attempts("t1")} == {AttemptState.RUNNING}, "none of them"
-        ledger.finish_attempts("t1", [other, report(0)])
-        assert ledger.start_attempts("t1", []) == {}, "a transaction that only resets offsets reads nothing"
-        ledger.finish_attempts("t1", [])
-        states = {(each.source, each.attempt): each.report for each in ledger.attempts("t1")}
+            ledger.attempts.finish("t1", [other, report(1)])
+        assert {each.state for each in ledger.attempts.of_transaction("t1")} == {AttemptState.RUNNING}, "none of them"
+        ledger.attempts.finish("t1", [other, report(0)])
+        assert ledger.attempts.start("t1", []) == {}, "a transaction that only resets offsets reads nothing"
+        ledger.attempts.finish("t1", [])
+        states = {(each.source, each.attempt): each.report for each in ledger.attempts.of_transaction("t1")}
         assert states == {(P0, 0): report(0), (P1, 0): None, (P1, 1): other}
         with pytest.raises(ValueError, match="no slice of orders:7 and 1 more in its plan"):
-            ledger.start_attempts("t1", [P0, TopicPartition("orders", 7), TopicPartition("orders", 8)])
+            ledger.attempts.start("t1", [P0, TopicPartition("orders", 7), TopicPartition("orders", 8)])
 
     def test_racing_threads_get_distinct_numbers(self, ledger: Ledger) -> None:
         begin(ledger)
@@ -372,11 +379,11 @@ class TestAttempts:
 
     def test_none_starts_once_the_transaction_ended(self, ledger: Ledger) -> None:
         begin(ledger, "t1")
-        ledger.mark_aborted("t1", "deadline passed")
+        ledger.transactions.mark_aborted("t1", "deadline passed")
         with pytest.raises(Fenced, match=r"t1 of table /data/orders was aborted at .*deadline passed"):
             start(ledger, "t1", P0)
         begin(ledger, "t2")
-        ledger.mark_committed(receipt("t2"))
+        ledger.transactions.mark_committed(receipt("t2"))
         with pytest.raises(Fenced, match="was committed"):
             start(ledger, "t2", P0)
         with pytest.raises(Fenced, match="unknown to this ledger"):
@@ -392,21 +399,21 @@ class TestAttempts:
 
         def run(number: int) -> None:
             if number == 0:
-                ledger.mark_aborted("t1", "raced")
+                ledger.transactions.mark_aborted("t1", "raced")
                 return
             while True:
                 start(ledger, "t1", P0)
 
         results = at_once(4, run)
         assert [type(each.exception()) for each in results] == [type(None), Fenced, Fenced, Fenced]
-        assert {each.state for each in ledger.attempts("t1")} <= {AttemptState.FAILED}
+        assert {each.state for each in ledger.attempts.of_transaction("t1")} <= {AttemptState.FAILED}
 
     def test_done_keeps_the_report(self, ledger: Ledger) -> None:
         begin(ledger)
         start(ledger, "t1", P0)
-        ledger.finish_attempts("t1", [report()])
-        ledger.finish_attempts("t1", [report()])
-        (row,) = ledger.attempts("t1")
+        ledger.attempts.finish("t1", [report()])
+        ledger.attempts.finish("t1", [report()])
+        (row,) = ledger.attempts.of_transaction("t1")
         assert (row.state, row.report, row.error) == (AttemptState.DONE, report(), None)
         assert row.ended_at is not None
         assert row.started_at <= row.ended_at
@@ -414,42 +421,42 @@ class TestAttempts:
     def test_done_again_with_an_equal_report_is_no_error_even_after_the_end(self, ledger: Ledger) -> None:
         begin(ledger)
         start(ledger, "t1", P0)
-        ledger.finish_attempts("t1", [report()])
-        ledger.mark_committed(receipt())
-        ledger.finish_attempts("t1", [report()])
+        ledger.attempts.finish("t1", [report()])
+        ledger.transactions.mark_committed(receipt())
+        ledger.attempts.finish("t1", [report()])
 
     def test_done_is_refused_for_what_must_not_be_published(self, ledger: Ledger) -> None:
         begin(ledger)
         with pytest.raises(Fenced, match="never started"):
-            ledger.finish_attempts("t1", [report()])
+            ledger.attempts.finish("t1", [report()])
         start(ledger, "t1", P0)
-        ledger.fail_attempt("t1", P0, 0, "disk full")
+        ledger.attempts.fail("t1", P0, 0, "disk full")
         with pytest.raises(Fenced, match=r"failed \(disk full\)"):
-            ledger.finish_attempts("t1", [report()])
+            ledger.attempts.finish("t1", [report()])
         start(ledger, "t1", P0)
-        ledger.finish_attempts("t1", [report(1)])
+        ledger.attempts.finish("t1", [report(1)])
         with pytest.raises(Fenced, match="with another report"):
-            ledger.finish_attempts("t1", [report(1, rows=9)])
+            ledger.attempts.finish("t1", [report(1, rows=9)])
         start(ledger, "t1", P0)
-        ledger.mark_aborted("t1", "x")
+        ledger.transactions.mark_aborted("t1", "x")
         with pytest.raises(Fenced, match="attempt 2 at orders:0 does not count"):
-            ledger.finish_attempts("t1", [report(2)])
+            ledger.attempts.finish("t1", [report(2)])
         with pytest.raises(Fenced, match="is unknown"):
-            ledger.finish_attempts("t9", [report()])
+            ledger.attempts.finish("t9", [report()])
 
     def test_failed_keeps_the_error(self, ledger: Ledger) -> None:
         begin(ledger)
         start(ledger, "t1", P0)
-        ledger.fail_attempt("t1", P0, 0, "disk full")
-        ledger.fail_attempt("t1", P0, 0, "something later")
-        (row,) = ledger.attempts("t1")
+        ledger.attempts.fail("t1", P0, 0, "disk full")
+        ledger.attempts.fail("t1", P0, 0, "something later")
+        (row,) = ledger.attempts.of_transaction("t1")
         assert (row.state, row.error, row.report) == (AttemptState.FAILED, "disk full", None)
 
     def test_failed_takes_any_text(self, ledger: Ledger) -> None:
         begin(ledger)
         start(ledger, "t1", P0)
-        ledger.fail_attempt("t1", P0, 0, "bad \x00 byte, lone \ud800 surrogate, ok ü " + "x" * 100_000)
-        (row,) = ledger.attempts("t1")
+        ledger.attempts.fail("t1", P0, 0, "bad \x00 byte, lone \ud800 surrogate, ok ü " + "x" * 100_000)
+        (row,) = ledger.attempts.of_transaction("t1")
         assert row.error is not None
         assert row.error.startswith("bad \\x00 byte, lone \\ud800 surrogate, ok ü xxx")
         assert len(row.error) < 21_000
@@ -458,18 +465,18 @@ class TestAttempts:
     def test_failed_neither_undoes_done_nor_complains(self, ledger: Ledger) -> None:
         begin(ledger)
         start(ledger, "t1", P0)
-        ledger.finish_attempts("t1", [report()])
-        ledger.fail_attempt("t1", P0, 0, "late")
-        ledger.fail_attempt("t1", P0, 5, "not known")
-        ledger.fail_attempt("t9", P0, 0, "not known")
-        assert [each.state for each in ledger.attempts("t1")] == [AttemptState.DONE]
+        ledger.attempts.finish("t1", [report()])
+        ledger.attempts.fail("t1", P0, 0, "late")
+        ledger.attempts.fail("t1", P0, 5, "not known")
+        ledger.attempts.fail("t9", P0, 0, "not known")
+        assert [each.state for each in ledger.attempts.of_transaction("t1")] == [AttemptState.DONE]
 
 
 class TestEnds:
     def test_commit_keeps_instant_and_figures_and_frees_the_table(self, ledger: Ledger) -> None:
         begin(ledger)
-        assert ledger.mark_committed(receipt()) is True
-        row = ledger.transaction("t1")
+        assert ledger.transactions.mark_committed(receipt()) is True
+        row = ledger.transactions.find("t1")
         assert row is not None
         assert (row.state, row.instant, row.rows, row.files, row.size_bytes) == (
             TransactionState.COMMITTED,
@@ -480,81 +487,83 @@ class TestEnds:
         )
         assert row.ended_at is not None
         assert row.began_at <= row.ended_at
-        assert ledger.open_transaction(TABLE) is None
+        assert ledger.transactions.open_in(TABLE) is None
 
     def test_both_are_idempotent(self, ledger: Ledger) -> None:
         begin(ledger, "t1")
-        ledger.mark_committed(receipt("t1"))
+        ledger.transactions.mark_committed(receipt("t1"))
         begin(ledger, "t2")
-        ledger.mark_aborted("t2", "first")
-        rows = ledger.history("orders")
-        assert ledger.mark_committed(receipt("t1")) is True
-        assert ledger.mark_committed_as_found("t1", "i1") is False
-        assert ledger.mark_aborted("t2", "second") is True
-        assert ledger.history("orders") == rows
+        ledger.transactions.mark_aborted("t2", "first")
+        rows = ledger.transactions.history("orders")
+        assert ledger.transactions.mark_committed(receipt("t1")) is True
+        assert ledger.transactions.mark_committed_as_found("t1", "i1") is False
+        assert ledger.transactions.mark_aborted("t2", "second") is True
+        assert ledger.transactions.history("orders") == rows
         assert rows[0].reason == "first"
 
     def test_committed_is_final(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.mark_committed(receipt())
+        ledger.transactions.mark_committed(receipt())
         with pytest.raises(Fenced, match=r"committed by instant i1 .*cannot be aborted \(too slow\)"):
-            ledger.mark_aborted("t1", "too slow")
+            ledger.transactions.mark_aborted("t1", "too slow")
         with pytest.raises(Fenced, match="by instant i1 and now reported as committed by i2"):
-            ledger.mark_committed(receipt("t1", "i2"))
+            ledger.transactions.mark_committed(receipt("t1", "i2"))
         assert state_of(ledger) is TransactionState.COMMITTED
 
     def test_the_table_overrules_a_recorded_abort(self, ledger: Ledger) -> None:
         begin(ledger)
-        ledger.mark_aborted("t1", "thought lost")
+        ledger.transactions.mark_aborted("t1", "thought lost")
         begin(ledger, "t2")
-        assert ledger.mark_committed(receipt()) is True
-        row = ledger.transaction("t1")
+        assert ledger.transactions.mark_committed(receipt()) is True
+        row = ledger.transactions.find("t1")
         assert row is not None
         assert (row.state, row.instant, row.reason, row.rows) == (TransactionState.COMMITTED, "i1", None, 10)
 
     def test_what_a_wiped_ledger_does_not_know_is_no_error(self, ledger: Ledger) -> None:
-        assert ledger.mark_committed(receipt("t9")) is False
-        assert ledger.mark_committed_as_found("t9", "i9") is False
-        assert ledger.mark_aborted("t9", "x") is False
-        assert ledger.transaction("t9") is None
+        assert ledger.transactions.mark_committed(receipt("t9")) is False
+        assert ledger.transactions.mark_committed_as_found("t9", "i9") is False
+        assert ledger.transactions.mark_aborted("t9", "x") is False
+        assert ledger.transactions.find("t9") is None
 
     def test_a_commit_found_in_the_table_gets_its_figures_later(self, ledger: Ledger) -> None:
         begin(ledger)
-        assert ledger.mark_committed_as_found("t1", "i1") is True
-        row = ledger.transaction("t1")
+        assert ledger.transactions.mark_committed_as_found("t1", "i1") is True
+        row = ledger.transactions.find("t1")
         assert row is not None
         assert (row.state, row.instant, row.rows) == (TransactionState.COMMITTED, "i1", None)
-        ledger.mark_committed(receipt())
-        assert ledger.transaction("t1") == replace(row, rows=10, files=1, size_bytes=4096)
+        ledger.transactions.mark_committed(receipt())
+        assert ledger.transactions.find("t1") == replace(row, rows=10, files=1, size_bytes=4096)
 
     def test_p5_a_commit_is_restored_into_a_ledger_that_was_wiped(self, ledger: Ledger) -> None:
         began = datetime(2026, 11, 21, 14, 0, tzinfo=timezone.utc)
         found = CommittedTransaction(plan("t7", sequence=7), "i7", began, began + timedelta(seconds=9), 10, 1, 4096)
-        restore = partial(ledger.restore_committed, found, table=TABLE, owner=OWNER, deadline=deadline())
+        restore = partial(ledger.transactions.restore_committed, found, table=TABLE, owner=OWNER, deadline=deadline())
         assert restore() is True
-        row = ledger.transaction("t7")
+        row = ledger.transactions.find("t7")
         assert row is not None
         assert (row.state, row.instant, row.sequence) == (TransactionState.COMMITTED, "i7", 7)
         assert (row.began_at, row.ended_at) == (found.began_at, found.ended_at)
         assert (row.rows, row.files, row.size_bytes) == (10, 1, 4096)
-        assert tuple(each.slice for each in ledger.slices("t7")) == found.plan.slices
+        assert tuple(each.slice for each in ledger.transactions.slices("t7")) == found.plan.slices
         assert restore() is False
-        assert ledger.transaction("t7") == row
+        assert ledger.transactions.find("t7") == row
         assert begin(ledger, "t8") > row.epoch
         with pytest.raises(Fenced, match="by instant i7 and now reported as committed by i8"):
-            ledger.restore_committed(replace(found, instant="i8"), table=TABLE, owner=OWNER, deadline=deadline())
+            ledger.transactions.restore_committed(
+                replace(found, instant="i8"), table=TABLE, owner=OWNER, deadline=deadline()
+            )
 
     @pytest.mark.parametrize("end", ["open", "aborted", "found"])
     def test_p5_a_restored_commit_overrules_what_the_ledger_said(self, ledger: Ledger, end: str) -> None:
         begin(ledger)
         if end == "aborted":
-            ledger.mark_aborted("t1", "thought lost")
+            ledger.transactions.mark_aborted("t1", "thought lost")
         if end == "found":
-            ledger.mark_committed_as_found("t1", "i1")
+            ledger.transactions.mark_committed_as_found("t1", "i1")
         now = datetime.now(timezone.utc)
         found = CommittedTransaction(plan(), "i1", now, now, 10, 1, 4096)
-        assert ledger.restore_committed(found, table=TABLE, owner=OWNER, deadline=deadline()) is True
-        row = ledger.transaction("t1")
+        assert ledger.transactions.restore_committed(found, table=TABLE, owner=OWNER, deadline=deadline()) is True
+        row = ledger.transactions.find("t1")
         assert row is not None
         assert (row.state, row.instant, row.reason, row.rows) == (TransactionState.COMMITTED, "i1", None, 10)
 
@@ -562,8 +571,8 @@ class TestEnds:
         begin(ledger)
         for each in (P0, P0, P1):
             start(ledger, "t1", each)
-        ledger.mark_committed(receipt("t1", "i1", report(1)))
-        unused, published, other = ledger.attempts("t1")
+        ledger.transactions.mark_committed(receipt("t1", "i1", report(1)))
+        unused, published, other = ledger.attempts.of_transaction("t1")
         assert (published.state, published.report) == (AttemptState.DONE, report(1))
         for each_row in (unused, other):
             assert each_row.state is AttemptState.FAILED
@@ -573,9 +582,9 @@ class TestEnds:
         begin(ledger)
         start(ledger, "t1", P0)
         start(ledger, "t1", P1)
-        ledger.finish_attempts("t1", [report()])
-        ledger.mark_aborted("t1", "deadline")
-        done, running = ledger.attempts("t1")
+        ledger.attempts.finish("t1", [report()])
+        ledger.transactions.mark_aborted("t1", "deadline")
+        done, running = ledger.attempts.of_transaction("t1")
         assert done.state is AttemptState.DONE
         assert (running.state, running.error) == (AttemptState.FAILED, "the transaction was aborted: deadline")
 
@@ -584,13 +593,13 @@ class TestHistory:
     def test_is_the_pipeline_s_newest_first(self, ledger: Ledger) -> None:
         for number in range(5):
             begin(ledger, f"t{number}")
-            ledger.mark_aborted(f"t{number}", "x")
+            ledger.transactions.mark_aborted(f"t{number}", "x")
         begin(ledger, "other", table="/data/users", pipeline="users")
-        assert [each.transaction_id for each in ledger.history("orders", 3)] == ["t4", "t3", "t2"]
-        assert [each.epoch for each in ledger.history("orders")] == [5, 4, 3, 2, 1]
-        assert ledger.history("nobody") == ()
+        assert [each.transaction_id for each in ledger.transactions.history("orders", 3)] == ["t4", "t3", "t2"]
+        assert [each.epoch for each in ledger.transactions.history("orders")] == [5, 4, 3, 2, 1]
+        assert ledger.transactions.history("nobody") == ()
         with pytest.raises(ValueError, match="at least 1"):
-            ledger.history("orders", 0)
+            ledger.transactions.history("orders", 0)
 
 
 TABLES = ("/a", "/b")
@@ -628,12 +637,12 @@ class TestModel:
             name = f"{run}-{what}"
             before = states.get(name)
             if step == "commit":
-                assert ledger.mark_committed(receipt(name)) is (before is not None)
+                assert ledger.transactions.mark_committed(receipt(name)) is (before is not None)
                 if before is not None:
                     states[name] = TransactionState.COMMITTED
             elif step == "abort":
                 try:
-                    assert ledger.mark_aborted(name, "x") is (before is not None)
+                    assert ledger.transactions.mark_aborted(name, "x") is (before is not None)
                     assert before is not TransactionState.COMMITTED
                     if before is not None:
                         states[name] = TransactionState.ABORTED
@@ -650,7 +659,7 @@ class TestModel:
         for table in TABLES:
             assert epochs[table] == list(range(1, len(epochs[table]) + 1))
             opened = [k for k in states if tables[k] == table and states[k] is TransactionState.OPEN]
-            row = ledger.open_transaction(f"/{run}{table}")
+            row = ledger.transactions.open_in(f"/{run}{table}")
             assert opened == ([row.transaction_id] if row else [])
 
 
@@ -702,7 +711,7 @@ class TestTableLock:
     def test_the_ledger_works_under_it(self, ledger: Ledger) -> None:
         with ledger.table_lock(TABLE):
             begin(ledger)
-            ledger.mark_aborted("t1", "x")
+            ledger.transactions.mark_aborted("t1", "x")
 
     def test_is_released_when_its_holder_is_killed(self, ledger: Ledger, url: str) -> None:
         child = subprocess.Popen(
@@ -787,14 +796,14 @@ class TestOpening:
         assert in_processes(3, open_in_process, url) == ["1", "1", "1"]
 
     def test_a_newer_ledger_is_refused(self, url: str) -> None:
-        with Ledger.open(url) as ledger, ledger._writing() as connection:
+        with Ledger.open(url) as ledger, ledger.database.writing() as connection:
             connection.exec_driver_sql(f"UPDATE {REVISION_TABLE} SET version_num = '9999'")
         with pytest.raises(EnvironmentProblem, match=r"revision 9999(.|\n)*Upgrade hudi-ingest") as caught:
             Ledger.open(url)
         assert isinstance(caught.value, Terminal)
 
     def test_a_ledger_from_before_the_first_release_is_refused_with_the_way_out(self, url: str) -> None:
-        with Ledger.open(url) as ledger, ledger._writing() as connection:
+        with Ledger.open(url) as ledger, ledger.database.writing() as connection:
             connection.exec_driver_sql(f"UPDATE {REVISION_TABLE} SET version_num = '0003'")
         with pytest.raises(EnvironmentProblem, match=r"revision 0003(.|\n)*`hudi-ingest recover PIPELINE`"):
             Ledger.open(url)
@@ -804,10 +813,13 @@ class TestOpening:
             database.executescript(Path(__file__).with_name("first_ledger.sql").read_text())
         database.close()
         with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-            assert [row.state for row in ledger.history("orders")] == [TransactionState.OPEN, TransactionState.ABORTED]
-            assert ledger.attempts("orders-1")[0].error == "no answer"
-            assert ledger.counters() == {"/tables/orders": {"attempts_failed": 1, "aborted": 1}}
-            ledger.mark_aborted("orders-2", "its owner is dead")
+            assert [row.state for row in ledger.transactions.history("orders")] == [
+                TransactionState.OPEN,
+                TransactionState.ABORTED,
+            ]
+            assert ledger.attempts.of_transaction("orders-1")[0].error == "no answer"
+            assert ledger.counters.read() == {"/tables/orders": {"attempts_failed": 1, "aborted": 1}}
+            ledger.transactions.mark_aborted("orders-2", "its owner is dead")
             assert begin(ledger, "orders-3", table="/tables/orders") == 3
             self.test_migrations_make_what_the_tables_say(ledger)
 
@@ -828,13 +840,13 @@ class TestOpening:
 
     def test_a_wiped_ledger_is_made_anew(self, url: str) -> None:
         ledger = Ledger.open(url)
-        with ledger._writing() as connection:
+        with ledger.database.writing() as connection:
             METADATA.drop_all(connection)
             connection.exec_driver_sql(f"DROP TABLE {REVISION_TABLE}")
         assert begin(Ledger.open(url)) == 1
 
     def test_use_of_a_ledger_that_was_wiped_meanwhile_is_transient(self, ledger: Ledger) -> None:
-        with ledger._writing() as connection:
+        with ledger.database.writing() as connection:
             METADATA.drop_all(connection)
         with pytest.raises(LedgerUnreachable, match="recreated when it is opened again") as caught:
             begin(ledger)
@@ -844,7 +856,7 @@ class TestOpening:
         def ours(name: str | None, kind: str, _: object) -> bool:
             return kind != "table" or name != REVISION_TABLE
 
-        with ledger._engine.connect() as connection:
+        with ledger.database.engine.connect() as connection:
             context = MigrationContext.configure(
                 connection, opts={"version_table": REVISION_TABLE, "include_name": ours, "compare_type": True}
             )
@@ -858,9 +870,9 @@ class TestOpening:
         assert ScriptDirectory.from_config(migrations.config()).get_current_head() == migrations.HEAD
 
     def test_migrations_can_be_undone(self, ledger: Ledger) -> None:
-        with ledger._writing() as connection:
+        with ledger.database.writing() as connection:
             alembic.command.downgrade(migrations.config(connection), "base")
-        with ledger._engine.connect() as connection:
+        with ledger.database.engine.connect() as connection:
             assert sa.inspect(connection).get_table_names() == [REVISION_TABLE]
 
 
@@ -901,7 +913,7 @@ class TestUrls:
 
 class TestSqlite:
     def test_settings(self, sqlite_url: str) -> None:
-        with Ledger.open(sqlite_url)._engine.connect() as connection:
+        with Ledger.open(sqlite_url).database.engine.connect() as connection:
             found = {
                 each: connection.exec_driver_sql(f"PRAGMA {each}").scalar_one()
                 for each in ("journal_mode", "busy_timeout", "foreign_keys")
@@ -912,8 +924,8 @@ class TestSqlite:
         ledger = Ledger.open(sqlite_url)
         begin(ledger)
         with ThreadPoolExecutor(1) as pool:
-            with ledger._writing():
-                waiting = pool.submit(ledger.mark_aborted, "t1", "x")
+            with ledger.database.writing():
+                waiting = pool.submit(ledger.transactions.mark_aborted, "t1", "x")
                 assert state_of(ledger) is TransactionState.OPEN
                 assert not waiting.done()
             assert waiting.result(WAIT_SECONDS) is True
@@ -1033,20 +1045,20 @@ class TestOwner:
 
 def test_a_pipelines_newest_commit_in_another_table_is_known_until_it_is_forgotten(ledger: Ledger) -> None:
     begin(ledger)
-    assert ledger.commit_elsewhere("orders", "/data/other") is None, "nothing is committed yet"
-    ledger.mark_committed(receipt())
+    assert ledger.transactions.commit_elsewhere("orders", "/data/other") is None, "nothing is committed yet"
+    ledger.transactions.mark_committed(receipt())
     begin(ledger, "t2", pipeline="payments", table="/data/payments")
-    ledger.mark_committed(receipt("t2", "i2"))
-    found = ledger.commit_elsewhere("orders", "/data/other")
+    ledger.transactions.mark_committed(receipt("t2", "i2"))
+    found = ledger.transactions.commit_elsewhere("orders", "/data/other")
     assert found is not None and (found.transaction_id, found.table) == ("t1", TABLE)
-    assert ledger.commit_elsewhere("orders", f"{TABLE}/") is None
+    assert ledger.transactions.commit_elsewhere("orders", f"{TABLE}/") is None
     begin(ledger, "t3", table="/data/other")
-    ledger.mark_committed(receipt("t3", "i3"))
-    assert ledger.commit_elsewhere("orders", "/data/other") is None
-    assert ledger.commit_elsewhere("orders", TABLE) is not None
-    assert ledger.forget_other_tables("orders", TABLE) == 1
-    assert ledger.commit_elsewhere("orders", TABLE) is None
-    assert ledger.transaction("t2") is not None
+    ledger.transactions.mark_committed(receipt("t3", "i3"))
+    assert ledger.transactions.commit_elsewhere("orders", "/data/other") is None
+    assert ledger.transactions.commit_elsewhere("orders", TABLE) is not None
+    assert ledger.transactions.forget_other_tables("orders", TABLE) == 1
+    assert ledger.transactions.commit_elsewhere("orders", TABLE) is None
+    assert ledger.transactions.find("t2") is not None
 
 
 def test_a_lock_file_that_cannot_be_made_is_an_unreachable_ledger(tmp_path: Path) -> None:

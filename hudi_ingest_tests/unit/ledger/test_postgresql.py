@@ -48,13 +48,13 @@ def test_one_connection_serves_all_calls_and_none_waits_for_a_writing_op(url: st
     kept = backends(url)
     assert len(kept) == 1
     with Ledger.open(url) as ledger:
-        ledger.open_transaction(TABLE)
+        ledger.transactions.open_in(TABLE)
         assert backends(url) == kept
-        ledger.start_attempts("t1", [P0])
+        ledger.attempts.start("t1", [P0])
         wait_for(lambda: not backends(url), "the op that writes has no connection", 10)
-        ledger.finish_attempts("t1", [report()])
+        ledger.attempts.finish("t1", [report()])
         with ledger.table_lock(TABLE):
-            ledger.mark_aborted("t1", "the test ends")
+            ledger.transactions.mark_aborted("t1", "the test ends")
             assert len(backends(url)) == 2
         wait_for(lambda: len(backends(url)) == 1, "the lock's session has ended", 10)
 
@@ -64,18 +64,18 @@ def test_a_database_of_the_locale_c_takes_every_text(url: str) -> None:
         connection.execute(sa.text("CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"))
     with Ledger.open(sa.make_url(url).set(database="ascii").render_as_string(hide_password=False)) as ledger:
         begin(ledger, "größe")
-        assert [row.transaction_id for row in ledger.history("orders")] == ["größe"]
+        assert [row.transaction_id for row in ledger.transactions.history("orders")] == ["größe"]
 
 
 def test_a_forked_process_leaves_its_parent_s_connection_alone(url: str) -> None:
     with Ledger.open(url) as ledger:
-        ledger.history("orders")
+        ledger.transactions.history("orders")
         ours = backends(url)
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
 
         def child() -> None:
-            ledger.history("orders")
+            ledger.transactions.history("orders")
             sender.send(backends(url))
 
         before = last_statements(url, ours)
@@ -88,14 +88,18 @@ def test_a_forked_process_leaves_its_parent_s_connection_alone(url: str) -> None
         assert process.exitcode == 0
         # Not even a ping: its answer could reach the parent in place of another.
         assert last_statements(url, ours) == before
-        ledger.history("orders")
+        ledger.transactions.history("orders")
         wait_for(lambda: backends(url) == ours, "only the parent's connection is open", 10)
 
 
 def test_p5_a_restart_of_the_server_loses_and_doubles_nothing(url: str) -> None:
     def restart_after_a_commit() -> None:
         with Ledger.open(url) as ledger:
-            wait_for(lambda: any(row.ended_at for row in ledger.history("load000")), "a transaction has ended", 60)
+            wait_for(
+                lambda: any(row.ended_at for row in ledger.transactions.history("load000")),
+                "a transaction has ended",
+                60,
+            )
         postgres.restart(url)
 
     done = run_load(url, 4, TRANSACTIONS, 2, 2, beside=restart_after_a_commit)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from hudi_ingest.exceptions import LedgerUnreachable
 from hudi_ingest.ledger import Ledger, answer_limit
-from hudi_ingest.ledger.database import open_engine
+from hudi_ingest.ledger.database import Database, open_engine
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.silent_server import silent_postgresql
 
@@ -26,8 +26,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     "call",
     [
         Ledger.open,
-        lambda url: Ledger(open_engine(url)).history("orders"),
-        lambda url: Ledger(open_engine(url)).table_lock("/data/orders").__enter__(),
+        lambda url: Ledger(Database(open_engine(url))).transactions.history("orders"),
+        lambda url: Ledger(Database(open_engine(url))).table_lock("/data/orders").__enter__(),
     ],
     ids=["open", "a query", "a lock"],
 )
@@ -50,6 +50,6 @@ def test_a_server_that_stops_answering_is_given_up_and_asked_again(monkeypatch: 
                 monkeypatch.setattr(answer_limit, "SECONDS", 1.0)
                 connection.execute(sa.text("SELECT pg_sleep(60)"))
             monkeypatch.undo()
-            assert not ledger.history("orders")
+            assert not ledger.transactions.history("orders")
             with engine.connect() as connection:
                 assert connection.execute(sa.text("SHOW statement_timeout")).scalar_one() == "40s"

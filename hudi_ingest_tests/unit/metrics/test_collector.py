@@ -68,7 +68,7 @@ class Dagster:
 
 def test_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:
     with Ledger.open(home.ledger_url) as ledger:
-        ledger.count(str(home.root / "orders"), {counters.ABORTED: 2})
+        ledger.counters.add(str(home.root / "orders"), {counters.ABORTED: 2})
     with closing(Collector(home, Dagster(), longest_seconds=6)) as collector:
         scene = look_until(collector, lambda scene: scene.ledger is not None and of(scene, "users").error != TIMEOUT)
         assert scene.broken_files == ("bad.yaml",)
@@ -140,7 +140,7 @@ def test_a_topic_that_appeared_gets_metrics(home: Home, monkeypatch: pytest.Monk
     table = {**settings["table"], "base_path": f"{home.root}/{{topic}}"}
     (home.pipelines / "users.yaml").write_text(yaml.safe_dump({"name": "{topic}", "source": source, "table": table}))
     with Ledger.open(home.ledger_url) as ledger, closing(Collector(home, longest_seconds=0.6)) as collector:
-        ledger.remember_topics("{topic}", ["shop_a"], datetime.now(timezone.utc))
+        ledger.topics.remember("{topic}", ["shop_a"], datetime.now(timezone.utc))
         assert [pipeline.name for pipeline in collector.look().pipelines] == ["orders", "shop_a"]
-        ledger.remember_topics("{topic}", ["shop_b"], datetime.now(timezone.utc))
+        ledger.topics.remember("{topic}", ["shop_b"], datetime.now(timezone.utc))
         assert [pipeline.name for pipeline in collector.look().pipelines] == ["orders", "shop_a", "shop_b"]

@@ -163,7 +163,7 @@ def test_a_paused_pipeline_is_not_blamed_for_having_no_ticks(home: Home, write: 
     )
     home.make()
     with Ledger.open(home.ledger_url) as ledger:
-        ledger.note_tick(pipeline.name, NOW)
+        ledger.requests.note_tick(pipeline.name, NOW)
 
     def texts(*off: str) -> str:
         return " ".join(each.text for each in pipelines_diagnoses(home, [pipeline], lambda line: None, off))

@@ -37,52 +37,52 @@ def plan(sequence: int, start: int, end: int, request: str = REQUEST.request_id)
 
 
 def begin(ledger: Ledger, planned: TransactionPlan) -> None:
-    ledger.begin(planned, table=TABLE, owner=OWNER, deadline=NOON + timedelta(hours=1))
+    ledger.transactions.begin(planned, table=TABLE, owner=OWNER, deadline=NOON + timedelta(hours=1))
 
 
 def test_the_same_request_is_kept_once_until_it_has_ended(ledger: Ledger) -> None:
-    assert ledger.file_request(REQUEST) == REQUEST
+    assert ledger.requests.file(REQUEST) == REQUEST
     again = replace(REQUEST, request_id="orders-backfill-2", filed_at=NOON + timedelta(hours=1))
-    assert ledger.file_request(again) == REQUEST
-    assert ledger.standing_request(replace(again, table=f"{TABLE}/")) == REQUEST
+    assert ledger.requests.file(again) == REQUEST
+    assert ledger.requests.standing(replace(again, table=f"{TABLE}/")) == REQUEST
     other = replace(again, request_id="orders-backfill-3", skip_covered=True)
-    assert ledger.standing_request(other) is None
-    assert ledger.file_request(other) == other
-    assert [request.request_id for request in ledger.active_requests("orders")] == [
+    assert ledger.requests.standing(other) is None
+    assert ledger.requests.file(other) == other
+    assert [request.request_id for request in ledger.requests.active("orders")] == [
         REQUEST.request_id,
         "orders-backfill-3",
     ]
-    assert ledger.end_request(REQUEST.request_id, RequestState.CANCELLED, "no more")
-    assert not ledger.end_request(REQUEST.request_id, RequestState.DONE), "the first end stays"
-    ended = ledger.request(REQUEST.request_id)
+    assert ledger.requests.end(REQUEST.request_id, RequestState.CANCELLED, "no more")
+    assert not ledger.requests.end(REQUEST.request_id, RequestState.DONE), "the first end stays"
+    ended = ledger.requests.find(REQUEST.request_id)
     assert ended is not None
     assert (ended.state, ended.reason) == (RequestState.CANCELLED, "no more")
-    assert ledger.file_request(again) == again
-    newest = {request.request_id for request in ledger.newest_requests(limit=2)}
+    assert ledger.requests.file(again) == again
+    newest = {request.request_id for request in ledger.requests.newest(limit=2)}
     assert newest == {"orders-backfill-2", "orders-backfill-3"}
-    assert ledger.newest_requests("payments") == ()
+    assert ledger.requests.newest("payments") == ()
 
 
 def test_p5_what_a_request_has_come_to_is_what_its_transactions_say(ledger: Ledger) -> None:
-    ledger.file_request(REQUEST)
-    assert ledger.last_request_tried(TABLE) is None
+    ledger.requests.file(REQUEST)
+    assert ledger.requests.last_tried(TABLE) is None
     begin(ledger, plan(7, 5, 10))
-    assert ledger.progress(REQUEST.request_id).commits == (), "an open one counts for nothing"
+    assert ledger.requests.progress(REQUEST.request_id).commits == (), "an open one counts for nothing"
     # As the next begin tells it of a commit whose op was killed before it could.
-    ledger.mark_committed_as_found("t-7", "20261122120000000")
+    ledger.transactions.mark_committed_as_found("t-7", "20261122120000000")
     begin(ledger, plan(8, 10, 15))
-    ledger.mark_aborted("t-8", "a bad record")
+    ledger.transactions.mark_aborted("t-8", "a bad record")
     begin(ledger, plan(9, 0, 99, request=""))
-    ledger.mark_aborted("t-9", "a live one")
-    progress = ledger.progress(REQUEST.request_id)
+    ledger.transactions.mark_aborted("t-9", "a live one")
+    progress = ledger.requests.progress(REQUEST.request_id)
     assert progress.done == (Slice("orders", 0, 5, 10),)
     assert [(commit.instant, commit.rows) for commit in progress.commits] == [("20261122120000000", None)]
     assert (progress.failures, progress.reason, progress.rows) == (1, "a bad record", 0)
-    assert ledger.last_request_tried(f"{TABLE}/") == 8
+    assert ledger.requests.last_tried(f"{TABLE}/") == 8
     assert ending_reason(REQUEST, progress) is None
-    ledger.pass_over(REQUEST.request_id, ["b"])
-    ledger.pass_over(REQUEST.request_id, ["a", "b"])
-    (passing,) = ledger.active_requests("orders")
+    ledger.requests.pass_over(REQUEST.request_id, ["b"])
+    ledger.requests.pass_over(REQUEST.request_id, ["a", "b"])
+    (passing,) = ledger.requests.active("orders")
     assert passing.passed_over == ("a", "b")
     assert ending_reason(passing, progress) == "a bad record"
     assert (
@@ -92,42 +92,44 @@ def test_p5_what_a_request_has_come_to_is_what_its_transactions_say(ledger: Ledg
 
 
 def test_ticks_are_noted_seldom_and_a_new_request_is_known_to_be_worked_on_at_once(ledger: Ledger) -> None:
-    assert ledger.coordinator_ticked_at("orders") is None
-    ledger.note_tick("orders", NOON)
-    ledger.note_tick("orders", NOON + timedelta(seconds=TICK_NOTED_SECONDS - 1))
-    assert ledger.coordinator_ticked_at("orders") == NOON
+    assert ledger.requests.ticked_at("orders") is None
+    ledger.requests.note_tick("orders", NOON)
+    ledger.requests.note_tick("orders", NOON + timedelta(seconds=TICK_NOTED_SECONDS - 1))
+    assert ledger.requests.ticked_at("orders") == NOON
     # A clock that was set back must not make the coordinator look dead.
-    ledger.note_tick("orders", NOON - timedelta(hours=1))
-    assert ledger.coordinator_ticked_at("orders") == NOON - timedelta(hours=1)
-    ledger.file_request(REQUEST)
+    ledger.requests.note_tick("orders", NOON - timedelta(hours=1))
+    assert ledger.requests.ticked_at("orders") == NOON - timedelta(hours=1)
+    ledger.requests.file(REQUEST)
     assert not is_worked_on(ledger, REQUEST, 300)
     now = datetime.now(timezone.utc)
     # As old as a note can be when the next tick renews it.
-    ledger.note_tick("orders", now - timedelta(seconds=TICK_NOTED_SECONDS + LONGEST_TICK_SECONDS + TICK_SECONDS))
+    ledger.requests.note_tick(
+        "orders", now - timedelta(seconds=TICK_NOTED_SECONDS + LONGEST_TICK_SECONDS + TICK_SECONDS)
+    )
     assert is_worked_on(ledger, REQUEST, 300)
 
 
 def test_a_request_names_who_works_it_off(ledger: Ledger) -> None:
-    ledger.file_request(REQUEST)
-    ledger.work_on_request(REQUEST.request_id, Owner.this_process())
-    (worked_on,) = ledger.active_requests("orders")
+    ledger.requests.file(REQUEST)
+    ledger.requests.work_on(REQUEST.request_id, Owner.this_process())
+    (worked_on,) = ledger.requests.active("orders")
     assert worked_on.worker == Owner.this_process()
-    ledger.work_on_request(REQUEST.request_id, None)
-    (free,) = ledger.active_requests("orders")
+    ledger.requests.work_on(REQUEST.request_id, None)
+    (free,) = ledger.requests.active("orders")
     assert free.worker is None
 
 
 def test_p5_a_request_whose_worker_died_on_another_host_goes_back_to_the_coordinator(ledger: Ledger) -> None:
-    ledger.file_request(REQUEST)
-    ledger.work_on_request(REQUEST.request_id, Owner("process", "elsewhere/0/1:7:1.0"))
-    (standing,) = ledger.active_requests("orders")
+    ledger.requests.file(REQUEST)
+    ledger.requests.work_on(REQUEST.request_id, Owner("process", "elsewhere/0/1:7:1.0"))
+    (standing,) = ledger.requests.active("orders")
     assert has_worker(ledger, standing, 300, NOON + timedelta(seconds=900))
     assert not has_worker(ledger, standing, 300, NOON + timedelta(seconds=901))
     begin(ledger, plan(1, 5, 15))
     assert has_worker(ledger, standing, 300, NOON + timedelta(hours=1, seconds=900))
     assert not has_worker(ledger, standing, 300, NOON + timedelta(hours=1, seconds=901))
-    ledger.work_on_request(REQUEST.request_id, Owner.this_process())
-    (standing,) = ledger.active_requests("orders")
+    ledger.requests.work_on(REQUEST.request_id, Owner.this_process())
+    (standing,) = ledger.requests.active("orders")
     assert has_worker(ledger, standing, 300, NOON + timedelta(days=1)), "this host sees that it lives"
 
 

@@ -55,11 +55,11 @@ def test_no_restore_while_a_request_is_active(tmp_path: Path, monkeypatch: pytes
     )
     client = Client()
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-        request = ledger.file_request(new_request(pipeline, TransactionKind.REPLAY, [Slice("orders", 0, 0, 9)]))
+        request = ledger.requests.file(new_request(pipeline, TransactionKind.REPLAY, [Slice("orders", 0, 0, 9)]))
         kept = Savepoints(pipeline, ledger, client)
         with pytest.raises(TransactionInFlight, match=f"requests cancel {request.request_id}"):
             kept.restore(INSTANT, lambda line: None)
         assert client.restored == []
-        ledger.end_request(request.request_id, RequestState.CANCELLED, "the test")
+        ledger.requests.end(request.request_id, RequestState.CANCELLED, "the test")
         kept.restore(INSTANT, lambda line: None)
     assert client.restored == [INSTANT]

@@ -111,7 +111,7 @@ def test_r11_files_are_merged_once_though_small_ones_keep_coming_and_then_cleane
     assert (result.replaced, result.written, result.size_bytes, result.cleaned) == (909, 103, 2000, 3)
     assert services_text(result).splitlines()[1] == "clustering plan 1: 9 files became 3, 10 rows, 1.0 kB"
     assert services_text(result).splitlines()[-1] == "cleaning: 3 replaced files deleted"
-    noted = {run.service: (run.pipeline, run.done, run.error, run.succeeded_at) for run in ledger.service_runs()}
+    noted = {run.service: (run.pipeline, run.done, run.error, run.succeeded_at) for run in ledger.service_runs.newest()}
     assert {service: facts[:3] for service, facts in noted.items()} == {
         "clustering": ("orders", 909, None),
         "cleaning": ("orders", 3, None),
@@ -137,10 +137,10 @@ def test_p7_what_another_is_at_work_on_is_left_alone(write: Write, ledger: Ledge
     found, client = services(write, ledger, tmp_path, [(9, 3)], PendingClustering("left", leased=True))
     with pytest.raises(TransactionInFlight, match="clustering left is running"):
         found.run(cluster=True, clean=True, report=lambda line: None)
-    [noted] = ledger.service_runs()
+    [noted] = ledger.service_runs.newest()
     assert (noted.service, noted.succeeded_at, noted.done) == ("clustering", None, None)
     assert noted.error is not None and "clustering left is running" in noted.error
-    assert ledger.counters()[found.pipeline.table.base_path]["services/clustering/failed"] == 1
+    assert ledger.counters.read()[found.pipeline.table.base_path]["services/clustering/failed"] == 1
     with (
         ledger.table_lock(f"{found.pipeline.table.base_path}/.hoodie/services"),
         pytest.raises(TransactionInFlight, match="lock was not free"),

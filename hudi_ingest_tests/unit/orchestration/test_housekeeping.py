@@ -437,8 +437,10 @@ def test_old_ticks_of_our_location_go_with_their_logs(
 
 def begin(ledger: Ledger, number: int, request: str = "") -> str:
     plan = IngestPlan("orders", f"t{number}", number, (Slice("orders", 0, number, number + 1),))
-    ledger.begin(plan, table="/data/orders", owner=Owner.dagster_run("r"), deadline=NOW + timedelta(days=1))
-    with ledger._writing() as connection:
+    ledger.transactions.begin(
+        plan, table="/data/orders", owner=Owner.dagster_run("r"), deadline=NOW + timedelta(days=1)
+    )
+    with ledger.database.writing() as connection:
         connection.execute(
             TRANSACTIONS.update()
             .where(TRANSACTIONS.c.transaction_id == f"t{number}")
@@ -451,26 +453,26 @@ def test_old_transactions_leave_the_ledger_but_not_open_ones_nor_those_of_reques
     own: OwnDefinitions, ledger: Ledger
 ) -> None:
     request = Request("replay-1", "orders", "/data/orders", TransactionKind.REPLAY, NOW, (Slice("orders", 0, 0, 1),))
-    ledger.file_request(request)
+    ledger.requests.file(request)
     for number in range(1, 13):
         begin(ledger, number, "replay-1" if number == 2 else "")
-        ledger.mark_aborted(f"t{number}", "the test")
+        ledger.transactions.mark_aborted(f"t{number}", "the test")
     begin(ledger, 13)
     assert keep(own, ledger, None, dry_run=True, transactions=8).transactions == 4
     assert keep(own, ledger, None, transactions=8).transactions == 4
-    assert [row.sequence for row in ledger.history("orders", 50)] == [13, 12, 11, 10, 9, 8, 7, 6, 2]
-    epoch = max(row.epoch for row in ledger.history("orders", 50))
+    assert [row.sequence for row in ledger.transactions.history("orders", 50)] == [13, 12, 11, 10, 9, 8, 7, 6, 2]
+    epoch = max(row.epoch for row in ledger.transactions.history("orders", 50))
     later = Housekeeping(HousekeepingSettings(), own, ledger, None).run(NOW + timedelta(days=365), lambda line: None)
     assert (later.transactions, later.requests, later.runs) == (5, 0, 0)
-    left = ledger.history("orders", 50)
+    left = ledger.transactions.history("orders", 50)
     assert [row.sequence for row in left] == [13, 12, 11, 2]
-    with ledger._reading() as connection:
+    with ledger.database.reading() as connection:
         for table in (SLICES, ATTEMPTS):
             assert {*connection.execute(sa.select(table.c.transaction_id)).scalars()} <= {
                 r.transaction_id for r in left
             }
-    ledger.mark_aborted("t13", "the test")
-    assert begin(ledger, 14) and max(row.epoch for row in ledger.history("orders", 50)) == epoch + 1
+    ledger.transactions.mark_aborted("t13", "the test")
+    assert begin(ledger, 14) and max(row.epoch for row in ledger.transactions.history("orders", 50)) == epoch + 1
 
 
 def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
@@ -483,10 +485,10 @@ def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
     log = tick_of(instance, "gone_coordinator", "ours", 60)
     for number, pipeline in enumerate(("gone", "busy", "orders"), start=1):
         plan = IngestPlan(pipeline, f"{pipeline}-1", 1, (Slice(pipeline, 0, 0, 1),))
-        ledger.begin(plan, table=f"/data/{pipeline}", owner=Owner.dagster_run("r"), deadline=NOW)
-        ledger.mark_aborted(f"{pipeline}-1", "the test")
-        ledger.service_ended(ServiceRun(f"/data/{pipeline}", "ttl", pipeline, NOW, NOW))
-        assert len(ledger.counters()) == number
+        ledger.transactions.begin(plan, table=f"/data/{pipeline}", owner=Owner.dagster_run("r"), deadline=NOW)
+        ledger.transactions.mark_aborted(f"{pipeline}-1", "the test")
+        ledger.service_runs.ended(ServiceRun(f"/data/{pipeline}", "ttl", pipeline, NOW, NOW))
+        assert len(ledger.counters.read()) == number
 
     def at(days: int, dry_run: bool = False, broken: Sequence[BrokenFile] = ()) -> HousekeepingReport:
         settings = HousekeepingSettings.model_construct(**{**HousekeepingSettings().model_dump(), "run_days": 1000})
@@ -494,7 +496,7 @@ def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
         return done.run(NOW + timedelta(days=days), lambda line: None, dry_run=dry_run)
 
     assert at(80).deleted_pipelines == ()
-    ledger.note_tick("busy", NOW + timedelta(days=50))
+    ledger.requests.note_tick("busy", NOW + timedelta(days=50))
     misspelt = BrokenFile(Path("gone.yaml"), None, ("line 3: not YAML",))
     assert at(95, broken=[misspelt]).deleted_pipelines == (), "its file is there, but cannot be loaded"
     would = at(95, dry_run=True)
@@ -504,33 +506,36 @@ def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
     left = {run.run_id for run in instance.get_runs()}
     assert ended not in left and {teams, ours} <= left
     assert not log.exists()
-    assert ledger.counters().keys() == {"", "/data/busy", "/data/orders"}
-    assert {run.pipeline for run in ledger.service_runs()} == {"busy", "orders", ""}
-    assert [row.pipeline for name in ("gone", "busy", "orders") for row in ledger.history(name)] == ["busy", "orders"]
+    assert ledger.counters.read().keys() == {"", "/data/busy", "/data/orders"}
+    assert {run.pipeline for run in ledger.service_runs.newest()} == {"busy", "orders", ""}
+    assert [row.pipeline for name in ("gone", "busy", "orders") for row in ledger.transactions.history(name)] == [
+        "busy",
+        "orders",
+    ]
     assert "All of gone, which no file has." in done.sentence
 
 
 def test_topics_of_a_template_go_with_its_last_pipeline(own: OwnDefinitions, ledger: Ledger) -> None:
-    ledger.remember_topics("gone_{topic}", ["a", "b"], NOW)
-    ledger.remember_topics("busy_{topic}_{route}", ["a", "b"], NOW)
-    ledger.remember_topics("{topic}", ["orders", "dropped"], NOW)
-    ledger.remember_topics("empty_{topic}", [], NOW)
-    ledger.note_tick("busy_b_eu", NOW + timedelta(days=50))
+    ledger.topics.remember("gone_{topic}", ["a", "b"], NOW)
+    ledger.topics.remember("busy_{topic}_{route}", ["a", "b"], NOW)
+    ledger.topics.remember("{topic}", ["orders", "dropped"], NOW)
+    ledger.topics.remember("empty_{topic}", [], NOW)
+    ledger.requests.note_tick("busy_b_eu", NOW + timedelta(days=50))
 
     def at(days: int, dry_run: bool = False) -> int:
         housekeeping = Housekeeping(HousekeepingSettings(), own, ledger, None)
         return housekeeping.run(NOW + timedelta(days=days), lambda line: None, dry_run=dry_run).topics
 
     assert (at(80), at(95, dry_run=True)) == (0, 2)
-    assert len(ledger.topics("gone_{topic}")) == 2
+    assert len(ledger.topics.of_template("gone_{topic}")) == 2
     assert at(95) == 2
-    assert ledger.templates().keys() == {"busy_{topic}_{route}", "{topic}"}
+    assert ledger.topics.of_all().keys() == {"busy_{topic}_{route}", "{topic}"}
     assert at(145) == 2
-    assert [topic.name for topic in ledger.topics("{topic}")] == ["dropped", "orders"], (
+    assert [topic.name for topic in ledger.topics.of_template("{topic}")] == ["dropped", "orders"], (
         "one of its pipelines has a file"
     )
-    ledger.remember_topics("empty_{topic}", ["late"], NOW)
-    assert not ledger.topics("empty_{topic}")[0].at_start, "it is known that there was none"
+    ledger.topics.remember("empty_{topic}", ["late"], NOW)
+    assert not ledger.topics.of_template("empty_{topic}")[0].at_start, "it is known that there was none"
 
 
 @EVERYWHERE

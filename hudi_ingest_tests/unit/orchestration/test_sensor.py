@@ -139,7 +139,7 @@ def test_p5_a_tick_restores_properties_that_a_crash_emptied_in_the_middle_of_a_t
     plan = IngestPlan("orders", "orders-000009-x", 9, (Slice("orders", 0, 5, 9),))
     with closing_ledger() as ledger:
         over = now - timedelta(minutes=5)
-        ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.dagster_run("gone"), deadline=over)
+        ledger.transactions.begin(plan, table=pipeline.table.base_path, owner=Owner.dagster_run("gone"), deadline=over)
     with DagsterInstance.ephemeral() as instance:
         assert isinstance(tick(pipeline, instance, now), SkipReason)
     assert properties.read_text() == properties_text({})
@@ -150,7 +150,7 @@ def test_p5_a_tick_repairs_what_a_power_cut_left_and_shows_it_on_the_asset(pipel
         DamagedTable(pipeline, ledger).put(f"{OURS}_{SERVICE}.commit", b"")
         assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
         (record,) = instance.fetch_observations(AssetKey(["orders"]), limit=5).records
-        row = ledger.transaction("t2")
+        row = ledger.transactions.find("t2")
     assert record.asset_observation is not None
     assert row is not None
     assert record.asset_observation.metadata["repair"].value == row.reason
@@ -163,7 +163,7 @@ def test_f1_a_transaction_of_the_command_line_is_waited_for(
     with Ledger.open(Home.from_environment().ledger_url) as ledger:
         now = datetime.now(timezone.utc)
         plan = IngestPlan("orders", "orders-000009-cli", 9, (Slice("orders", 0, 5, 9),))
-        ledger.begin(
+        ledger.transactions.begin(
             plan, table=pipeline.table.base_path, owner=Owner.this_process(), deadline=now + timedelta(minutes=5)
         )
     opened, open_ledger = list[str](), Ledger.open
@@ -199,7 +199,7 @@ def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
         instance.add_run(run)
         plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
         owner = Owner.dagster_run(run.run_id)
-        ledger.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=deadline)
+        ledger.transactions.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=deadline)
         waiting = tick(pipeline, instance, deadline)
         assert run.run_id[:8] in str(waiting)
         later = tick(pipeline, instance, now)
@@ -236,7 +236,9 @@ def test_p5_the_processes_of_a_run_past_its_deadline_are_ended_before_the_run(
         run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
         instance.add_run(run)
         deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
-        ledger.begin(plan, table=pipeline.table.base_path, owner=Owner.dagster_run(run.run_id), deadline=deadline)
+        ledger.transactions.begin(
+            plan, table=pipeline.table.base_path, owner=Owner.dagster_run(run.run_id), deadline=deadline
+        )
         tick(pipeline, instance, deadline)
         assert launcher.asked == []
         tick(pipeline, instance, now)
@@ -250,8 +252,8 @@ def test_p2_a_run_whose_commit_renews_its_lease_is_waited_for_past_its_deadline(
         run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
         instance.add_run(run)
         owner = Owner.dagster_run(run.run_id)
-        ledger.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now - timedelta(hours=1))
-        ledger.record_instant(plan.transaction_id, "20261122030001000")
+        ledger.transactions.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now - timedelta(hours=1))
+        ledger.transactions.record_instant(plan.transaction_id, "20261122030001000")
         heartbeat = Path(pipeline.table.base_path) / heartbeat_path("20261122030001000")
         heartbeat.parent.mkdir(parents=True)
         heartbeat.touch()

@@ -58,7 +58,7 @@ def remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Remember:
     monkeypatch.setenv(LEDGER_VARIABLE, url)
 
     def tick(*topics: str, hour: int = 0) -> None:
-        Ledger.open(url).remember_topics("shop_{topic}", topics, NOW + timedelta(hours=hour))
+        Ledger.open(url).topics.remember("shop_{topic}", topics, NOW + timedelta(hours=hour))
 
     return tick
 

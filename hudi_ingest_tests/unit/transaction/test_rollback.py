@@ -27,12 +27,12 @@ def test_a_commit_that_landed_is_not_recorded_as_aborted_when_the_ledger_fails(
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
         deadline = datetime.now(timezone.utc) + timedelta(minutes=5)
         plan = IngestPlan("orders", "t1", 1, (Slice("orders", 0, 0, 10),))
-        ledger.begin(plan, table="/data/orders", owner=Owner.this_process(), deadline=deadline)
+        ledger.transactions.begin(plan, table="/data/orders", owner=Owner.this_process(), deadline=deadline)
 
         def fail(*_: object) -> bool:
             raise LedgerUnreachable("database is locked")
 
-        monkeypatch.setattr(ledger, "mark_committed_as_found", fail)
+        monkeypatch.setattr(ledger.transactions, "mark_committed_as_found", fail)
         opened = [OpenInstant("20261121120000000", "t1", leased=False)] if is_open else []
         ports: Any = SimpleNamespace(
             timeline=SimpleNamespace(exists=lambda: True, storage=SimpleNamespace(files=lambda folder: [])),
@@ -44,6 +44,6 @@ def test_a_commit_that_landed_is_not_recorded_as_aborted_when_the_ledger_fails(
             tell_lineage=told.append,
         )
         roll_back(ports, "t1", "its op was cancelled")
-        row = ledger.transaction("t1")
+        row = ledger.transactions.find("t1")
         assert row is not None and row.state is TransactionState.OPEN, "the next begin records the commit"
     assert told == []

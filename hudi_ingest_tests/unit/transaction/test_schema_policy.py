@@ -128,11 +128,11 @@ def test_a_change_that_waits_is_noted_until_it_is_approved_or_gone(timeline: Tim
         more = pipeline_of(timeline, "refuse", f"{NEW}, more int")
         grown = pending_approval(more, ledger, timeline)
         assert grown is not None and grown.fingerprint != waiting.fingerprint
-        assert (grown.found_at, ledger.pending_change(grown.base_path)) == (waiting.found_at, grown)
+        assert (grown.found_at, ledger.pending_changes.of_table(grown.base_path)) == (waiting.found_at, grown)
         approve_schema_change(more)
         assert noted_change(more, ledger, timeline) is None
         assert pending_approval(more, ledger, timeline) is None
-        assert ledger.pending_change(grown.base_path) is None
+        assert ledger.pending_changes.of_table(grown.base_path) is None
 
         for other in (pipeline_of(timeline, "refuse"), pipeline_of(timeline, "evolve", NEW)):
             with pytest.raises(SchemaNotApproved):
@@ -153,7 +153,7 @@ def test_while_a_registry_is_away_the_change_still_waits(
             raise RegistryUnreachable("no answer")
 
         monkeypatch.setattr(approvals, "proposed_schema", away)
-        assert pending_approval(changed, ledger, timeline) == ledger.pending_change(changed.table.base_path)
+        assert pending_approval(changed, ledger, timeline) == ledger.pending_changes.of_table(changed.table.base_path)
 
 
 def test_a_pattern_approves_the_changes_of_many_pipelines(

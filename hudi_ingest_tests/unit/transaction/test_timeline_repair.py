@@ -28,7 +28,7 @@ def refusal(table: DamagedTable, kind: type[Exception] = TableUnreachable) -> st
     with pytest.raises(kind) as raised:
         table.repair()
     assert (table.names(), table.epoch.current()) == (names, epoch)
-    row = table.ledger.transaction("t2")
+    row = table.ledger.transactions.find("t2")
     assert row is not None
     assert row.state is TransactionState.OPEN
     return str(raised.value)
@@ -73,7 +73,7 @@ def test_p5_a_damaged_commit_of_ours_becomes_pending_and_its_transaction_is_over
     assert {f"{OURS}.commit.requested", f"{OURS}.inflight"} <= table.names()
     assert table.storage.read(f"{PUT_ASIDE}/{name}") == content
     assert table.epoch.current() == Epoch(epoch.number + 1, "")
-    row = table.ledger.transaction("t2")
+    row = table.ledger.transactions.find("t2")
     assert row is not None
     assert (row.state, row.reason) == (TransactionState.ABORTED, text)
     assert table.repair() == ()
@@ -100,7 +100,7 @@ def test_p6_a_damaged_commit_that_later_ones_carry_on_is_left_alone(table: Damag
 def test_a_commit_whose_receipt_is_in_the_ledger_reached_the_disk(table: DamagedTable) -> None:
     table.put(f"{OURS}_{SERVICE}.commit", avro_file()[:-1])
     plan = IngestPlan(table.pipeline.name, "t2", 2, (Slice("orders", 0, 10, 20),))
-    table.ledger.mark_committed(CommitReceipt(plan, OURS, Checkpoint(2, "t2", {}), ()))
+    table.ledger.transactions.mark_committed(CommitReceipt(plan, OURS, Checkpoint(2, "t2", {}), ()))
     assert table.repair() == ()
 
 

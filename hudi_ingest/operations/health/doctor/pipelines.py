@@ -172,13 +172,13 @@ def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime, is_off:
     ledger = existing_ledger(home)
     if ledger is None:
         return
-    row = ledger.open_transaction(pipeline.table.base_path)
+    row = ledger.transactions.open_in(pipeline.table.base_path)
     if row is not None and is_over(row, lambda run_id: None):
         text = f"Transaction {row.transaction_id} is open, but {row.owner} is gone or past its deadline."
         yield warning(subject, text, "The next begin rolls it back; nothing to do unless no run begins.")
     if not is_off:
-        yield from tick_diagnoses(subject, pipeline, ledger.coordinator_ticked_at(pipeline.name), now)
-    for request in ledger.newest_requests(pipeline.name):
+        yield from tick_diagnoses(subject, pipeline, ledger.requests.ticked_at(pipeline.name), now)
+    for request in ledger.requests.newest(pipeline.name):
         if request.state is RequestState.FAILED and now - request.filed_at < timedelta(days=_REQUEST_DAYS):
             text = f"{request.kind.value} {request.request_id} failed: {request.reason or 'no reason is known'}"
             yield warning(subject, text, "Put that right, and request it again.")
