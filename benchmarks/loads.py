@@ -173,7 +173,7 @@ _ORDERS_DDL = "id string, ts long, user string, amount double, note string, dt s
 
 
 def order_columns(first: int, count: int, days: int = _DAYS) -> pa.RecordBatch:
-    """Return the demo's orders (local/orders.py) with a longer note, before encoding."""
+    """Return the demo's orders (local/samples.py) with a longer note, before encoding."""
     dice = np.random.default_rng([11, first])
     seconds = dice.integers(0, days * _DAY_SECONDS, count)
     notes = pa.array(_NOTES).take(pa.array(dice.integers(0, len(_NOTES), count)))

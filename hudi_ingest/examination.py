@@ -12,8 +12,9 @@ from typing import Any
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.stack_diagnoses import STACK, stack_diagnoses
-from hudi_ingest.model.finding import Finding, State, distinct, examined, worst
+from hudi_ingest.local.processes import is_alive
+from hudi_ingest.local.stack import Stack
+from hudi_ingest.model.finding import Finding, State, distinct, examined, ok, problem, worst
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor.engine import ENGINE, engine_diagnoses
 from hudi_ingest.operations.health.doctor.ledger import LEDGER, ledger_diagnoses
@@ -65,3 +66,22 @@ def _off(home: Home, pipelines: Sequence[Pipeline]) -> frozenset[str]:
     except EnvironmentProblem:
         return frozenset()
     return frozenset(pipeline.name for pipeline in pipelines if not is_on(pipeline, switches))
+
+
+STACK = "stack"
+
+
+def stack_diagnoses(home: Home) -> Iterator[Finding]:
+    """Examine the stack that `up` or `demo` started in this home, if there ever was one. Raises EnvironmentProblem."""
+    stack = Stack.read(home)
+    if stack is None:
+        if home.kafka.exists():
+            text = f"The stack of {home.root} is down: its broker, its engine and its Dagster do not run."
+            yield problem(STACK, text, "`hudi-ingest up` starts it.")
+        return
+    dead = [record for record in stack.processes if not is_alive(record)]
+    for record in dead:
+        text = f"{record.name} of the stack in {home.root} has ended; the end of {record.log} says why."
+        yield problem(STACK, text, "`hudi-ingest up` starts what is not running.")
+    if not dead:
+        yield ok(STACK, f"all {len(stack.processes)} processes run; the UI is at {stack.url}")

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.read_amplification import COMPACT
@@ -22,11 +21,10 @@ from hudi_ingest.ledger.tables import AttemptState
 from hudi_ingest.local.cdc_stack import NAME, CdcStack, fetch_jars, require_postgresql, running_cdc, running_database
 from hudi_ingest.local.cluster_stack import emptied
 from hudi_ingest.local.connect import acknowledged_position
-from hudi_ingest.local.customers import KEY, NEW_COLUMN, SCHEMA, TABLE, CustomerWriter
-from hudi_ingest.local.mirrored_rows import column_names, read_with_hudi_rs, read_with_spark
 from hudi_ingest.local.processes import require_running, wait_until
-from hudi_ingest.local.progress import Report, elapsed
-from hudi_ingest.local.row_comparison import RowComparison, compare_rows
+from hudi_ingest.local.progress import Report, elapsed, one_interrupt
+from hudi_ingest.local.samples import KEY, NEW_COLUMN, SCHEMA, TABLE, CustomerWriter
+from hudi_ingest.local.verification import RowComparison, column_names, compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
 from hudi_ingest.transaction.plan.situation import observe

@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.services.catalog_state import read_state
@@ -19,11 +18,18 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.catalog_count import count_rows
-from hudi_ingest.local.cluster_stack import BUCKET, WORKERS, Platform, emptied, running_ingest, running_platform
-from hudi_ingest.local.orders import PARTITIONS, TOPIC, OrderProducer
+from hudi_ingest.local.cluster_stack import (
+    BUCKET,
+    WORKERS,
+    Platform,
+    count_rows,
+    emptied,
+    running_ingest,
+    running_platform,
+)
 from hudi_ingest.local.processes import ProcessRecord, cpu_seconds, require_running, stop
-from hudi_ingest.local.progress import Report, elapsed
+from hudi_ingest.local.progress import Report, elapsed, one_interrupt
+from hudi_ingest.local.samples import PARTITIONS, TOPIC, OrderProducer
 from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.file import load_pipeline

@@ -12,14 +12,14 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.cli.views import status_view
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.orders import PARTITIONS, TOPIC, OrderProducer
+from hudi_ingest.local.progress import one_interrupt
+from hudi_ingest.local.samples import PARTITIONS, TOPIC, OrderProducer
 from hudi_ingest.local.stack import Report, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status

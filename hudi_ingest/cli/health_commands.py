@@ -1,21 +1,23 @@
-"""doctor, test-alerts: what is wrong, and who is told."""
+"""doctor, test-alerts, housekeeping: what is wrong, who is told, and upkeep of the records about transactions."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import AsJson
-from hudi_ingest.cli.printing import err, out, print_json, progress, say
+from hudi_ingest.cli.printing import err, out, print_json, print_result, progress, say
 from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
 
 if TYPE_CHECKING:
     from hudi_ingest.model.finding import Finding
+
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "bold red")}
 
@@ -78,3 +80,27 @@ def test_alerts() -> None:
             err.print(f"error: {error}", style="red", markup=False)
     if failures:
         raise typer.Exit(1)
+
+
+@app.command()
+def housekeeping(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted and change nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete old Dagster runs, events and ticks of the pipelines, and rows of the ledger, as housekeeping.yaml says.
+
+    The Dagster is the one at DAGSTER_HOME, or the embedded stack's.
+    """
+    from hudi_ingest.ledger import Ledger
+    from hudi_ingest.orchestration.housekeeping.standalone import housekeeping_of
+    from hudi_ingest.pipeline.code_location import load_housekeeping_settings
+
+    home = Home.from_environment()
+    settings = load_housekeeping_settings(home)
+    with Ledger.open(home.ledger_url) as ledger, housekeeping_of(home, settings, ledger) as kept:
+        if kept.instance is None:
+            progress(
+                f"no Dagster: DAGSTER_HOME is not set, and there is none in {home.dagster}; only the ledger is looked at"
+            )
+        done = kept.run(datetime.now(timezone.utc), progress, dry_run=dry_run)
+    print_result(as_json, done.to_dict(), done.sentence)

@@ -7,16 +7,12 @@ import signal
 import sys
 
 from hudi_ingest.cli import (
-    dead_letter_commands,
     health_commands,
-    housekeeping_command,
     ingestion_commands,
     request_commands,
-    retention_commands,
     serve_commands,
     stack_commands,
     table_commands,
-    topic_commands,
 )
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.printing import err
@@ -26,13 +22,9 @@ _COMMANDS = (
     stack_commands,
     ingestion_commands,
     request_commands,
-    retention_commands,
     table_commands,
-    dead_letter_commands,
     serve_commands,
     health_commands,
-    housekeeping_command,
-    topic_commands,
 )
 """Modules whose import registers their commands with `app`."""
 

@@ -39,11 +39,16 @@ def show_schema(schema: TransactionSchema | None) -> None:
         out.print(columns_view(parse_spark_json(schema.columns)))
 
 
-def print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
+def print_result(as_json: bool, facts: Any, text: str) -> None:
+    """Print a command's result: its facts as JSON, or the text."""
     if as_json:
-        print_json({"skip": error.reason})
+        print_json(facts)
     else:
-        say(f"nothing to do: {error.reason}")
+        say(text)
+
+
+def print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
+    print_result(as_json, {"skip": error.reason}, f"nothing to do: {error.reason}")
 
 
 def print_plan(plan: IngestPlan, as_json: bool) -> None:

@@ -8,20 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hudi_ingest.exceptions import (
-    NothingToDo,
-)
-from hudi_ingest.home.folder import Home
-from hudi_ingest.model.plan import TransactionKind
-
-if TYPE_CHECKING:
-    from hudi_ingest.ledger import Request
-    from hudi_ingest.ledger.requests import RequestedCommit
-    from hudi_ingest.operations.requests.asked_ranges import Asked
-    from hudi_ingest.pipeline.pipeline import Pipeline
-from typing import TYPE_CHECKING
-
-from hudi_ingest.cli.app import app, requests
+from hudi_ingest.cli.app import app, letters, requests
 from hudi_ingest.cli.options import (
     AsJson,
     DryRun,
@@ -35,9 +22,17 @@ from hudi_ingest.cli.options import (
     named_pipeline,
     topic_partition,
 )
-from hudi_ingest.cli.printing import out, print_json, print_nothing_to_do, progress, say
+from hudi_ingest.cli.printing import out, print_json, print_nothing_to_do, print_result, progress, say
+from hudi_ingest.exceptions import (
+    NothingToDo,
+)
+from hudi_ingest.home.folder import Home
+from hudi_ingest.model.plan import TransactionKind
 
 if TYPE_CHECKING:
+    from hudi_ingest.ledger import Request
+    from hudi_ingest.ledger.requests import RequestedCommit
+    from hudi_ingest.operations.requests.asked_ranges import Asked
     from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -190,14 +185,11 @@ def cancel(
                 f"the ledger has no request {request_id}; list them with `hudi-ingest requests list`"
             )
         cancelled = ledger.requests.end(request_id, RequestState.CANCELLED, "cancelled from the command line")
-    if as_json:
-        print_json({"request": request_id, "cancelled": cancelled})
-    else:
-        say(
-            f"{request_id} is cancelled"
-            if cancelled
-            else f"{request_id} had already ended: it is {request.state.value}"
-        )
+    print_result(
+        as_json,
+        {"request": request_id, "cancelled": cancelled},
+        f"{request_id} is cancelled" if cancelled else f"{request_id} had already ended: it is {request.state.value}",
+    )
 
 
 def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bool) -> None:
@@ -208,10 +200,11 @@ def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bo
 
     home = Home.from_environment()
     if not wait:
-        if as_json:
-            print_json({"request": request.request_id, "state": request.state.value})
-        else:
-            say(f"{request.request_id} is filed. `hudi-ingest requests list {pipeline.name}` shows its progress.")
+        print_result(
+            as_json,
+            {"request": request.request_id, "state": request.state.value},
+            f"{request.request_id} is filed. `hudi-ingest requests list {pipeline.name}` shows its progress.",
+        )
         return
     progress(f"{request.request_id} is filed; cancel it with `hudi-ingest requests cancel {request.request_id}`")
     commits: list[RequestedCommit] = []
@@ -292,7 +285,42 @@ def retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) 
         follow_request(pipeline, file_retry(Home.from_environment(), pipeline), wait, as_json)
         return
     survey = survey_retry(pipeline)
-    if as_json:
-        print_json(survey.to_dict())
-    else:
-        say(retry_survey_text(survey))
+    print_result(as_json, survey.to_dict(), retry_survey_text(survey))
+
+
+@letters.command("list")
+def list_letters(name: PipelineName, as_json: AsJson = False) -> None:
+    """Count pending dead letters by commit, partition and error."""
+    from hudi_ingest.cli.views import letters_text
+    from hudi_ingest.operations.requests.pending_letters import letter_counts
+
+    counts = letter_counts(named_pipeline(name))
+    print_result(as_json, [asdict(count) for count in counts], letters_text(counts))
+
+
+@letters.command("show")
+def show_letters(
+    name: PipelineName,
+    partition: Annotated[str, typer.Option(metavar="TOPIC:PARTITION", help="Only letters from this partition.")] = "",
+    offset: Annotated[int | None, typer.Option(min=0, help="Only the letter at this offset.")] = None,
+    error: Annotated[str, typer.Option(metavar="TEXT", help="Only letters whose error contains this text.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show pending dead letters: where each came from, what is wrong with it, and its bytes."""
+    from hudi_ingest.cli.views import letter_text
+    from hudi_ingest.operations.requests.pending_letters import pending_letters
+
+    source = topic_partition(partition) if partition else None
+    matches = pending_letters(named_pipeline(name), source, offset, error, limit)
+    print_result(
+        as_json,
+        [letter.to_dict() for letter in matches],
+        "\n".join(letter_text(letter) for letter in matches) or "no dead letters match",
+    )
+
+
+@letters.command("retry")
+def retry(name: PipelineName, wait: Wait = True, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Retry all dead letters after a fix. Those that can become rows now are added to the table, once."""
+    retry_letters(named_pipeline(name), wait, dry_run, as_json)

@@ -20,7 +20,7 @@ from hudi_ingest.cli.options import (
     KafkaPort,
     UiPort,
 )
-from hudi_ingest.cli.printing import out, print_json, progress, say
+from hudi_ingest.cli.printing import out, print_json, print_result, progress, say
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembered_settings
 
@@ -44,13 +44,12 @@ def demo(
     root = home.root / "demo-once"
     result = run_once(replace(home, root=root, ledger_url=f"sqlite:///{root / 'ledger.db'}"), settings, progress)
     verification = result.verification
-    if as_json:
-        print_json({**asdict(verification), "commits": result.commits, "seconds": round(result.seconds, 1)})
-    else:
-        say(
-            f"{'exactly once' if verification.exact else 'NOT exactly once'}: {verification.rows:,} rows in {result.commits} commits, "
-            f"{verification.lost} lost, {verification.duplicate} duplicate, {verification.foreign} foreign; {result.seconds:.0f} s in all"
-        )
+    print_result(
+        as_json,
+        {**asdict(verification), "commits": result.commits, "seconds": round(result.seconds, 1)},
+        f"{'exactly once' if verification.exact else 'NOT exactly once'}: {verification.rows:,} rows in {result.commits} commits, "
+        f"{verification.lost} lost, {verification.duplicate} duplicate, {verification.foreign} foreign; {result.seconds:.0f} s in all",
+    )
     if not verification.exact:
         raise typer.Exit(1)
 
@@ -90,10 +89,9 @@ def down(as_json: AsJson = False) -> None:
     """Stop the embedded stack. Topics, tables and history stay in its home."""
     home = Home.from_environment()
     stopped = bring_down(home, progress)
-    if as_json:
-        print_json({"home": str(home.root), "stopped": stopped})
-    else:
-        say("stopped" if stopped else f"nothing runs in {home.root}")
+    print_result(
+        as_json, {"home": str(home.root), "stopped": stopped}, "stopped" if stopped else f"nothing runs in {home.root}"
+    )
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""recover, files, sweep, services, sync-catalog: table maintenance."""
+"""recover, files, sweep, services, sync-catalog, ttl, savepoints: table maintenance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.options import AsJson, PipelineName, named_pipeline
-from hudi_ingest.cli.printing import print_json, print_nothing_to_do, progress, say
+from hudi_ingest.cli.printing import print_json, print_nothing_to_do, print_result, progress, say
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
 
@@ -41,10 +41,7 @@ def recover(
         progress("connecting to Spark")
         protocol = protocol_for(pipeline, ledger, current_session(home))
         recovery = recover(protocol, roll_back=roll_back, new_table=new_table)
-    if as_json:
-        print_json(recovery.to_dict())
-    else:
-        say(recovery_text(recovery))
+    print_result(as_json, recovery.to_dict(), recovery_text(recovery))
 
 
 @app.command()
@@ -56,10 +53,7 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
     pipeline = named_pipeline(name)
     timeline = PipelineTable(pipeline).timeline
     base_files, log_files = timeline.files(), timeline.log_files() if pipeline.table.is_keyed else []
-    if as_json:
-        print_json([*map(asdict, base_files), *map(asdict, log_files)])
-    else:
-        say(files_text(base_files, log_files))
+    print_result(as_json, [*map(asdict, base_files), *map(asdict, log_files)], files_text(base_files, log_files))
 
 
 @app.command()
@@ -86,10 +80,7 @@ def sweep(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--older-than") from error
     result = run_sweep(pipeline, age, delete=delete, report=progress)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        say(sweep_text(result))
+    print_result(as_json, result.to_dict(), sweep_text(result))
 
 
 @app.command()
@@ -119,10 +110,7 @@ def services(
     from hudi_ingest.operations.upkeep.table_services import run_services
 
     result = run_services(named_pipeline(name), cluster=cluster, compact=compact, clean=clean, report=progress)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        say(services_text(result))
+    print_result(as_json, result.to_dict(), services_text(result))
 
 
 @app.command("sync-catalog")
@@ -140,3 +128,61 @@ def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
     else:
         known = f"before, {synced.lacked}" if synced.lacked else "it was up to date as far as is known"
         say(f"{synced.base_path} is in sync with {synced.catalog} ({synced.seconds:.1f} s; {known})")
+
+
+@app.command()
+def ttl(
+    name: PipelineName,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Show which partitions would be dropped and change nothing.")
+    ] = False,
+    savepoint: Annotated[
+        bool,
+        typer.Option("--savepoint/--no-savepoint", help="Create a savepoint first, so that the table can be restored."),
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Drop table partitions older than table.ttl now. The nightly schedule does the same, without a savepoint."""
+    from hudi_ingest.cli.views import ttl_text
+    from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
+
+    result = run_ttl(named_pipeline(name), plan_only=plan, savepoint=savepoint, report=progress)
+    print_result(as_json, result.to_dict(), ttl_text(result))
+
+
+@app.command()
+def savepoints(
+    name: PipelineName,
+    create: Annotated[bool, typer.Option("--create", help="Make a savepoint of the newest commit.")] = False,
+    delete: Annotated[
+        str | None, typer.Option(metavar="INSTANT", help="Delete this savepoint; cleaning and archival go on.")
+    ] = None,
+    restore: Annotated[
+        str | None,
+        typer.Option(
+            metavar="INSTANT",
+            help="Take back all later commits, with their checkpoint: the next transaction reads their offsets again. Pause the "
+            "pipeline before.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the table's savepoints, or make, delete or restore one."""
+    from hudi_ingest.operations.upkeep.savepoints import savepoints_of
+
+    if sum((create, delete is not None, restore is not None)) > 1:
+        raise typer.BadParameter("--create, --delete and --restore exclude each other")
+    with savepoints_of(named_pipeline(name), report=progress) as found:
+        if create:
+            found.create("by hudi-ingest savepoints", progress)
+        if delete is not None:
+            found.delete(delete)
+        if restore is not None:
+            found.restore(restore, progress)
+        listed = found.list()
+    print_result(
+        as_json,
+        [asdict(savepoint) for savepoint in listed],
+        "\n".join(f"{savepoint.instant}  by {savepoint.by}: {savepoint.comment}" for savepoint in listed)
+        or "no savepoints",
+    )

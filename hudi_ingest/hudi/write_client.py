@@ -52,8 +52,7 @@ from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPla
 from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.driver_jvm import properties_text
-from hudi_ingest.spark.java_package import JavaPackage
+from hudi_ingest.spark.driver_jvm import JavaPackage, properties_text
 from hudi_ingest.spark.s3 import connect_bucket
 
 _ACTION, _REPLACE, _DELTA = "commit", "replacecommit", "deltacommit"

@@ -19,9 +19,9 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.connect import LOGICAL_REPLICATION, ConnectSettings, start_connect
-from hudi_ingest.local.customers import KEY, NEW_COLUMN, PARTITION, SCHEMA, TABLE
 from hudi_ingest.local.processes import ProcessRecord, free_port, stop
 from hudi_ingest.local.progress import Report, elapsed
+from hudi_ingest.local.samples import KEY, NEW_COLUMN, PARTITION, SCHEMA, TABLE
 from hudi_ingest.local.stack import ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline

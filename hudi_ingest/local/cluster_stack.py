@@ -7,6 +7,7 @@ Everything listens on the loopback interface only, on free ports, and ends with 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import secrets
 import shutil
@@ -15,12 +16,20 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import sqlalchemy as sa
 import yaml
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.folder import ENGINE_VARIABLE, HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.home.folder import (
+    ENGINE_VARIABLE,
+    HOME_VARIABLE,
+    LEDGER_VARIABLE,
+    PIPELINES_VARIABLE,
+    Home,
+    write_private,
+)
 from hudi_ingest.local import dagster_api, postgresql
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.metastore import MetastoreSettings, start_metastore
@@ -29,9 +38,10 @@ from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, log_
 from hudi_ingest.local.progress import Report, elapsed
 from hudi_ingest.local.spark_cluster import SparkCluster, spark_cluster
 from hudi_ingest.local.stack import require_space
+from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.jars import kafka_jars, s3_jars, spark_jars
 from hudi_ingest.spark.java import find_java, java_home
-from hudi_ingest.spark.session import EngineConnection
+from hudi_ingest.spark.session import EngineConnection, own_session
 
 BUCKET = "lake"
 WORKERS = 2
@@ -260,3 +270,55 @@ def _make_tables(home: Home, environment: Mapping[str, str]) -> None:
         raise EnvironmentProblem(
             f"Dagster's tables could not be created: {' | '.join(log_tail(log, 1)) or 'no reason given'} (full log: {log})."
         )
+
+
+COUNT_SECONDS = 240
+_MASTER = "local[2]"
+_MEMORY = "1g"
+
+
+def count_rows(table: str, platform: Platform, report: Report) -> int:
+    """Return what `select count(*)` says of the catalog's table. Raises EnvironmentProblem if there is no answer in time."""
+    home, store = platform.home, platform.store
+    settings, count = home.root / "catalog-count.json", home.root / "catalog-count.txt"
+    write_private(settings, json.dumps(_spark_settings(platform, report)))
+    # In the environment, because Spark shows settings in the arguments of its JVM.
+    login = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key}
+    command = [sys.executable, "-m", "hudi_ingest.local.cluster_stack", table, str(settings), str(count)]
+    environment = {**ingest_environment(home), **login}
+    record = start("catalog-count", command, log=home.logs / "catalog-count.log", env=environment, cwd=home.root)
+    try:
+        with elapsed(report, f"counting the rows of {table}"):
+            wait_until(
+                count.exists,
+                what=f"Spark has counted the rows of {table}",
+                timeout_seconds=COUNT_SECONDS,
+                records_to_watch=[record],
+            )
+    finally:
+        stop([record])
+    return int(count.read_text())
+
+
+def _spark_settings(platform: Platform, report: Report) -> Mapping[str, str]:
+    jars = [*spark_jars(report), *s3_jars(report)]
+    return {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.hive.metastore.uris": platform.metastore,
+        "spark.sql.warehouse.dir": str(platform.home.root / "warehouse"),
+        "spark.jars": ",".join(map(str, jars)),
+        # Most of its time goes into loading classes, for a single statement.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        **{f"spark.hadoop.{key}": value for key, value in s3a_settings(platform.store).items()},
+    }
+
+
+def main(table: str, settings: str, count: str) -> None:
+    more: Mapping[str, str] = json.loads(Path(settings).read_text())
+    session = own_session(EngineSettings(master=_MASTER, driver_memory=_MEMORY), more, Home.from_environment().spark)
+    rows = session.sql(f"select count(*) from {table}").collect()[0][0]
+    write_private(Path(count), str(rows))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

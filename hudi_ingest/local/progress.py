@@ -1,11 +1,13 @@
-"""Progress of steps that take their time."""
+"""Steps that take their time: their progress, and Ctrl-C while they are stopped."""
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 Report = Callable[[str], None]
 REPORT_SECONDS = 5.0
@@ -30,3 +32,31 @@ def elapsed(report: Report, step: str) -> Iterator[None]:
     finally:
         done.set()
         watcher.join()
+
+
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def one_interrupt() -> Iterator[Callable[[], None]]:
+    """Let Ctrl-C, SIGTERM and the end of the terminal interrupt once, so that a second one does not disturb the stopping. Yields a
+    function after which none interrupts."""
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    # Who has set them to be ignored, as nohup does, wants that.
+    heeded = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+
+    def ignore() -> None:
+        for number in heeded:
+            signal.signal(number, signal.SIG_IGN)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        ignore()
+        raise KeyboardInterrupt
+
+    for number in heeded:
+        signal.signal(number, interrupt)
+    try:
+        yield ignore
+    finally:
+        for number in heeded:
+            signal.signal(number, before[number])

@@ -1,17 +1,22 @@
-"""Starts a Spark driver's JVM, with settings that no process list shows, in an environment that the machine does not decide."""
+"""Starts a Spark driver's JVM, with settings that no process list shows, in an environment that the machine does not decide, and
+spares it needless work."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from pwd import getpwuid
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from py4j.java_gateway import JavaClass
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
@@ -114,3 +119,72 @@ def _defaults() -> str:
         return f"{Path(folder, 'spark-defaults.conf').read_text(encoding='utf-8')}\n"
     except FileNotFoundError:
         return ""
+
+
+_logger = logging.getLogger(__name__)
+
+
+def forget_sources_of_defaults(jvm: Any, context: Any) -> None:
+    """Forget which of Hadoop's files each default setting comes from. `context` is the JavaSparkContext.
+
+    Hadoop writes the file's name with each of its thousand defaults, compressed one by one, and Spark does that up to three times
+    a job. The settings stay as they are. Where it fails (another Hadoop), jobs are slower but as correct. Raises py4j's errors
+    when the JVM is gone.
+    """
+    try:
+        configuration = jvm.org.apache.hadoop.conf.Configuration
+        sources = jvm.java.lang.Class.forName("org.apache.hadoop.conf.Configuration").getDeclaredField(
+            "updatingResource"
+        )
+        sources.setAccessible(True)
+        settings, defaults = context.hadoopConfiguration(), configuration()
+        for loaded in (settings, defaults):
+            # They are read from the files on first use.
+            loaded.size()
+        sources.get(settings).keySet().removeAll(sources.get(defaults).keySet())
+    except Py4JJavaError as error:
+        _logger.warning(
+            "begin and commit take a tenth of a second longer: Hadoop's settings cannot be made smaller (%s).",
+            error.java_exception.toString(),
+        )
+
+
+_CLASS = "HudiIngestLocalFiles"
+
+
+def use_system_calls(jvm: Any, context: Any) -> None:
+    """Let Hadoop list local files and set their permissions by system calls. `context` is the JavaSparkContext.
+
+    It reaches into Hadoop, so where that fails (another Java, another Hadoop, another file system for `file://`), Hadoop does it
+    in its own way, which is slower but as correct. Raises py4j's errors when the JVM is gone.
+    """
+    try:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.cook(resources.files("hudi_ingest.spark").joinpath(f"{_CLASS}.java").read_text())
+        local_files = compiler.getClassLoader().loadClass(_CLASS).getConstructor(None).newInstance(None)
+        # Not called directly: py4j cannot reach a class of another loader.
+        jvm.java.util.Optional.of(context.hadoopConfiguration()).ifPresent(local_files)
+    except Py4JJavaError as error:
+        _logger.warning(
+            "begin and commit take some tenths of a second longer for tables on a local disk: Hadoop starts a process for each "
+            "file that it lists or creates, because replacing that by system calls failed (%s).",
+            error.java_exception.toString(),
+        )
+
+
+class JavaPackage:
+    """A Java package, "" for the root. An attribute that begins with an upper-case letter is a class, any other a package.
+
+    py4j asks the JVM what each part of a name is, and the JVM then looks for a class of that name in all jars: a tenth of what
+    its threads did in a small transaction.
+    """
+
+    def __init__(self, gateway: Any, name: str = "") -> None:
+        self._gateway = gateway
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        full = f"{self._name}.{name}".lstrip(".")
+        if name[:1].isupper():
+            return JavaClass(full, self._gateway._gateway_client)
+        return JavaPackage(self._gateway, full)

@@ -31,12 +31,18 @@ from hudi_ingest.pipeline.engine import (
     load_engine_settings,
     untried_master_warning,
 )
-from hudi_ingest.spark.driver_jvm import JVM_LOCALE, JVM_OPTIONS, require_usable_account, require_usable_jvm, start_jvm
+from hudi_ingest.spark.driver_jvm import (
+    JVM_LOCALE,
+    JVM_OPTIONS,
+    forget_sources_of_defaults,
+    require_usable_account,
+    require_usable_jvm,
+    start_jvm,
+    use_system_calls,
+)
 from hudi_ingest.spark.executors import require_executors, require_master
-from hudi_ingest.spark.hadoop_settings import forget_sources_of_defaults
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest.spark.java import find_java, java_home
-from hudi_ingest.spark.local_files import use_system_calls
 from hudi_ingest.spark.worker_version import OWN_PYTHON, note_version
 
 _logger = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ import pytest
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.engine import EngineSettings
-from hudi_ingest.spark.local_files import use_system_calls
+from hudi_ingest.spark.driver_jvm import use_system_calls
 from hudi_ingest.spark.session import EngineConnection, answers, attached_session, current_session, session_options
 from hudi_ingest_tests.support.command_line import environment
 

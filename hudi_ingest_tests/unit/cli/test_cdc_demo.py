@@ -16,8 +16,8 @@ from hudi_ingest.cli.cdc_demo import CdcDemoResult
 from hudi_ingest.home.folder import HOME_VARIABLE
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.cdc_stack import write_pipeline
-from hudi_ingest.local.customers import KEY, NEW_COLUMN, PARTITION, SCHEMA
-from hudi_ingest.local.row_comparison import RowComparison
+from hudi_ingest.local.samples import KEY, NEW_COLUMN, PARTITION, SCHEMA
+from hudi_ingest.local.verification import RowComparison
 from hudi_ingest.pipeline.file import load_pipeline
 
 assert stack_commands

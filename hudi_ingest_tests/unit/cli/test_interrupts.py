@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.cli import demo
-from hudi_ingest.cli.interrupts import one_interrupt
 from hudi_ingest.home.folder import Home
+from hudi_ingest.local.progress import one_interrupt
 from hudi_ingest.local.stack import StackSettings
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

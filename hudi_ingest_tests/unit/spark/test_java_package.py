@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from py4j.java_gateway import GatewayParameters, JavaClass, JavaGateway
 
-from hudi_ingest.spark.java_package import JavaPackage
+from hudi_ingest.spark.driver_jvm import JavaPackage
 
 
 def test_a_class_is_named_without_a_call() -> None:
