@@ -27,12 +27,13 @@ def newest_results(
     for key, record in records.items():
         evaluation = record.evaluation
         if isinstance(evaluation, AssetCheckEvaluation) and record.event is not None:
+            values = {name: entry.value for name, entry in evaluation.metadata.items()}
             results[owners[key]][key.name] = answer(
                 owners[key],
                 key.name,
                 evaluation.passed,
                 evaluation.description or "no reason is known",
-                {name: entry.value for name, entry in evaluation.metadata.items()},
+                {name: value for name, value in values.items() if isinstance(value, (int, float, str))},
                 evaluation.severity is AssetCheckSeverity.WARN,
                 datetime.fromtimestamp(record.event.timestamp, timezone.utc),
             )
