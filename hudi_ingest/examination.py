@@ -21,7 +21,7 @@ from hudi_ingest.operations.health.doctor.ledger import LEDGER, ledger_diagnoses
 from hudi_ingest.operations.health.doctor.machine import machine_diagnoses
 from hudi_ingest.operations.health.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
 from hudi_ingest.orchestration.coordinator.switch import is_on, switched
-from hudi_ingest.orchestration.reports.dagster_diagnoses import dagster_diagnoses
+from hudi_ingest.orchestration.reports.instance_view import dagster_diagnoses
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems

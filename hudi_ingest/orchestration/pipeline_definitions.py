@@ -15,7 +15,7 @@ from hudi_ingest.orchestration.jobs.sweep_job import sweep_job, sweep_schedule
 from hudi_ingest.orchestration.jobs.table_asset import table_asset
 from hudi_ingest.orchestration.jobs.transaction_job import OneAssetJob, transaction_job
 from hudi_ingest.orchestration.jobs.ttl_job import ttl_job, ttl_schedule
-from hudi_ingest.orchestration.reports.table_checks import table_checks
+from hudi_ingest.orchestration.reports.checks import table_checks
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 

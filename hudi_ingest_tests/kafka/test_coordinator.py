@@ -22,7 +22,7 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, QUESTIONS
+from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, QUESTIONS
 from hudi_ingest.operations.health.status import pipeline_status
 from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.orchestration import tags
@@ -31,7 +31,6 @@ from hudi_ingest.orchestration.coordinator import quiet_ticks
 from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
 from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_idle, still_quiet
 from hudi_ingest.orchestration.coordinator.sensor import tick
-from hudi_ingest.orchestration.reports.lag_points import LAG_RECORDS, LAG_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import gaps
 from hudi_ingest.transaction.gaps import require_true_gaps

@@ -45,14 +45,14 @@ from hudi_ingest.orchestration.jobs.op_settings import NO_RUN_RETRIES, max_runti
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, LEDGER, SPARK
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, run_tags
 from hudi_ingest.orchestration.jobs.shared_ledger import require_ledger_of_begin, require_ledger_of_sensor
-from hudi_ingest.orchestration.reports.check_reports import evaluation
-from hudi_ingest.orchestration.reports.column_metadata import pipeline_columns
-from hudi_ingest.orchestration.reports.lag_points import lag_metadata
+from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.orchestration.reports.materialization import (
     SLICE_COLUMNS,
     by_kind,
+    lag_metadata,
     materialization,
     metadata_table,
+    pipeline_columns,
     slice_row,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline

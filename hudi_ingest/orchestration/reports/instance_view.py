@@ -1,19 +1,30 @@
-"""What Dagster's instance says about all pipelines: which sensors are on, and whether runs succeed. Three queries for all of them."""
+"""What Dagster's instance says: for metrics, which sensors are on and whether runs succeed, in three queries for all pipelines; for
+`hudi-ingest doctor`, its daemons, sensors, ticks and queue."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.records import DagsterRecord
+from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.coordinator.sensor import sensor_name
-from hudi_ingest.orchestration.coordinator.switch import switches_of
+from hudi_ingest.orchestration.coordinator.switch import is_of_stopped_stack, is_on, silent_daemons, switches_of
 from hudi_ingest.orchestration.embedded.home_instance import dagster_folder, open_instance
-from hudi_ingest.orchestration.reports.check_results import newest_results
+from hudi_ingest.orchestration.housekeeping.job import why_it_failed
+from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.pipeline.pipeline import Pipeline
+
+DAGSTER = "dagster"
+LONG_QUEUED_SECONDS = 600.0
+_SHOWN = 5
 
 
 class InstanceView:
@@ -43,3 +54,98 @@ class InstanceView:
             running={name: switches[sensor] for name, sensor in sensors.items() if sensor in switches},
             findings={name: tuple(by_check.values()) for name, by_check in results.items() if by_check},
         )
+
+
+def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    """Examine the instance of $DAGSTER_HOME, or else of the home's embedded Dagster."""
+    folder = dagster_folder(home)
+    if folder is None:
+        yield warning(
+            DAGSTER,
+            "DAGSTER_HOME does not name a folder with a dagster.yaml, so Dagster's instance was not examined.",
+            "Set it, or run this where the daemon runs.",
+        )
+        return
+    try:
+        instance = open_instance(folder)
+    except Exception as error:  # noqa: BLE001 - a wrong dagster.yaml or an unreachable storage fails in many ways
+        text = f"The instance in {folder} cannot be opened: {' '.join(str(error).split())}"
+        yield problem(DAGSTER, text, "Correct dagster.yaml there, and see whether its database is up.")
+        return
+    with instance:
+        yield from _daemons(home, instance, folder)
+        yield from _sensors(instance, pipelines)
+        yield from _failed_runs(instance, pipelines)
+        yield from _queue(instance)
+        failure = why_it_failed(instance)
+        if failure:
+            yield problem("housekeeping", failure)
+
+
+def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Finding]:
+    heartbeats = instance.get_daemon_heartbeats()
+    required = instance.get_required_daemon_types()
+    silent = [_words(name) for name in silent_daemons(home, folder, instance)]
+    if is_of_stopped_stack(home, folder):
+        pass  # The examination of the stack says so.
+    elif silent:
+        text = f"Daemons of the instance in {folder} do not run: {', '.join(silent)}. Without them no run is launched."
+        yield problem(DAGSTER, text, "Start `dagster-daemon run` (`hudi-ingest up` on one machine), and see its log.")
+    else:
+        yield ok(DAGSTER, f"the {len(required)} daemons of the instance in {folder} are alive")
+    for name, heartbeat in heartbeats.items():
+        if heartbeat.errors:
+            first = heartbeat.errors[0].message.strip().splitlines()[0]
+            yield warning(DAGSTER, f"The {_words(name)} daemon reports an error: {first}")
+
+
+def _words(daemon: str) -> str:
+    return daemon.lower().replace("_", " ")
+
+
+def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    states = {state.instigator_name: state for state in instance.all_instigator_state()}
+    switches = switches_of(instance)
+    for pipeline in pipelines:
+        state = states.get(sensor_name(pipeline.name))
+        if state is not None and is_on(pipeline, switches):
+            yield from _last_tick(instance, pipeline, state.instigator_origin_id, state.selector_id)
+    paused = [pipeline.name for pipeline in pipelines if pipeline.enabled and not is_on(pipeline, switches)]
+    unknown = [pipeline.name for pipeline in pipelines if pipeline.enabled and sensor_name(pipeline.name) not in states]
+    off = [pipeline.name for pipeline in pipelines if not pipeline.enabled and not is_on(pipeline, switches)]
+    if paused:
+        text = f"Enabled in their files, but paused in Dagster: {listed(paused, _SHOWN)}."
+        yield warning(DAGSTER, text, "`hudi-ingest resume PIPELINE` turns a sensor on, unless it is off on purpose.")
+    if unknown:
+        text = f"Enabled in their files, but Dagster has not seen their sensors: {listed(unknown, _SHOWN)}."
+        yield warning(DAGSTER, text, "Reload the code location, and see whether it has loaded their files.")
+    if off:
+        yield ok(DAGSTER, f"sensors that are off: {listed(off, _SHOWN)}")
+
+
+def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, selector_id: str) -> Iterator[Finding]:
+    ticks = instance.get_ticks(origin_id, selector_id, limit=1)
+    if ticks and ticks[0].status.value == "FAILURE" and ticks[0].error is not None:
+        message = (ticks[0].error.cause or ticks[0].error).message.strip()
+        text = re.sub(r"^[\w.]+: ", "", message)
+        yield problem(f"pipeline {pipeline.name}", text, f"It fails the ticks of {sensor_name(pipeline.name)}.")
+
+
+def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    """The one check that Dagster alone can answer; the others are evaluated anew."""
+    for results in newest_results(instance, pipelines, RUNS_SUCCEED).values():
+        result = results.get(RUNS_SUCCEED)
+        if result is not None and not result.passed:
+            yield stated(result)
+
+
+def _queue(instance: DagsterInstance) -> Iterator[Finding]:
+    records = instance.get_run_records(RunsFilter(statuses=[DagsterRunStatus.QUEUED]), limit=1000)
+    waits = [time.time() - record.create_timestamp.timestamp() for record in records]
+    long = [wait for wait in waits if wait > LONG_QUEUED_SECONDS]
+    if long:
+        text = f"{len(long)} runs have waited in the queue for more than {LONG_QUEUED_SECONDS / 60:.0f} minutes."
+        remedy = "See which runs hold the places (max_concurrent_runs, pools) in the UI, Runs; end those that hang."
+        yield warning(DAGSTER, text, remedy)
+    else:
+        yield ok(DAGSTER, f"{len(records)} runs in the queue")

@@ -21,11 +21,11 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.operations.health.findings import age_of_oldest
+from hudi_ingest.operations.health.judgement import LAG_RECORDS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.reports.check_reports import report_checks, report_trouble
-from hudi_ingest.orchestration.reports.lag_points import LAG_RECORDS, lag_metadata
-from hudi_ingest.orchestration.reports.materialization import by_kind, changes_of
+from hudi_ingest.orchestration.reports.checks import report_checks, report_trouble
+from hudi_ingest.orchestration.reports.materialization import by_kind, changes_of, lag_metadata
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation
 

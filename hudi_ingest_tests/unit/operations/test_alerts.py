@@ -22,7 +22,7 @@ from hudi_ingest.model.finding import State, answer
 from hudi_ingest.operations.health.channels import channels
 from hudi_ingest.operations.health.incidents import Announced, Incident, News, Told, news_for
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions, tell
-from hudi_ingest.orchestration.reports.check_reports import evaluation
+from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.pipeline.code_location import AlertSettings, load_alert_settings
 from hudi_ingest_tests.support import silent_server
 from hudi_ingest_tests.support.http_server import QuietHandler, serving

@@ -42,8 +42,8 @@ from hudi_ingest.operations.health.doctor.machine import (
     version_diagnoses,
 )
 from hudi_ingest.operations.health.doctor.pipelines import pipelines_diagnoses, tick_diagnoses
-from hudi_ingest.orchestration.reports.check_reports import evaluation
-from hudi_ingest.orchestration.reports.dagster_diagnoses import dagster_diagnoses
+from hudi_ingest.orchestration.reports.checks import evaluation
+from hudi_ingest.orchestration.reports.instance_view import dagster_diagnoses
 from hudi_ingest_tests.support.pipeline_files import Write, document, load
 
 NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)

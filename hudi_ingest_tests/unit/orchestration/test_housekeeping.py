@@ -62,7 +62,6 @@ from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, TRANSACTIONS
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan, TransactionKind
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, UP_TO_DATE
-from hudi_ingest.operations.health.overview import FAILING
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.housekeeping import housekeeping as kept
@@ -73,8 +72,8 @@ from hudi_ingest.orchestration.housekeeping.report import HousekeepingReport
 from hudi_ingest.orchestration.housekeeping.run_retention import delete_run, run_bytes
 from hudi_ingest.orchestration.housekeeping.sqlite_space import LEAST_FREE_BYTES, shrink, sqlite_files
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
+from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation
 from hudi_ingest.orchestration.reports.overview import NAME as OVERVIEW
-from hudi_ingest.orchestration.reports.overview import current_rows, observation
 from hudi_ingest.pipeline.code_location import AlertSettings, HousekeepingSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.folder import BrokenFile

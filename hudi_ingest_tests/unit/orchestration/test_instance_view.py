@@ -12,7 +12,7 @@ from dagster import DagsterInstance
 from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED, runs_succeed
 from hudi_ingest.orchestration.reports import instance_view
-from hudi_ingest.orchestration.reports.check_reports import evaluation
+from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.orchestration.reports.instance_view import InstanceView
 from hudi_ingest_tests.support.pipeline_files import load_pipelines
 

@@ -11,8 +11,7 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import CommitReceipt, LogFile, SliceReport
-from hudi_ingest.orchestration.reports.column_metadata import column_schema
-from hudi_ingest.orchestration.reports.materialization import materialization
+from hudi_ingest.orchestration.reports.materialization import column_schema, materialization
 from hudi_ingest.records.schema.ddl import parse_ddl
 
 

@@ -9,9 +9,8 @@ import pytest
 from dagster import AssetKey, DagsterInstance, SensorDefinition, TableMetadataValue, build_sensor_context
 
 from hudi_ingest.model.finding import Finding, answer
-from hudi_ingest.operations.health.overview import overview_row, summary, worst_first
-from hudi_ingest.orchestration.reports.check_reports import evaluation
-from hudi_ingest.orchestration.reports.overview import overview_definitions
+from hudi_ingest.orchestration.reports.checks import evaluation
+from hudi_ingest.orchestration.reports.overview import overview_definitions, overview_row, summary, worst_first
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

@@ -37,7 +37,7 @@ from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS, LONGEST_B
 from hudi_ingest.orchestration.coordinator.sensor import request_text, tick
 from hudi_ingest.orchestration.jobs.run_config import BeginConfig, job_name, run_config
 from hudi_ingest.orchestration.jobs.table_asset import mapping_keys
-from hudi_ingest.orchestration.reports.check_reports import BLIND_SECONDS
+from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.damaged_table import OURS, SERVICE, DamagedTable
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

@@ -41,7 +41,7 @@ from hudi_ingest.operations.health.judgement import (
 )
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.jobs.failures import STOPPED
-from hudi_ingest.orchestration.reports.check_reports import (
+from hudi_ingest.orchestration.reports.checks import (
     BLIND_SECONDS,
     REPEAT_SECONDS,
     evaluation,

@@ -1,22 +1,28 @@
-"""Reports the findings of the table's checks from the coordinator's ticks to Dagster, each change once."""
+"""The checks of a table in Dagster: run by hand or with the asset, else reported by the coordinator's ticks, each change once.
 
-from __future__ import annotations
+Dagster reads the annotations of the checks' function, so they are not postponed here.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagster import (
     AssetCheckEvaluation,
+    AssetCheckExecutionContext,
     AssetCheckKey,
+    AssetCheckResult,
+    AssetChecksDefinition,
     AssetCheckSeverity,
+    AssetCheckSpec,
     DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
     RunsFilter,
+    multi_asset_check,
 )
 
 from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
@@ -32,20 +38,47 @@ from hudi_ingest.operations.health.judgement import (
 )
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.jobs.failures import STOPPED
+from hudi_ingest.orchestration.jobs.failures import STOPPED, as_dagster_failures
 from hudi_ingest.orchestration.reports.topic_assets import topic_observations
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.situation import Situation, observe
 
 if TYPE_CHECKING:
     from dagster._core.execution.plan.objects import StepFailureData
     from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+
 
 REPEAT_SECONDS = 300
 """How often a check is reported again when only its numbers have changed."""
 BLIND_SECONDS = 60
 """How long broker or table may be unreachable before a check fails."""
 _SHOWN_RUNS = 50
+
+
+def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
+    """Build one op for all checks; a subset may be selected."""
+
+    @multi_asset_check(
+        name=f"{pipeline.name}__checks",
+        specs=[
+            AssetCheckSpec(name, asset=table_key(pipeline), description=question)
+            for name, question in questions(pipeline).items()
+        ],
+        can_subset=True,
+        description=f"Checks with the table and the broker that ingestion into {pipeline.name} is healthy.",
+    )
+    def checks(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+        with as_dagster_failures():
+            situation = observe(pipeline)
+            findings = findings_now(pipeline, situation, datetime.now(timezone.utc))
+            findings += findings_on_commits(pipeline, situation)
+            findings.append(finding_on_runs(pipeline, context.instance, situation.committed.last_began_at))
+        selected = {key.name for key in context.selected_asset_check_keys}
+        for finding in findings:
+            if finding.check in selected:
+                yield AssetCheckResult(**_shown(pipeline, finding))
+
+    return checks
 
 
 def report_checks(
@@ -117,7 +150,7 @@ def why_failed(instance: DagsterInstance, run_id: str) -> str:
     return next((entry.message or entry.user_message for entry in ends), "")
 
 
-def _step_error(failure: StepFailureData) -> str:
+def _step_error(failure: "StepFailureData") -> str:
     if failure.user_failure_data is not None and failure.user_failure_data.description:
         return failure.user_failure_data.description
     return failure.error.message.strip() if failure.error else ""
@@ -125,14 +158,18 @@ def _step_error(failure: StepFailureData) -> str:
 
 def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:
     """Convert a finding to a Dagster evaluation."""
-    return AssetCheckEvaluation(
-        asset_key=table_key(pipeline),
-        check_name=finding.check,
-        passed=finding.passed,
-        severity=AssetCheckSeverity.WARN if finding.warning else AssetCheckSeverity.ERROR,
-        description=as_markdown(finding.text),
-        metadata=dict(finding.figures),
-    )
+    return AssetCheckEvaluation(**_shown(pipeline, finding))
+
+
+def _shown(pipeline: Pipeline, finding: Finding) -> dict[str, Any]:
+    return {
+        "asset_key": table_key(pipeline),
+        "check_name": finding.check,
+        "passed": finding.passed,
+        "severity": AssetCheckSeverity.WARN if finding.warning else AssetCheckSeverity.ERROR,
+        "description": as_markdown(finding.text),
+        "metadata": dict(finding.figures),
+    }
 
 
 def as_markdown(text: str) -> str:
@@ -144,12 +181,12 @@ def as_markdown(text: str) -> str:
 class _ReportedChecks:
     """What Dagster already shows: the newest evaluation of each check, and when and by which run the table was materialized."""
 
-    records: Mapping[str, AssetCheckExecutionRecord]
+    records: Mapping[str, "AssetCheckExecutionRecord"]
     materialized_at: float = 0.0
     materialized_by: str = ""
 
     @classmethod
-    def of(cls, pipeline: Pipeline, instance: DagsterInstance) -> _ReportedChecks:
+    def of(cls, pipeline: Pipeline, instance: DagsterInstance) -> "_ReportedChecks":
         table = table_key(pipeline)
         keys = [AssetCheckKey(table, name) for name in questions(pipeline)]
         by_key = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
@@ -193,3 +230,30 @@ class _ReportedChecks:
     def _reported_at(self, check: str) -> float:
         record = self.records.get(check)
         return record.event.timestamp if record and record.event else 0.0
+
+
+def newest_results(
+    instance: DagsterInstance, pipelines: Sequence[Pipeline], only: str = ""
+) -> dict[str, dict[str, Finding]]:
+    """Return the newest result of each check that was reported, by pipeline and check; one query. `only`: the one check to ask for."""
+    owners = {
+        AssetCheckKey(table_key(pipeline), check): pipeline.name
+        for pipeline in pipelines
+        for check in ([only] if only else questions(pipeline))
+    }
+    results: dict[str, dict[str, Finding]] = {pipeline.name: {} for pipeline in pipelines}
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key([*owners])
+    for key, record in records.items():
+        evaluation = record.evaluation
+        if isinstance(evaluation, AssetCheckEvaluation) and record.event is not None:
+            values = {name: entry.value for name, entry in evaluation.metadata.items()}
+            results[owners[key]][key.name] = answer(
+                owners[key],
+                key.name,
+                evaluation.passed,
+                evaluation.description or "no reason is known",
+                {name: value for name, value in values.items() if isinstance(value, (int, float, str))},
+                evaluation.severity is AssetCheckSeverity.WARN,
+                datetime.fromtimestamp(record.event.timestamp, timezone.utc),
+            )
+    return results
