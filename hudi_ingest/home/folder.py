@@ -1,12 +1,19 @@
-"""Where hudi-ingest keeps its own state on this machine, and the environment variables that change it."""
+"""Where hudi-ingest keeps its own state on this machine, the environment variables that change it, and those that a home's embedded
+stack sets for pipeline files.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from hudi_ingest.home.liveness import running_process
 
 HOME_VARIABLE = "HUDI_INGEST_HOME"
 PIPELINES_VARIABLE = "HUDI_INGEST_PIPELINES"
@@ -14,6 +21,11 @@ LEDGER_VARIABLE = "HUDI_INGEST_LEDGER_URL"
 ENGINE_VARIABLE = "HUDI_INGEST_ENGINE"
 HOUSEKEEPING_VARIABLE = "HUDI_INGEST_HOUSEKEEPING"
 ALERTS_VARIABLE = "HUDI_INGEST_ALERTS"
+BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
+TABLES_VARIABLE = "HUDI_INGEST_TABLES"
+STACK_VARIABLES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE)
+MOST_BYTES = 16 << 20
+"""Size at which a log is cut back; this much of it is kept in a file beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +139,74 @@ def write_private(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     partial.rename(path)
+
+
+def file_version(path: Path) -> tuple[int, int, int] | None:
+    """Identify what is in a file now, so that one that was replaced or rewritten since differs: return its inode, size in bytes and time of modification in ns; None if it cannot be looked at."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def stack_logs(home: Home) -> tuple[Path, ...]:
+    """List the logs of the embedded stack's processes."""
+    return (*sorted(home.logs.glob("*.log")), home.kafka / "broker.log")
+
+
+def cut_back(logs: Iterable[Path], most_bytes: int = MOST_BYTES) -> None:
+    """Keep the newest `most_bytes` of each larger log in a file beside it, `NAME.1`, and empty the log.
+
+    Long-lived processes hold their logs open in append mode, so a log cannot be moved away from under them. It is copied, then
+    truncated; lines written in between are lost. Missing logs are ignored. Raises OSError.
+    """
+    for log in logs:
+        try:
+            size = log.stat().st_size
+        except FileNotFoundError:
+            continue
+        if size <= most_bytes:
+            continue
+        kept, partial = log.with_name(f"{log.name}.1"), log.with_name(f"{log.name}.partial")
+        with log.open("r+b") as source, partial.open("wb") as target:
+            source.seek(size - most_bytes)
+            shutil.copyfileobj(source, target)
+            partial.rename(kept)
+            source.truncate(0)
+
+
+def pipeline_environment(home: Home, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Complete `environment` with its home and, while the stack runs, the stack's variables; `environment` takes precedence."""
+    return {HOME_VARIABLE: str(home.root), **_variables(home, only_running=True), **environment}
+
+
+def missing_because(name: str, environment: Mapping[str, str]) -> str | None:
+    """Explain why the stack of the environment's home does not set this variable; None if that home never had a stack."""
+    if name not in STACK_VARIABLES or not environment.get(HOME_VARIABLE):
+        return None
+    home = Home.from_environment(environment)
+    if not (home.stack_file.exists() or home.kafka.exists()):
+        return None
+    return f"the stack in {home.root} is down; start it with `hudi-ingest up`"
+
+
+def stack_runs(home: Home) -> bool:
+    """Whether a process of the home's embedded stack is alive."""
+    return bool(_variables(home, only_running=True))
+
+
+def embedded_broker(home: Home) -> str:
+    """The address of the broker that `hudi-ingest up` has started in this home, alive or not; "" if there is no stack."""
+    return _variables(home, only_running=False).get(BOOTSTRAP_VARIABLE, "")
+
+
+def _variables(home: Home, *, only_running: bool) -> dict[str, str]:
+    """Also empty when the file is damaged or of another version: only `up` and `down` need to report that."""
+    try:
+        stack: Any = json.loads(home.stack_file.read_text())
+        starts = [(int(process["pid"]), float(process["started"])) for process in stack["processes"]]
+        variables = {str(name): str(value) for name, value in stack["environment"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    return variables if not only_running or any(running_process(pid, started) for pid, started in starts) else {}

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.home.file_version import file_version
+from hudi_ingest.home.folder import file_version
 from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_settings
 from hudi_ingest.kafka.client_settings import client_logger, confluent_options, librdkafka_options
 from hudi_ingest.pipeline.sections.source import KafkaSource

@@ -7,8 +7,7 @@ import re
 from confluent_kafka import KafkaError
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
-from hudi_ingest.home.folder import Home
-from hudi_ingest.home.stack_variables import embedded_broker
+from hudi_ingest.home.folder import Home, embedded_broker
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 import psutil
 
-from hudi_ingest.home.process_identity import process_table, running_process, same_start, started_since_boot
+from hudi_ingest.home.liveness import process_table, running_process, same_start, started_since_boot
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Owner:
     """A Dagster run or an operating system process. Its text form is `<kind>:<ident>`.
 
     `ident` is the run id, or `<host>:<pid>:<start>`, where host is the process table and start is the number of seconds from
-    boot to the process's start: see home/process_identity.py.
+    boot to the process's start: see home/liveness.py.
     """
 
     kind: Literal["dagster", "process"]

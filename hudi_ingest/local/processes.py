@@ -26,7 +26,7 @@ from typing import TypeVar
 import psutil
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.process_identity import same_start, started_since_boot
+from hudi_ingest.home.liveness import same_start, started_since_boot
 
 T = TypeVar("T")
 

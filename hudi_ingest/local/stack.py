@@ -24,9 +24,17 @@ from types import MappingProxyType
 import psutil
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home, write_private
-from hudi_ingest.home.log_files import cut_back, stack_logs
-from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.home.folder import (
+    BOOTSTRAP_VARIABLE,
+    HOME_VARIABLE,
+    LEDGER_VARIABLE,
+    PIPELINES_VARIABLE,
+    TABLES_VARIABLE,
+    Home,
+    cut_back,
+    stack_logs,
+    write_private,
+)
 from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import BrokerSettings, await_broker, launch_broker
 from hudi_ingest.local.processes import (

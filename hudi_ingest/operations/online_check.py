@@ -10,7 +10,7 @@ from typing import Any
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.home.listening import first_listening
+from hudi_ingest.home.liveness import first_listening
 from hudi_ingest.hudi.timeline.ownership import require_own_table, require_same_folders, require_same_keys
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, Timeline

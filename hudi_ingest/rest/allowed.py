@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hudi_ingest.exceptions.problems import Place, quoted
-from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.pipeline.file import environment_or_own
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import setting_at

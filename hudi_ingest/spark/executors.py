@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.listening import first_listening
+from hudi_ingest.home.liveness import first_listening
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.worker_version import OWN_PYTHON
 

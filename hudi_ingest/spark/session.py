@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
-from hudi_ingest.home.process_identity import process_table, running_process, started_since_boot
+from hudi_ingest.home.liveness import process_table, running_process, started_since_boot
 from hudi_ingest.pipeline.engine import (
     ARCHIVE_FOLDER,
     EngineSettings,

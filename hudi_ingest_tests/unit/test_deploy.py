@@ -30,14 +30,15 @@ from typer.main import get_command
 from hudi_ingest.cli.app import app
 from hudi_ingest.home.folder import (
     ALERTS_VARIABLE,
+    BOOTSTRAP_VARIABLE,
     ENGINE_VARIABLE,
     HOME_VARIABLE,
     HOUSEKEEPING_VARIABLE,
     LEDGER_VARIABLE,
     PIPELINES_VARIABLE,
+    TABLES_VARIABLE,
     Home,
 )
-from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.embedded.web_access import HOSTS_VARIABLE, hosts_from

@@ -13,9 +13,7 @@ from typing import Any
 
 import pyarrow.fs as pafs  # files: the tables', on S3
 
-from hudi_ingest.home.file_version import file_version
-from hudi_ingest.home.folder import Home
-from hudi_ingest.home.stack_variables import pipeline_environment
+from hudi_ingest.home.folder import Home, file_version, pipeline_environment
 from hudi_ingest.hudi.storage.storage import StoreError, store_error
 from hudi_ingest.model.storage_options import Credentials, StorageOptions, bucket_and_key, is_s3
 

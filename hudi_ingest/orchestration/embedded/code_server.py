@@ -21,9 +21,7 @@ from dagster._cli.code_server import code_server_cli
 from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._grpc.client import DagsterGrpcClient
 
-from hudi_ingest.home.file_version import file_version
-from hudi_ingest.home.folder import Home
-from hudi_ingest.home.log_files import cut_back, stack_logs
+from hudi_ingest.home.folder import Home, cut_back, file_version, stack_logs
 from hudi_ingest.pipeline.folder import folder_version
 
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.home.stack_variables import STACK_VARIABLES, missing_because
+from hudi_ingest.home.folder import STACK_VARIABLES, missing_because
 from hudi_ingest.model.secret_hooks import known_schemes, read_secret
 
 _PATTERN = re.compile(

@@ -27,8 +27,7 @@ from hudi_ingest.exceptions.problems import (
     suggestion,
     unexpected,
 )
-from hudi_ingest.home.folder import Home
-from hudi_ingest.home.stack_variables import pipeline_environment
+from hudi_ingest.home.folder import Home, pipeline_environment
 from hudi_ingest.pipeline.settings.describe import PlacedSetting, has_secrets, keys, setting_at
 from hudi_ingest.pipeline.settings.model import Model
 from hudi_ingest.pipeline.settings.yaml_document import MOST_PROBLEMS, Document, read_document

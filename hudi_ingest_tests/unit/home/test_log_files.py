@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hudi_ingest.home.folder import Home
-from hudi_ingest.home.log_files import cut_back, stack_logs
+from hudi_ingest.home.folder import Home, cut_back, stack_logs
 
 
 def test_a_large_log_is_cut_back_under_the_process_that_writes_it(tmp_path: Path) -> None:

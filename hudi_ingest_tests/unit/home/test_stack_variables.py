@@ -11,9 +11,15 @@ from confluent_kafka import KafkaError
 
 from hudi_ingest import load_pipeline
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
-from hudi_ingest.home.process_identity import started_since_boot
-from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.home.folder import (
+    BOOTSTRAP_VARIABLE,
+    HOME_VARIABLE,
+    LEDGER_VARIABLE,
+    PIPELINES_VARIABLE,
+    TABLES_VARIABLE,
+    Home,
+)
+from hudi_ingest.home.liveness import started_since_boot
 from hudi_ingest.kafka.client_errors import Trouble
 from hudi_ingest.operations.health.doctor.pipelines import folder_diagnoses
 from hudi_ingest.pipeline.folder import load_each

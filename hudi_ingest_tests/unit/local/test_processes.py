@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.process_identity import started_since_boot
+from hudi_ingest.home.liveness import started_since_boot
 from hudi_ingest.local import processes
 from hudi_ingest.local.processes import ProcessRecord, is_alive, start, stop, wait_until
 from hudi_ingest_tests.support.clock import set_wall_clock_back
@@ -123,7 +123,7 @@ def test_stop_never_ends_its_caller(run: Starter) -> None:
     record = run(
         "import os, subprocess, sys\n"
         "from hudi_ingest.local.processes import ProcessRecord, stop\n"
-        "from hudi_ingest.home.process_identity import started_since_boot\n"
+        "from hudi_ingest.home.liveness import started_since_boot\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "stop([ProcessRecord('self', os.getpid(), started_since_boot(os.getpid()), '/none')], grace_seconds=20)\n"
         "print('outcome', child.wait(120), flush=True)\n"

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
-from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, HOME_VARIABLE, PIPELINES_VARIABLE, TABLES_VARIABLE, Home
 from hudi_ingest.local import stack as module
 from hudi_ingest.local.processes import ProcessRecord
 from hudi_ingest.local.stack import BROKER, ENGINE, WEBSERVER, Stack, StackSettings, bring_down, remembered_settings

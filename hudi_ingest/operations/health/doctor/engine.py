@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hudi_ingest.home.folder import Home
-from hudi_ingest.home.stack_variables import stack_runs
+from hudi_ingest.home.folder import Home, stack_runs
 from hudi_ingest.model.finding import Finding, ok, problem, warning
 from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.spark.executors import require_master

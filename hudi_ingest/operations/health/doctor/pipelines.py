@@ -10,9 +10,8 @@ from functools import partial
 from pathlib import Path  # files: the table's folder
 
 from hudi_ingest.exceptions.problems import counted, listed
-from hudi_ingest.home.folder import HOME_VARIABLE, Home
-from hudi_ingest.home.listening import first_listening
-from hudi_ingest.home.stack_variables import BOOTSTRAP_VARIABLE, embedded_broker, missing_because
+from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, HOME_VARIABLE, Home, embedded_broker, missing_because
+from hudi_ingest.home.liveness import first_listening
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over

@@ -1,4 +1,6 @@
-"""Identify a process by its recorded process table, pid and start time, because pids are reused, and others have the same ones.
+"""Whether a process still runs, and which of several servers accepts connections.
+
+A process is identified by its process table, pid and start time, because pids are reused, and others have the same ones.
 
 Start times are seconds since the machine booted. A wall-clock start time moves whenever the clock is set (an NTP
 correction, a resumed virtual machine), and would make a living process look like a different one.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -17,6 +20,7 @@ _SLACK_SECONDS = 0.5
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Random at each boot of a kernel, and the same in all its containers."""
 _BOOT_DIGITS = 12
+CONNECT_SECONDS = 5.0
 
 
 def process_table() -> str:
@@ -53,3 +57,17 @@ def running_process(pid: int, started: float) -> psutil.Process | None:
         return process if same and process.status() != psutil.STATUS_ZOMBIE else None
     except psutil.NoSuchProcess:
         return None
+
+
+def first_listening(addresses: Sequence[str]) -> tuple[str | None, dict[str, OSError]]:
+    """Connect to one `host:port` or `scheme://host:port` after the other until one accepts. Returns it, None if none does, and why
+    those before it did not."""
+    refusals: dict[str, OSError] = {}
+    for address in addresses:
+        host, _, port = address.rpartition("://")[2].rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+            return address, refusals
+        except OSError as error:
+            refusals[address] = error
+    return None, refusals
