@@ -40,7 +40,7 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 
 if TYPE_CHECKING:
-    from hudi_ingest.operations.upkeep.schema_change import SchemaChange
+    from hudi_ingest.operations.upkeep.approvals import SchemaChange
     from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -54,8 +54,7 @@ def validate(
 ) -> None:
     """Check pipeline files, and engine.yaml, housekeeping.yaml and alerts.yaml if they exist, and report every problem at once."""
     from hudi_ingest.cli.views import pipelines_text
-    from hudi_ingest.operations.online_check import OnlineCheck, check_all_online
-    from hudi_ingest.operations.validation import require_valid
+    from hudi_ingest.operations.validation import OnlineCheck, check_all_online, require_valid
     from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
     from hudi_ingest.pipeline.folder import load_file_alone
@@ -147,7 +146,7 @@ def approve_schema(
     as_json: AsJson = False,
 ) -> None:
     """Approve the pending schema change of a table with on_schema_change: refuse. Later changes need their own approval."""
-    from hudi_ingest.operations.upkeep.schema_change import SchemaChange, approve_schema_change, schema_change
+    from hudi_ingest.operations.upkeep.approvals import SchemaChange, approve_schema_change, schema_change
 
     def change_of(pipeline: Pipeline) -> SchemaChange:
         return schema_change(pipeline) if dry_run else approve_schema_change(pipeline, fingerprint)
@@ -244,7 +243,7 @@ def accept_losses(
     as_json: AsJson = False,
 ) -> None:
     """Accept that stopped partitions have lost offsets, and resume at the broker's first offsets, in one transaction."""
-    from hudi_ingest.operations.upkeep.loss_acceptance import accept_loss
+    from hudi_ingest.operations.upkeep.approvals import accept_loss
     from hudi_ingest.transaction.plan.situation import plan_accepting
 
     pipeline = named_pipeline(name)

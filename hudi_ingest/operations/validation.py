@@ -1,18 +1,33 @@
-"""Checks pipeline files before they are used: everything that can be known without Kafka, registry and table."""
+"""Checks pipelines before they are used: first all that can be known without Kafka, registry and table, then against these.
+
+Nothing here changes anything.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path  # files: pipeline files
+from typing import Any
 
-from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions import ConfigError, IngestError
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
+from hudi_ingest.home.liveness import first_listening
+from hudi_ingest.hudi.timeline.ownership import require_own_table, require_same_folders, require_same_keys
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, Timeline
+from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
 from hudi_ingest.pipeline.file import MASK, shown_file
 from hudi_ingest.pipeline.folder import folder_files
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.columns.planned import source_text
-from hudi_ingest.transaction.decoding import format_problems
+from hudi_ingest.pipeline.sections.record import needs_registry
+from hudi_ingest.records.schema.registered import KINDS
+from hudi_ingest.transaction.columns.planned import proposed_schema, source_text
+from hudi_ingest.transaction.decoding import format_problems, row_maker_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +85,151 @@ def cluster_warnings(home: Home, pipeline: Pipeline) -> list[str]:
     broken."""
     master = load_engine_settings(home).master
     return [*filter(None, (untried_master_warning(master), local_table_warning(pipeline.table.base_path, master)))]
+
+
+@dataclass(slots=True)
+class OnlineCheck:
+    """What was found, each line with the part that it is about: `kafka`, `schema`, `table` or `catalog`."""
+
+    problems: list[str] = field(default_factory=list)
+    """Why the pipeline would stop now."""
+    changes: list[str] = field(default_factory=list)
+    """What its next transaction would change in the table's columns."""
+    facts: list[str] = field(default_factory=list)
+    """What is as it should be."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Note an IngestError of the block as a problem of this part; the block gets what notes a fact of it."""
+        try:
+            yield lambda text: self.facts.append(f"{name}: {text}")
+        except IngestError as error:
+            self.problems.append(f"{name}: {error}")
+
+
+def check_all_online(pipelines: Sequence[Pipeline]) -> OnlineCheck:
+    """Check the pipelines of one file; each line of several says whose it is. Raises no IngestError."""
+    if len(pipelines) == 1:
+        return check_online(pipelines[0])
+    whole = OnlineCheck()
+    for pipeline in pipelines:
+        check = check_online(pipeline)
+        for lines, own in (
+            (whole.problems, check.problems),
+            (whole.changes, check.changes),
+            (whole.facts, check.facts),
+        ):
+            lines += [f"{pipeline.name}: {line}" for line in own]
+    return whole
+
+
+def check_online(pipeline: Pipeline) -> OnlineCheck:
+    """Ask every part, whatever is wrong with the others. Raises no IngestError."""
+    check = OnlineCheck()
+    topics: tuple[str, ...] = pipeline.source.topics
+    with check.part("kafka") as note, kept_cluster(pipeline.source) as cluster:
+        topics = cluster.topic_names()
+        _check_topics(pipeline, topics, cluster, check, note)
+    timeline = PipelineTable(pipeline).timeline
+    with check.part("table") as note:
+        _check_table(pipeline, timeline, check, note)
+    if topics:
+        with check.part("schema") as note:
+            _check_schema(pipeline.reading(topics), timeline, check, note)
+    if pipeline.catalog is not None:
+        _check_catalog(pipeline.catalog.uris, check)
+    return check
+
+
+def _check_topics(
+    pipeline: Pipeline,
+    topics: tuple[str, ...],
+    cluster: KafkaCluster,
+    check: OnlineCheck,
+    note: Callable[[str], None],
+) -> None:
+    source, letters = pipeline.source, pipeline.dead_letters.topic
+    if not topics:
+        check.problems.append(f"kafka: no topic on {source.bootstrap_servers} matches source.topics_pattern")
+    described = cluster.each_topic([*topics, *([letters] if letters else [])])
+    check.problems += [f"kafka: {answer}" for answer in described.values() if isinstance(answer, IngestError)]
+    known = {name: answer.partitions for name, answer in described.items() if not isinstance(answer, IngestError)}
+    for name in cluster.without_read_access(name for name in known if name in topics):
+        check.problems.append(
+            f"kafka: the broker lets {_who(pipeline)} describe topic {name}, but not read it; allow the operation READ on it"
+        )
+    for topic, offsets in source.starting_offsets.items() if isinstance(source.starting_offsets, dict) else ():
+        numbers = {partition.partition for partition in known.get(topic, ())}
+        missing = sorted(offsets.keys() - numbers) if topic in known else []
+        check.problems += [
+            f"kafka: source.starting_offsets names partition {number} of topic {topic}, which has {counted(len(numbers), 'partition')}"
+            for number in missing
+        ]
+    marks = cluster.each_watermarks(partition for name in topics for partition in known.get(name, ()))
+    check.problems += [f"kafka: {answer}" for answer in marks.values() if isinstance(answer, IngestError)]
+    records = sum(answer.end - answer.begin for answer in marks.values() if not isinstance(answer, IngestError))
+    for name in filter(known.__contains__, topics):
+        note(f"topic {name} has {counted(len(known[name]), 'partition')}")
+    note(f"the broker holds {counted(records, 'offset')} of them")
+
+
+def _who(pipeline: Pipeline) -> str:
+    security = pipeline.source.security
+    return f"user {security.username}" if security is not None and security.username else "this login"
+
+
+def _check_table(pipeline: Pipeline, timeline: Timeline, check: OnlineCheck, note: Callable[[str], None]) -> None:
+    path = pipeline.table.base_path
+    if not timeline.exists():
+        note(f"there is none at {path} yet; the first transaction creates it")
+        timeline.storage.require_creatable()
+        return
+    properties = timeline.properties()
+    taken_over = pipeline.table.take_over is not None and PIPELINE_PROPERTY not in properties
+    # All that differs, and not only what a begin would refuse first.
+    rules = (require_same_folders,) if taken_over else (require_own_table, require_same_folders, require_same_keys)
+    for rule in rules:
+        with check.part("table"):
+            rule(pipeline, properties)
+    check.problems[:] = dict.fromkeys(check.problems)
+    note(f"there is one at {path}")
+
+
+def _check_schema(pipeline: Pipeline, timeline: Timeline, check: OnlineCheck, note: Callable[[str], None]) -> None:
+    schema = proposed_schema(pipeline, timeline)
+    check.changes += [f"table: {change}" for change in schema.changes]
+    note(f"columns {schema.origin}")
+    check.facts += [f"schema: {warning}" for warning in schema.warnings]
+    if needs_registry(pipeline.source) or (pipeline.source.key is not None and needs_registry(pipeline.source.key)):
+        row_maker_of(pipeline, schema, datetime.now(timezone.utc))
+        _require_subjects(pipeline)
+
+
+def _require_subjects(pipeline: Pipeline) -> None:
+    """Raises SchemaMissing if a subject that records name is not in the registry; declared columns need not ask for it."""
+    # Imported here, because its libraries are an extra.
+    from hudi_ingest.kafka.registry import RegistryClient
+
+    registry, source = pipeline.source.schema_registry, pipeline.source
+    assert registry is not None, "checked with the pipeline file"
+    wanted: list[tuple[str, str | None]] = []
+    if needs_registry(source):
+        wanted += [(source.format, registry.subject_of(topic)) for topic in source.topics]
+    if source.key is not None and needs_registry(source.key):
+        wanted += [(source.key.format, registry.key_subject_of(topic)) for topic in source.topics]
+    for format, subject in dict.fromkeys(wanted):
+        if subject is not None:
+            RegistryClient(registry, KINDS[format]).latest(subject)
+
+
+def _check_catalog(uris: str, check: OnlineCheck) -> None:
+    """A metastore of several is enough."""
+    listening, refusals = first_listening(uris.split(","))
+    if listening is not None:
+        check.facts.append(f"catalog: {listening} accepts connections")
+        return
+    failures = "; ".join(f"{uri}: {error.strerror or error}" for uri, error in refusals.items())
+    check.problems.append(f"catalog: no metastore accepts connections ({failures}); start it, or correct catalog.uris")

@@ -15,7 +15,7 @@ from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
-from hudi_ingest.operations.upkeep.loss_acceptance import accept_loss
+from hudi_ingest.operations.upkeep.approvals import accept_loss
 from hudi_ingest.orchestration.coordinator.switch import activities, switch
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.as_written import written_base_path

@@ -9,9 +9,9 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from hudi_ingest.exceptions import NothingToDo
+from hudi_ingest.operations.upkeep.approvals import approve_schema_change, schema_change
 from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
 from hudi_ingest.operations.upkeep.savepoints import create_savepoint, delete_savepoint, list_savepoints
-from hudi_ingest.operations.upkeep.schema_change import approve_schema_change, schema_change
 from hudi_ingest.rest.as_written import written_base_path
 from hudi_ingest.rest.models import ApprovalBody, Savepoint, SavepointBody, SchemaChange, TtlPlan
 from hudi_ingest.rest.named import HomeOf, Named, file_of

@@ -14,7 +14,7 @@ from hudi_ingest.exceptions import BadRecord, SchemaNotApproved, SchemaOutdated
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.operations.upkeep.schema_change import approve_schema_change
+from hudi_ingest.operations.upkeep.approvals import approve_schema_change
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session

@@ -19,7 +19,7 @@ from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.health.status import pipeline_status
-from hudi_ingest.operations.upkeep.schema_change import approve_schema_change
+from hudi_ingest.operations.upkeep.approvals import approve_schema_change
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns.planned import resolve_schema

@@ -19,7 +19,7 @@ from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.online_check import check_online
+from hudi_ingest.operations.validation import check_online
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import observe

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from hudi_ingest.lineage import emitter
-from hudi_ingest.lineage.columns import column_origins
 from hudi_ingest.lineage.emitter import is_configured, listener
+from hudi_ingest.lineage.events import column_origins
 from hudi_ingest.lineage.step import began, committed, found_committed, rolled_back, unheard
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.operations.health.bucket_advice import bucket_advice, first_advice
-from hudi_ingest.operations.health.first_size import estimate
+from hudi_ingest.operations.next_plan import bucket_advice, estimate, first_advice
 from hudi_ingest.records.changes import DELETED
 
 pytestmark = pytest.mark.fast

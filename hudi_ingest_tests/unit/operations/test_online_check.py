@@ -13,7 +13,7 @@ import yaml
 
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.local.processes import LOOPBACK, free_port
-from hudi_ingest.operations.online_check import check_online
+from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl

@@ -18,7 +18,7 @@ from hudi_ingest.home.folder import PIPELINES_VARIABLE
 from hudi_ingest.hudi.storage.paths import APPROVED_CHANGE
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.upkeep.schema_change import approve_schema_change, schema_change
+from hudi_ingest.operations.upkeep.approvals import approve_schema_change, schema_change
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl

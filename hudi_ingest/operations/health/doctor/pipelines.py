@@ -19,7 +19,7 @@ from hudi_ingest.model.finding import Finding, State, examined, ok, problem, sta
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor.ledger import existing_ledger
 from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
-from hudi_ingest.operations.online_check import check_online
+from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.planned import proposed_schema

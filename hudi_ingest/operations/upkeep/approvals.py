@@ -1,17 +1,48 @@
-"""What would change in a table's columns, and its approval."""
+"""A person's decisions that a pipeline waits for: giving up offsets that stopped partitions have lost, in one transaction that resumes at
+the broker's first offsets, and approving a change of the table's columns."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hudi_ingest.exceptions import NothingToDo, SchemaRefused
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.planned import proposed_schema
 from hudi_ingest.transaction.columns.schema_approval import approve, fingerprint, is_approved
+from hudi_ingest.transaction.plan.situation import plan_accepting
+from hudi_ingest.transaction.run import run_transaction, when_table_is_free
+
+_logger = logging.getLogger(__name__)
+
+
+def accept_loss(
+    pipeline: Pipeline,
+    home: Home,
+    partitions: Sequence[TopicPartition],
+    topics: Sequence[str],
+    report: Callable[[str], None] = _logger.info,
+) -> CommitReceipt:
+    """Accept the losses of these stopped partitions and of all stopped partitions of these topics, now, in this process.
+
+    Raises NothingToDo unless each of them is stopped, TransactionInFlight if the table was not free within the pipeline's timeout,
+    and what `run_transaction` raises.
+    """
+
+    def accept() -> CommitReceipt:
+        plan = plan_accepting(pipeline, partitions, topics)
+        return run_transaction(pipeline, home=home, plan=plan, report=report)
+
+    # Partitions that are not stopped have transactions of their own, which end soon.
+    return when_table_is_free(accept, pipeline.transaction.timeout_seconds, report)
 
 
 @dataclass(frozen=True, slots=True)
