@@ -16,10 +16,8 @@ from hudi_ingest.local.processes import is_alive
 from hudi_ingest.local.stack import Stack
 from hudi_ingest.model.finding import Finding, State, distinct, examined, ok, problem, worst
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.operations.health.doctor.engine import ENGINE, engine_diagnoses
-from hudi_ingest.operations.health.doctor.ledger import LEDGER, ledger_diagnoses
-from hudi_ingest.operations.health.doctor.machine import machine_diagnoses
-from hudi_ingest.operations.health.doctor.pipelines import folder_diagnoses, pipelines_diagnoses
+from hudi_ingest.operations.health.doctor import ENGINE, LEDGER, engine_diagnoses, ledger_diagnoses, machine_diagnoses
+from hudi_ingest.operations.health.pipeline_doctor import folder_diagnoses, pipelines_diagnoses
 from hudi_ingest.orchestration.coordinator.switch import is_on, switched
 from hudi_ingest.orchestration.reports.instance_view import dagster_diagnoses
 from hudi_ingest.pipeline.folder import load_each

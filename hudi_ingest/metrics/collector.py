@@ -26,9 +26,8 @@ from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot, snapshot
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import is_over
-from hudi_ingest.metrics.exposition import families
-from hudi_ingest.metrics.family import Family
-from hudi_ingest.metrics.records import (
+from hudi_ingest.metrics.definitions import Family
+from hudi_ingest.metrics.exposition import (
     DagsterRecord,
     LedgerRecord,
     OpenRecord,
@@ -36,12 +35,12 @@ from hudi_ingest.metrics.records import (
     PipelineRecord,
     Scene,
     TableRecord,
+    families,
 )
-from hudi_ingest.metrics.table_sizes import TableSizes
-from hudi_ingest.metrics.waiting_records import Waiting, WaitingTimes, ages
+from hudi_ingest.metrics.kept_answers import TableSizes, Waiting, WaitingTimes, ages
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
+from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe, stopped_partitions

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import hudi_ingest
-from hudi_ingest.metrics.family import Distribution, Family, Metric
+from hudi_ingest.metrics.definitions import Distribution, Family, Metric
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hudi_ingest.metrics.family import Distribution, Family
+from hudi_ingest.metrics.definitions import Distribution, Family
 
 _PLAIN = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 

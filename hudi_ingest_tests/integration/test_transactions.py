@@ -44,7 +44,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.metrics.collector import Collector
-from hudi_ingest.metrics.family import Distribution
+from hudi_ingest.metrics.definitions import Distribution
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.folder import load_file_alone

@@ -1,8 +1,8 @@
-"""A pipeline's current status: offsets and lag from table and broker, transactions from the ledger."""
+"""A pipeline's checks and its status: from table and broker, and its transactions from the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -11,6 +11,7 @@ from typing import Any
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
@@ -20,13 +21,23 @@ from hudi_ingest.model.offset_ranges import Ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health.findings import age_of_oldest
-from hudi_ingest.operations.health.judgement import catalog_synced, compacted_in_time
+from hudi_ingest.operations.health.judgement import (
+    accounting_holds,
+    catalog_synced,
+    compacted_in_time,
+    dead_letters,
+    files_large_enough,
+    lag_below_limit,
+    offsets_honoured,
+    runs_succeed,
+    up_to_date,
+    without_leader,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.columns.pending_approval import noted_change
 from hudi_ingest.transaction.plan.offset_losses import stop_text
-from hudi_ingest.transaction.plan.situation import Situation, observe, stopped_partitions
+from hudi_ingest.transaction.plan.situation import Situation, observe, oldest_waiting_seconds, stopped_partitions
 
 HISTORY = 5
 _AT_ONCE = 8
@@ -197,7 +208,7 @@ def status_without_broker(
         transactions=rows,
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
         last_committed_at=committed.last_committed_at,
-        catalog=_catalog(pipeline, committed, now),
+        catalog=next(iter(findings_on_catalog(pipeline, committed.commits, now)), None),
         compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,
         schema_change=noted_change(pipeline, ledger, PipelineTable(pipeline).timeline),
         dead=frozenset(
@@ -247,12 +258,6 @@ def _trouble(source: KafkaSource) -> IngestError | None:
     return None
 
 
-def _catalog(pipeline: Pipeline, committed: CommittedState, now: datetime) -> Finding | None:
-    if pipeline.catalog is None:
-        return None
-    return catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), committed.commits, now)
-
-
 def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:
     """Fill in missing figures of committed transactions from the table: their op died before it could tell the ledger."""
     if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
@@ -264,3 +269,65 @@ def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[Tr
         else row
         for row in rows
     )
+
+
+def findings_now(
+    pipeline: Pipeline,
+    situation: Situation,
+    now: datetime,
+    busy: str = "",
+    oldest: Callable[[], float | None] | None = None,
+) -> list[Finding]:
+    """Evaluate the checks that can change at any moment. `oldest` says how long the oldest record has waited, in seconds, if the
+    caller knows. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
+    waiting, committed = situation.lag.total, situation.committed
+    timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
+    if situation.leaderless:
+        timely = without_leader(pipeline, situation.leaderless)
+    elif not timely.passed:
+        # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
+        age = oldest() if oldest else age_of_oldest(pipeline, situation, now)
+        timely = up_to_date(pipeline, waiting, committed, now, age, busy)
+    return [
+        offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
+        lag_below_limit(pipeline, waiting),
+        timely,
+        *findings_on_catalog(pipeline, committed.commits, now),
+        *([compacted_in_time(pipeline, committed.commits, now)] if pipeline.table.is_keyed else []),
+    ]
+
+
+def findings_on_catalog(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> list[Finding]:
+    """Evaluate the check of the catalog, if the table has one. Raises TableUnreachable."""
+    if pipeline.catalog is None:
+        return []
+    return [catalog_synced(pipeline, read_state(PipelineTable(pipeline).storage), commits, now)]
+
+
+def age_of_oldest(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:
+    """Return `oldest_waiting_seconds`, or None if the broker does not answer this question now. Then nothing proves that the
+    waiting records are recent, and the other findings still stand."""
+    try:
+        return oldest_waiting_seconds(pipeline, situation, now)
+    except (KafkaUnreachable, KafkaRefused):
+        return None
+
+
+def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetime) -> list[Finding]:
+    """Evaluate all checks, to be reported by the run that made the newest commit. Raises KafkaUnreachable, TableUnreachable."""
+    return [
+        *findings_now(pipeline, situation, now),
+        *findings_on_commits(pipeline, situation),
+        runs_succeed(pipeline, 0),
+    ]
+
+
+def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Finding]:
+    """Evaluate the checks that change only with commits; reads the commits again. Raises TableUnreachable."""
+    checkpoint = situation.committed.checkpoint
+    commits = PipelineTable(pipeline).commits()
+    return [
+        accounting_holds(pipeline, checkpoint, commits),
+        files_large_enough(pipeline, checkpoint, commits),
+        dead_letters(pipeline, checkpoint, situation.committed.last_rejected, situation.committed.last_fields),
+    ]

@@ -36,7 +36,7 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.operations.health.findings import age_of_oldest, findings_after_commit
+from hudi_ingest.operations.health.status import age_of_oldest, findings_after_commit
 from hudi_ingest.operations.requests.planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import source_keys, table_key

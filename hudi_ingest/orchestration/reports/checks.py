@@ -27,7 +27,6 @@ from dagster import (
 
 from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
 from hudi_ingest.model.finding import Finding, answer
-from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
 from hudi_ingest.operations.health.judgement import (
     ABOUT_COMMITS,
     ACCOUNTING_HOLDS,
@@ -36,6 +35,7 @@ from hudi_ingest.operations.health.judgement import (
     questions,
     runs_succeed,
 )
+from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.jobs.failures import STOPPED, as_dagster_failures

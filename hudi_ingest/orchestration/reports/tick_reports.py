@@ -20,8 +20,8 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
-from hudi_ingest.operations.health.findings import age_of_oldest
 from hudi_ingest.operations.health.judgement import LAG_RECORDS
+from hudi_ingest.operations.health.status import age_of_oldest
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.reports.checks import report_checks, report_trouble

@@ -21,7 +21,7 @@ from hudi_ingest.home.folder import (
 )
 from hudi_ingest.home.liveness import started_since_boot
 from hudi_ingest.kafka.client_errors import Trouble
-from hudi_ingest.operations.health.doctor.pipelines import folder_diagnoses
+from hudi_ingest.operations.health.pipeline_doctor import folder_diagnoses
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest_tests.support.command_line import answer

@@ -16,12 +16,8 @@ from starlette.testclient import TestClient
 
 from hudi_ingest.hudi.files.read_amplification import ReadAmplification
 from hudi_ingest.ledger import ServiceRun, counters
-from hudi_ingest.metrics.definitions import METRICS
-from hudi_ingest.metrics.exposition import families
-from hudi_ingest.metrics.family import Family
-from hudi_ingest.metrics.otlp import OtlpExport, is_configured
-from hudi_ingest.metrics.prometheus import metrics_app
-from hudi_ingest.metrics.records import (
+from hudi_ingest.metrics.definitions import METRICS, Family
+from hudi_ingest.metrics.exposition import (
     LedgerRecord,
     OpenRecord,
     PartitionRecord,
@@ -29,7 +25,10 @@ from hudi_ingest.metrics.records import (
     Scene,
     TableRecord,
     TableSize,
+    families,
 )
+from hudi_ingest.metrics.otlp import OtlpExport, is_configured
+from hudi_ingest.metrics.prometheus import metrics_app
 from hudi_ingest.model.finding import answer
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest_tests.support.http_server import QuietHandler, serving

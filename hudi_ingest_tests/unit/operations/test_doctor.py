@@ -32,16 +32,16 @@ from hudi_ingest.model.finding import (
     warning,
     worst,
 )
-from hudi_ingest.operations.health.doctor.ledger import ledger_diagnoses
-from hudi_ingest.operations.health.doctor.machine import (
+from hudi_ingest.operations.health.doctor import (
     DiskUsage,
     clock_diagnoses,
     disk_diagnoses,
+    ledger_diagnoses,
     machine_diagnoses,
     memory_diagnoses,
     version_diagnoses,
 )
-from hudi_ingest.operations.health.doctor.pipelines import pipelines_diagnoses, tick_diagnoses
+from hudi_ingest.operations.health.pipeline_doctor import pipelines_diagnoses, tick_diagnoses
 from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.orchestration.reports.instance_view import dagster_diagnoses
 from hudi_ingest_tests.support.pipeline_files import Write, document, load

@@ -29,7 +29,6 @@ from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.operations.health.findings import findings_after_commit
 from hudi_ingest.operations.health.judgement import (
     ACCOUNTING_HOLDS,
     DEAD_LETTERS,
@@ -39,6 +38,7 @@ from hudi_ingest.operations.health.judgement import (
     RUNS_SUCCEED,
     UP_TO_DATE,
 )
+from hudi_ingest.operations.health.status import findings_after_commit
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.jobs.failures import STOPPED
 from hudi_ingest.orchestration.reports.checks import (

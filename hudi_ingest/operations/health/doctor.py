@@ -1,4 +1,4 @@
-"""Examines this machine: versions, Java and jars, disks, memory, limits, the home's permissions, clocks of file systems."""
+"""What `hudi-ingest doctor` says of this machine, the Spark engine and the ledger. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -12,16 +12,25 @@ import tempfile  # files: a probe in the home
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path  # files: the home
 from pwd import getpwuid
 
 import psutil
 
-from hudi_ingest.home.folder import HOME_VARIABLE, Home
+from hudi_ingest.home.folder import HOME_VARIABLE, Home, stack_runs
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import Finding, examined, ok, problem, warning
+from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.spark.driver_jvm import require_usable_account
+from hudi_ingest.spark.executors import require_master
 from hudi_ingest.spark.jars import cache_root, is_complete, lock_text, parse_lock, set_folder
 from hudi_ingest.spark.java import find_java, probe
+from hudi_ingest.spark.session import EngineConnection, require_answer
+
+ENGINE = "engine"
+LEDGER = "ledger"
+
 
 LEAST_BYTES, FEW_BYTES, FEW_SHARE = 1 << 30, 5 << 30, 0.1
 """Free disk space below which nothing may start, and below which it is a warning: bytes and share."""
@@ -217,3 +226,55 @@ def _skew_seconds(folder: Path) -> float:
 def _gigabytes(size_bytes: int) -> str:
     unit, shift = ("GiB", 30) if size_bytes >= 1 << 30 else ("MiB", 20)
     return f"{size_bytes / (1 << shift):,.1f} {unit}"
+
+
+def engine_diagnoses(home: Home) -> Iterator[Finding]:
+    """Examine the engine of this home. Raises ConfigError, EnvironmentProblem, EngineLost."""
+    settings = load_engine_settings(home)
+    require_master(settings.master)
+    connection = EngineConnection.read(home.engine_file)
+    if connection is not None:
+        connection.require_same_python()
+        require_answer(connection)
+        yield ok(ENGINE, f"serves {settings.master}, pid {connection.pid}, Python {connection.python_version}")
+    elif home.kafka.exists() and (home.engine_file.exists() or not stack_runs(home)):
+        return  # The home's stack is examined, too, and that says that its engine has ended.
+    elif home.engine_file.exists():
+        yield problem(
+            ENGINE,
+            f"{home.engine_file} names an engine that has ended, or that runs in another container.",
+            "Start it with `hudi-ingest up` or `hudi-ingest engine`, on the machine and in the container where the ops run.",
+        )
+    else:
+        yield warning(
+            ENGINE,
+            "No engine runs for this home, so each op starts a Spark driver of its own, which takes some seconds.",
+            "Start one with `hudi-ingest engine`, unless this machine is not meant to run ops.",
+        )
+
+
+def existing_ledger(home: Home) -> Ledger | None:
+    """Open the home's ledger unless that would create its file. Raises ConfigError, EnvironmentProblem, LedgerUnreachable."""
+    file = home.ledger_url.partition("///")[2] if home.ledger_url.startswith("sqlite") else None
+    return None if file and not Path(file).exists() else Ledger.open(home.ledger_url)
+
+
+def ledger_diagnoses(home: Home) -> Iterator[Finding]:
+    """Examine the home's ledger. Raises ConfigError, EnvironmentProblem, LedgerUnreachable."""
+    ledger = existing_ledger(home)
+    if ledger is None:
+        yield ok(LEDGER, f"{home.ledger_url} does not exist yet; the first transaction makes it")
+        return
+    damage = ledger.damage()
+    if damage:
+        yield problem(
+            LEDGER,
+            f"{ledger.place} is damaged: {damage}. The tables are not affected.",
+            "Stop everything that uses it, move the file away, and restore what the tables know with `hudi-ingest recover PIPELINE` "
+            "for each pipeline.",
+        )
+    else:
+        yield ok(LEDGER, f"{ledger.place} is open and whole")
+    clock = ledger.clock()
+    if clock is not None:
+        yield from clock_diagnoses("the ledger's server", (clock - datetime.now(timezone.utc)).total_seconds())

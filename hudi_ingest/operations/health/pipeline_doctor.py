@@ -1,4 +1,5 @@
-"""Examines each pipeline: its file, broker, registry, table, catalog, lock, checks, coordinator, open transaction and requests."""
+"""What `hudi-ingest doctor` says of each pipeline: its file, broker, registry, table, catalog, lock, checks, coordinator, open
+transaction and requests."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.finding import Finding, State, examined, ok, problem, stated, warning
 from hudi_ingest.model.storage_options import is_s3
-from hudi_ingest.operations.health.doctor.ledger import existing_ledger
-from hudi_ingest.operations.health.findings import findings_now, findings_on_commits
+from hudi_ingest.operations.health.doctor import existing_ledger
+from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
