@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 
 AVRO_SCHEMA = """{"type": "record", "name": "Order", "namespace": "bench", "fields": [
   {"name": "id", "type": "string"},

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, as_json
-from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.converter import shortened
 
 _MOST_COLUMNS = 8
 """A wider table would have cells too narrow to read, so each row becomes one cell."""

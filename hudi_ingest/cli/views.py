@@ -27,9 +27,9 @@ from hudi_ingest.operations.upkeep.recovery import Recovery, UnknownInstant
 from hudi_ingest.operations.upkeep.sweep import SweepResult
 from hudi_ingest.operations.upkeep.table_services import ServicesResult
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.convert.mismatch import shortened
-from hudi_ingest.records.kafka_times import time_text
+from hudi_ingest.records.convert.converter import shortened
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
+from hudi_ingest.records.times import time_text
 from hudi_ingest.transaction.dead_letters.reading import DeadLetter, LetterCount, preview
 
 _SHOWN_PIPELINES = 20

@@ -89,7 +89,7 @@ def _bucket_index(table: Table) -> dict[str, str]:
 
 def key_generator(table: Table) -> str:
     """Return Hudi's class that makes the record key and the partition path of a keyed table's row from its columns; see
-    `records/record_keys.py`."""
+    `records/hudi_keys.py`."""
     if not table.partition_columns:
         return f"{_KEY_GENERATORS}NonpartitionedKeyGenerator"
     several = len(table.key) > 1 or len(table.partition_columns) > 1

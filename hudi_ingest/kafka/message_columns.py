@@ -12,7 +12,7 @@ from numba.core import cgutils, types
 from hudi_ingest.kafka.librdkafka import Message, address_of
 from hudi_ingest.records.compiled import compiled, intrinsic
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
-from hudi_ingest.records.kafka_times import KAFKA_TIME, NO_TIME
+from hudi_ingest.records.times import KAFKA_TIME, NO_TIME
 
 Addresses = np.ndarray[Any, np.dtype[np.int64]]
 HEADERS = KAFKA_FIELDS["headers"].type

@@ -19,7 +19,7 @@ from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
-from hudi_ingest.records.kafka_times import KAFKA_TIME, NO_TIME
+from hudi_ingest.records.times import KAFKA_TIME, NO_TIME
 
 RECORDS = pa.schema(
     [

@@ -23,7 +23,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from hudi_ingest.exceptions import RegistryRefused, RegistryUnreachable, SchemaMissing
 from hudi_ingest.model.deadline import within
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
-from hudi_ingest.records.convert.schema_headers import guid_of
+from hudi_ingest.records.convert.wire_format import guid_of
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind, UnusableSchema
 
 _RETRIES = 2

@@ -35,13 +35,12 @@ from hudi_ingest.pipeline.sections.transforms import TransformStep
 from hudi_ingest.pipeline.settings.model import Model as _Model
 from hudi_ingest.pipeline.settings.model import Ratio, Whole
 from hudi_ingest.pipeline.template import Route
-from hudi_ingest.records.convert.connect.debezium import event_columns
-from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE
+from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE, event_columns
 from hudi_ingest.records.routing import Routing
 from hudi_ingest.records.schema.columns import TableSchema, column_problems, table_schema
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.chain import Chain, ChainProblems, Step
-from hudi_ingest.records.transform.event_time import EventTimeLimits
+from hudi_ingest.records.transform.timestamps import EventTimeLimits
 
 _TAKEN = frozenset(
     [

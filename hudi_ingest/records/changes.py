@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.values import Indexes
+from hudi_ingest.records.hudi_keys import ambiguous, keyless
 from hudi_ingest.records.kafka_columns import OFFSET
-from hudi_ingest.records.record_keys import ambiguous, keyless
 from hudi_ingest.records.transform.chain import Chain
 
 DELETED = "_hudi_ingest_deleted"

@@ -26,18 +26,14 @@ from hudi_ingest.records.changes import (
     unapplicable,
     without_idle_moves,
 )
-from hudi_ingest.records.convert.converter import Converter, Decoded, NamesFields, Rejected
-from hudi_ingest.records.convert.keys import beside, decode_keys
-from hudi_ingest.records.convert.mismatch import shortened
-from hudi_ingest.records.convert.record_type import RecordType
-from hudi_ingest.records.convert.schema_headers import with_schema_ids
+from hudi_ingest.records.convert.converter import Converter, Decoded, NamesFields, Rejected, shortened
+from hudi_ingest.records.convert.values import beside, decode_keys
+from hudi_ingest.records.convert.wire_format import with_schema_ids
+from hudi_ingest.records.hudi_keys import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes, keyless
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
-from hudi_ingest.records.kafka_times import EXPECTED as TIME_EXPECTED
-from hudi_ingest.records.kafka_times import kafka_times, outside_years, table_times, wrong_time_text
-from hudi_ingest.records.partition_paths import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes
-from hudi_ingest.records.record_keys import keyless
-from hudi_ingest.records.routing import Routing
-from hudi_ingest.records.table_rows import table_rows
+from hudi_ingest.records.routing import RecordType, Routing
+from hudi_ingest.records.schema.evolution import table_rows
+from hudi_ingest.records.times import EXPECTED_KAFKA_TIME, kafka_times, outside_years, table_times, wrong_time_text
 from hudi_ingest.records.transform.chain import HIDDEN, Chain
 
 Tombstones = Literal["skip", "fail", "row", "delete"]
@@ -353,7 +349,7 @@ class RowMaker:
             Rejected(
                 index,
                 name,
-                TIME_EXPECTED,
+                EXPECTED_KAFKA_TIME,
                 HIDDEN if name in self.chain.masked else wrong_time_text(times[index].value),
             )
             for index in pc.indices_nonzero(outside).to_pylist()

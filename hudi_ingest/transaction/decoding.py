@@ -20,15 +20,14 @@ from hudi_ingest.pipeline.sections.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard
-from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.debezium import AvailableValues, DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect.unavailable import AvailableValues
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
-from hudi_ingest.records.convert.record_type import RecordType
 from hudi_ingest.records.convert.required_fields import RequiredFields
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
+from hudi_ingest.records.routing import RecordType
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import additions
@@ -318,8 +317,8 @@ def _guarded(part: _RecordPart, known: KnownSchemas, message: str | None = None)
 
 def _registered_messages(part: _RecordPart) -> Any:
     from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient
-    from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
     from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, require_columns
+    from hudi_ingest.records.convert.protobuf.schema import CompiledSchemas, compiled
 
     declared, registry = part.declared.protobuf, part.registry
     assert registry is not None, "checked with the pipeline file"

@@ -13,8 +13,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.exceptions import BadRecord
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest.records.schema.avro import crc_64
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

@@ -13,8 +13,7 @@ from confluent_kafka import Producer
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.exceptions import BadRecord, RegistryUnreachable
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.registry import Registry, canned_registry, door
 from hudi_ingest_tests.support.serializers import json_bytes, protobuf_bytes

@@ -18,8 +18,7 @@ from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest.records.schema.columns import ddl
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns.planned import resolve_schema

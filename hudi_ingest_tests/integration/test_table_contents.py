@@ -19,7 +19,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files import file_ids
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.partition_paths import escape
+from hudi_ingest.records.hudi_keys import escape
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

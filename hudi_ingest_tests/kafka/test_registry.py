@@ -26,8 +26,7 @@ from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.convert.avro.converter import AvroConverter, ConfluentWireFormat
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json
 from hudi_ingest.transaction.columns.planned import resolve_schema
 from hudi_ingest.transaction.columns.registered_columns import version_columns

@@ -23,16 +23,20 @@ from hudi_ingest.records.convert.avro.converter import (
     SingleObjectEncoding,
     Writers,
 )
-from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.debezium import (
+    UNAVAILABLE,
+    AvailableValues,
+    DebeziumConverter,
+    NamingFields,
+    event_schema,
+)
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect.schema import DECIMAL
-from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.json.framed import RegisteredSchemas
 from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest.records.convert.protobuf.schema import record_schema as protobuf_record_schema
 from hudi_ingest.records.schema.avro import crc_64, record_schema
 from hudi_ingest.records.schema.ddl import parse_ddl

@@ -30,8 +30,8 @@ from hudi_ingest.hudi.storage.paths import marker_path
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
+from hudi_ingest.records.hudi_keys import record_keys
 from hudi_ingest.records.kafka_columns import OFFSET, TIMESTAMP, TOPIC
-from hudi_ingest.records.record_keys import record_keys
 
 SEQUENCE_NUMBER = "_hoodie_commit_seqno"
 RECORD_KEY = "_hoodie_record_key"

@@ -25,8 +25,8 @@ from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
 from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.hudi_keys import record_keys
 from hudi_ingest.records.kafka_columns import OFFSET, TOPIC
-from hudi_ingest.records.record_keys import record_keys
 
 BUFFERED_BYTES = 128 * 1024 * 1024
 """Limit for changes that wait; above it the last change of each key is kept, or all are written."""

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.record_keys import is_ordering_type
+from hudi_ingest.records.hudi_keys import is_ordering_type
 
 _DECIMAL_BYTES = 16
 """Of a value in an Arrow array of decimals."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from hudi_ingest.records.hudi_keys import partition_path
 from hudi_ingest.records.kafka_columns import OFFSET
-from hudi_ingest.records.partition_paths import partition_path
 
 _ONE_VALUE = pa.scalar(0, pa.int32())
 ONE_TEXT = pa.dictionary(_ONE_VALUE.type, pa.string())

@@ -34,8 +34,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TakeOver
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import SparkCheckpoint
-from hudi_ingest.records.partition_paths import partition_path
-from hudi_ingest.records.record_keys import KEY_TYPES, record_keys
+from hudi_ingest.records.hudi_keys import KEY_TYPES, partition_path, record_keys
 
 TABLE_VERSION = "9"
 """Table version of Hudi 1.1 and 1.2. Our client would upgrade an older table while its other writers and readers use it."""

@@ -24,7 +24,7 @@ from hudi_ingest.pipeline.settings.model import read_text
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.schema.ddl import ddl_comments
-from hudi_ingest.records.schema.descriptions import avro_descriptions
+from hudi_ingest.records.schema.registered import avro_descriptions
 from hudi_ingest.transaction.plan.offset_losses import losses_text
 
 SHOWN_BAD_RECORDS = 20

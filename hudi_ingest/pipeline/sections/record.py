@@ -12,7 +12,7 @@ from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.sections.registry import AvroValues
 from hudi_ingest.pipeline.settings.model import Model, Whole, beside_the_file
-from hudi_ingest.records.convert.csv.exact import CsvOptions
+from hudi_ingest.records.convert.csv import CsvOptions
 from hudi_ingest.records.convert.formats import is_built_in, known_formats
 from hudi_ingest.records.schema.ddl import parse_ddl
 

@@ -40,8 +40,7 @@ from hudi_ingest.pipeline.sections.security import Security
 from hudi_ingest.pipeline.settings.describe import allowed
 from hudi_ingest.pipeline.settings.model import Model, Seconds, Topic, as_text, broker_addresses
 from hudi_ingest.pipeline.settings.references import Secret
-from hudi_ingest.records.convert.connect.debezium import EVENT_FIELDS
-from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE, placeholder_bytes
+from hudi_ingest.records.convert.connect.debezium import EVENT_FIELDS, UNAVAILABLE, placeholder_bytes
 
 ENVELOPES: Mapping[str, tuple[str, ...]] = {"connect": ("json",), "debezium": ("json", "avro")}
 """The formats that an envelope can have."""

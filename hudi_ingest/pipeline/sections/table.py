@@ -37,7 +37,7 @@ from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.schema.avsc import parse_avsc
 from hudi_ingest.records.schema.columns import TableSchema, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.records.transform.time_partition import UNITS, TimePartition, is_expression, parse_time_partition
+from hudi_ingest.records.transform.timestamps import UNITS, TimePartition, is_expression, parse_time_partition
 
 PARTITION_TYPES = "string, boolean, int, long or date"
 MOST_BUCKETS = 1024

@@ -10,8 +10,8 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
 from hudi_ingest.exceptions.problems import Place, quoted, suggestion
 from hudi_ingest.pipeline.settings.model import Model, Seconds, Whole
+from hudi_ingest.records.hudi_keys import KEY_TYPES, is_ordering_type
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, OFFSET
-from hudi_ingest.records.record_keys import KEY_TYPES, is_ordering_type
 from hudi_ingest.records.schema.columns import ddl_type
 
 UNSTEADY = ("timestamp", "offset", "headers")

@@ -13,12 +13,21 @@ from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.settings.model import Model, Whole
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transform
-from hudi_ingest.records.transform.cast import Cast
-from hudi_ingest.records.transform.casts import scalar_of
-from hudi_ingest.records.transform.columns import Constant, Drop, InsertKafka, Keep, Rename
-from hudi_ingest.records.transform.filter import Filter
-from hudi_ingest.records.transform.flatten import Flatten
-from hudi_ingest.records.transform.mask import Hash, KeepLast, Mask, Masking, Redact
+from hudi_ingest.records.transform.casts import Cast, scalar_of
+from hudi_ingest.records.transform.columns import (
+    Constant,
+    Drop,
+    Filter,
+    Flatten,
+    Hash,
+    InsertKafka,
+    Keep,
+    KeepLast,
+    Mask,
+    Masking,
+    Redact,
+    Rename,
+)
 from hudi_ingest.records.transform.sql import Sql
 from hudi_ingest.records.transform.sql_statement import SHAPE
 from hudi_ingest.records.transform.timestamps import (

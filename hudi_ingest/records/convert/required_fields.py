@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.converter import Decoded, Rejected
-from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.converter import Decoded, Rejected, shortened
 from hudi_ingest.records.convert.values import without_faults
 from hudi_ingest.records.schema.evolution import absent, is_within
 from hudi_ingest.records.schema.registered import RegisteredSchema

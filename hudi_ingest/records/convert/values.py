@@ -1,16 +1,19 @@
-"""What all converters share: checking their input, and putting rows back in order."""
+"""Shared by all converters: checking their input and options, putting rows back in order, and joining a key's columns with the value's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 
-from hudi_ingest.records.convert.converter import Decoded, Rejected
+from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.records.convert.converter import Converter, Decoded, Options, Rejected
 
 Indexes = npt.NDArray[np.int64]
 """Indexes in a batch, ascending."""
@@ -103,3 +106,85 @@ def regrouped(
         if (np.diff(indexes) < 0).any():
             rows = rows.take(pa.array(np.argsort(indexes)))
     return decoded(rows, count, sorted(faults, key=attrgetter("index")))
+
+
+def decode_keys(converter: Converter, schema: pa.Schema, keys: pa.BinaryArray) -> Decoded:
+    """Decode `keys`, which a converter of their own turns into columns; binary, null where a record has none. The key's columns, which are `schema`, are then null; if one of
+    them is NOT NULL, the record is rejected."""
+    if not keys.null_count:
+        return converter.decode(keys)
+    has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+    present, absent = np.flatnonzero(has_key), np.flatnonzero(~has_key)
+    groups = [(present, converter.decode(keys.drop_null()))] if len(present) else []
+    required = [column.name for column in schema if not column.nullable]
+    if required:
+        rejected = [
+            Rejected(index, required[0], "a value, because it is NOT NULL", "no key") for index in absent.tolist()
+        ]
+        return regrouped(schema, len(keys), groups, rejected)
+    nulls = pa.RecordBatch.from_arrays([pa.nulls(len(absent), column.type) for column in schema], schema=schema)
+    return regrouped(schema, len(keys), [*groups, (absent, Decoded(nulls, None, ()))], ())
+
+
+def beside(values: Decoded, keys: Decoded, count: int) -> Decoded:
+    """Join the outcomes of values and keys: a row if both are rows, otherwise the value's fault, or else the key's, with
+    `key` before its field."""
+    schema = pa.schema([*values.rows.schema, *keys.rows.schema])
+    good_values, good_keys = _kept(values, count), _kept(keys, count)
+    both = good_values & good_keys
+    value_rows = _only(values.rows, both[good_values])
+    key_rows = _only(keys.rows, both[good_keys])
+    faults = {fault.index: replace(fault, field=f"key.{fault.field}".rstrip(".")) for fault in keys.rejected}
+    faults.update((fault.index, fault) for fault in values.rejected)
+    rows = pa.RecordBatch.from_arrays([*value_rows.columns, *key_rows.columns], schema=schema)
+    return decoded(rows, count, [faults[index] for index in sorted(faults)])
+
+
+def _kept(part: Decoded, count: int) -> npt.NDArray[np.bool_]:
+    accepted = np.ones(count, np.bool_)
+    if part.rejected:
+        accepted[[fault.index for fault in part.rejected]] = False
+    return accepted
+
+
+def _only(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> pa.RecordBatch:
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+Chosen = TypeVar("Chosen")
+
+
+def read_options(kind: type[Chosen], format: str, options: Options) -> Chosen:
+    """Read `options` as `kind`, a dataclass. Raises ValueError that lists every unknown, missing or wrong option."""
+    known = [option.name for option in fields(kind)]  # type: ignore[arg-type]
+    problems = [
+        f"option {quoted(name)} is not known; known are: {', '.join(known)}{suggestion(name, known)}"
+        for name in options
+        if name not in known
+    ]
+    recognized = {name: value for name, value in options.items() if name in known}
+    chosen = None
+    try:
+        chosen = TypeAdapter(kind).validate_python(recognized)
+    except ValidationError as error:
+        for details in error.errors(include_url=False, include_input=False):
+            place = ".".join(str(part) for part in details["loc"])
+            text = str(details["msg"]).removeprefix("Value error, ")
+            problems.append(f"option {place}: {text}" if place else text)
+    if problems or chosen is None:
+        raise ValueError(f"format {format}: {'; '.join(problems)}")
+    return chosen
+
+
+def refuse_options(format: str, options: Options) -> None:
+    """Raise ValueError when there are any options."""
+    if options:
+        raise ValueError(f"format {format} has no options, found {', '.join(map(quoted, options))}; remove them")
+
+
+def one_option(format: str, options: Options, name: str) -> Any:
+    """Return the value of a format's only, required option. Raises ValueError when it is missing or there are others."""
+    if [*options] != [name]:
+        found = ", ".join(map(quoted, options)) or "none"
+        raise ValueError(f"format {format} needs its only option, {quoted(name)}; found {found}")
+    return options[name]

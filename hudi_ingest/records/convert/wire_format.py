@@ -1,25 +1,31 @@
-"""The framing that Confluent's serializers put before a payload, split for whole batches in Arrow and numpy.
+"""How records name their schemas in a registry, split for whole batches in Arrow and numpy.
 
-The format (docs.confluent.io, "Wire format" of Schema Registry's serializers): one byte 0, the schema id as four bytes
-big-endian, then the payload. A Protobuf payload is preceded by message indexes, which select the message type within the
-schema: their count, then each of them, all zigzag varints; a single byte 0 is short for the list [0].
+The framing that Confluent's serializers put before a payload (docs.confluent.io, "Wire format" of Schema Registry's
+serializers): one byte 0, the schema id as four bytes big-endian, then the payload. A Protobuf payload is preceded by message
+indexes, which select the message type within the schema: their count, then each of them, all zigzag varints; a single byte 0 is
+short for the list [0].
+
+`header_schema_id_serializer` writes the schema into the record's headers instead. The header `__value_schema_id` or
+`__key_schema_id` holds a byte 1 and the 16 bytes of the schema's GUID, or a byte 0 and the 4 bytes of its id; then, for Protobuf,
+the message indexes. `with_schema_ids` puts before the payload what the other serializers write there, so that the same
+converters read it; a GUID gets a number that no registry uses for an id.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Protocol
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.mismatch import Mismatch, shortened
-from hudi_ingest.records.convert.schema_headers import guid_of
+from hudi_ingest.records.convert.converter import Mismatch, Rejected, shortened
 from hudi_ingest.records.convert.values import Indexes, require_values, value_bytes, without_prefix
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -260,3 +266,62 @@ def read_zigzag(value: bytes, at: int) -> tuple[int, int]:
                 raise ValueError("a number of more than 64 bits")
             return (number >> 1) ^ -(number & 1), at + place + 1
     raise ValueError(f"a number of more than {_MAX_VARINT_BYTES} bytes")
+
+
+VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"
+_FIRST_NUMBER = 2**31
+"""Registries' ids are Java's int."""
+_GUID_END, _ID_END = 17, 5
+_UNREADABLE = b"\xff"
+"""Before a payload whose header names no schema; converters refuse it."""
+
+_numbers: dict[bytes, int] = {}
+_guids: list[bytes] = []
+_lock = threading.Lock()
+
+
+def guid_of(number: int) -> UUID | None:
+    """The GUID that got this number in this process; None if it is no GUID's."""
+    place = number - _FIRST_NUMBER
+    return UUID(bytes=_guids[place]) if 0 <= place < len(_guids) else None
+
+
+def with_schema_ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with what its headers name put before its values, and before its keys if it has them. Records without such a
+    header stay as they are."""
+    for column, header in (("value", VALUE_HEADER), ("key", KEY_HEADER)):
+        if column in batch.schema.names:
+            framed = _framed(batch[column], batch["headers"], header)
+            batch = batch.set_column(batch.schema.get_field_index(column), column, framed)
+    return batch
+
+
+def _framed(payloads: pa.BinaryArray, headers: pa.ListArray, name: str) -> pa.BinaryArray:
+    entries = headers.flatten()
+    named = pc.and_(pc.equal(entries.field("key"), name), pc.is_valid(entries.field("value")))
+    contents = entries.field("value").filter(named)
+    if not len(contents):
+        return payloads
+    # The first header of the name counts, as for Confluent's deserializer.
+    records, firsts = np.unique(pc.list_parent_indices(headers).filter(named).to_numpy(), return_index=True)
+    encoded = pc.dictionary_encode(contents.take(pa.array(firsts)))
+    prefixes = pa.array([*map(_prefix, encoded.dictionary.to_pylist()), b""], pa.binary())
+    codes = np.full(len(payloads), len(prefixes) - 1)
+    codes[records] = encoded.indices.to_numpy()
+    return pc.binary_join_element_wise(prefixes.take(pa.array(codes)), payloads, pa.scalar(b"", pa.binary()))
+
+
+def _prefix(header: bytes) -> bytes:
+    if header[:1] == b"\x01" and len(header) >= _GUID_END:
+        return b"\x00" + _number_of(header[1:_GUID_END]).to_bytes(4, "big") + header[_GUID_END:]
+    if header[:1] == b"\x00" and len(header) >= _ID_END:
+        return header
+    return _UNREADABLE
+
+
+def _number_of(guid: bytes) -> int:
+    with _lock:
+        if guid not in _numbers:
+            _numbers[guid] = _FIRST_NUMBER + len(_guids)
+            _guids.append(guid)
+        return _numbers[guid]

@@ -6,14 +6,16 @@ columns (`_kafka_…`) and passes them through, so a row never loses its offset.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions.problems import Place
+from hudi_ingest.exceptions.problems import Place, quoted, suggestion
 from hudi_ingest.records.convert.converter import Rejected
+from hudi_ingest.records.kafka_columns import is_kafka
+from hudi_ingest.records.schema.columns import column_problems
 
 Origins = Mapping[str, frozenset[str]]
 """By column: the paths that it is computed from, such as `customer` or `customer.city`."""
@@ -66,3 +68,81 @@ class TransformProblems(ValueError):
 
     def __reduce__(self) -> tuple[type[TransformProblems], tuple[tuple[Problem, ...]]]:
         return (TransformProblems, (self.problems,))
+
+
+def record_names(schema: pa.Schema) -> list[str]:
+    """Return the names of the record's fields, without the Kafka columns."""
+    return [name for name in schema.names if not is_kafka(name)]
+
+
+def kafka_columns(schema: pa.Schema) -> list[pa.Field]:
+    """Return the Kafka columns, which follow the record's fields."""
+    return [field for field in schema if is_kafka(field.name)]
+
+
+def missing_fields(names: Sequence[tuple[Place, str]], incoming: pa.Schema, kafka: bool = False) -> Iterator[Problem]:
+    """Yield a problem for each (place, name) that is not a field of the record; with `kafka`, Kafka columns are fine too."""
+    names_of_record = record_names(incoming)
+    for place, name in names:
+        if kafka and is_kafka(name) and name in incoming.names:
+            continue
+        if is_kafka(name):
+            yield Problem(place, f"{name} is a Kafka column, which transforms cannot change; copy it with insert_kafka")
+        elif name not in names_of_record:
+            parent = name.partition(".")[0]
+            if "." in name and parent in names_of_record:
+                advice = f"; transforms see whole columns, so flatten {parent} first"
+            else:
+                advice = suggestion(name, names_of_record)
+            text = f"no field is called {quoted(name)} here; allowed: {', '.join(names_of_record)}{advice}"
+            yield Problem(place, text, missing=name)
+
+
+def repeated(names: Sequence[str]) -> Iterator[Problem]:
+    """Yield a problem for each repeated name."""
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield Problem((index,), f"found {quoted(name)} twice in the list; remove one")
+
+
+def require(problems: Sequence[Problem]) -> None:
+    """Raise TransformProblems when there are any."""
+    if problems:
+        raise TransformProblems(problems)
+
+
+def unchanged(schema: pa.Schema) -> dict[str, frozenset[str]]:
+    """Return origins in which every column comes from itself."""
+    return {name: frozenset([name]) for name in schema.names}
+
+
+def with_columns(schema: pa.Schema, added: list[pa.Field]) -> pa.Schema:
+    """Return the record's fields, the added ones, then the Kafka columns."""
+    return pa.schema([*(field for field in schema if not is_kafka(field.name)), *added, *kafka_columns(schema)])
+
+
+def with_arrays(batch: pa.RecordBatch, added: list[pa.Field], arrays: list[pa.Array]) -> pa.RecordBatch:
+    """Return the rows with the added columns, in the order of `with_columns`."""
+    names = batch.schema.names
+    columns = [batch[name] for name in names if not is_kafka(name)]
+    kafka = [batch[name] for name in names if is_kafka(name)]
+    return pa.RecordBatch.from_arrays([*columns, *arrays, *kafka], schema=with_columns(batch.schema, added))
+
+
+def name_problems(output: pa.Schema, places: Mapping[str, Place]) -> Iterator[Problem]:
+    """Yield a problem for each column that Hudi or Spark could not store next to the others. `places` says where the settings
+    introduce new names."""
+    columns = pa.schema([field for field in output if not is_kafka(field.name)])
+    reserved = [name for name in places if is_kafka(name)]
+    for name in reserved:
+        yield Problem(places[name], f"names beginning with _kafka_ belong to hudi-ingest; found {name}; choose another")
+    # The others may yet be renamed, dropped, or be the `delete_field`.
+    for text in column_problems(columns, set(columns.names) - places.keys()):
+        named = text.removeprefix("column ").partition(":")[0].partition(".")[0]
+        yield Problem(places.get(named, ()), text)
+
+
+def selected(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the rows with these columns only."""
+    schema = pa.schema([batch.schema.field(name) for name in names])
+    return pa.RecordBatch.from_arrays([batch[name] for name in names], schema=schema)

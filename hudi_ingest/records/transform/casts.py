@@ -2,6 +2,7 @@
 
 A conversion is a function of whole columns that raises when any value cannot be converted. It names those values itself,
 or they are found by bisection with the same function, so a value's outcome depends on nothing but the value.
+The transform `cast` converts fields to other types this way.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.converter import Rejected, shortened
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
-from hudi_ingest.records.transform import Transformed
+from hudi_ingest.records.transform import Origins, Problem, Transformed, missing_fields, require, unchanged
 
 Convert = Callable[[pa.Array], pa.Array]
 """Column -> column of another type, null for null. Raises ArrowInvalid when any value cannot be kept exactly."""
@@ -293,3 +293,49 @@ def _float_of_decimal(target: pa.DataType, column: pa.Array) -> pa.Array:
     back = _decimal_of_text(column.type, floats)
     refuse(pc.not_equal(back, column))
     return floats
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Casts fields to other types. A value that the new type cannot hold exactly is rejected."""
+
+    types: Mapping[str, pa.DataType]
+
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([((name,), name) for name in self.types], incoming)])
+        problems = []
+        for name, target in self.types.items():
+            kind = incoming.field(name).type
+            if cast_of(kind, target) is None:
+                problems.append(Problem((name,), _no_way(name, kind, target)))
+        require(problems)
+        return pa.schema([_cast_field(field, self.types) for field in incoming])
+
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        conversions = {}
+        for name, target in self.types.items():
+            field = batch.schema.field(name)
+            convert = cast_of(field.type, target)
+            assert convert is not None, "output_schema accepts no other type"
+            expected = f"a value that {ddl_type(target)} holds exactly"
+            conversions[name] = Conversion(_cast_field(field, self.types), convert, expected)
+        return convert_columns(batch, conversions)
+
+
+def _cast_field(field: pa.Field, types: Mapping[str, pa.DataType]) -> pa.Field:
+    return field.with_type(types.get(field.name, field.type))
+
+
+def _no_way(name: str, kind: pa.DataType, target: pa.DataType) -> str:
+    text = f"{name} has type {ddl_type(kind)}, which cannot be cast to {ddl_type(target)}"
+    if {kind, target} == {pa.float64(), pa.float32()}:
+        return f"{text}: it would round; keep double"
+    if pa.types.is_timestamp(target):
+        return f"{text}; use the transform `timestamp`, which says the format and the zone"
+    if pa.types.is_struct(kind):
+        return f"{text}; flatten it first, then cast its parts"
+    allowed = ", ".join(castable_to(kind))
+    return f"{text}; allowed: {allowed}" if allowed else f"{text}, nor to anything else"

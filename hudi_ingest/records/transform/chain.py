@@ -12,11 +12,9 @@ import pyarrow as pa
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
-from hudi_ingest.records.transform import Problem, Transform, Transformed, TransformProblems
-from hudi_ingest.records.transform.event_time import EventTimeLimits
-from hudi_ingest.records.transform.fields import unchanged
-from hudi_ingest.records.transform.filter import Filter
-from hudi_ingest.records.transform.mask import Mask
+from hudi_ingest.records.transform import Problem, Transform, Transformed, TransformProblems, unchanged
+from hudi_ingest.records.transform.columns import Filter, Mask
+from hudi_ingest.records.transform.timestamps import EventTimeLimits
 
 _NOT_FOR_DELETES = (Filter, EventTimeLimits)
 

@@ -14,14 +14,21 @@ import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import TransformFailed
 from hudi_ingest.exceptions.problems import quoted, suggestion
-from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.mismatch import shortened
+from hudi_ingest.records.convert.converter import Rejected, shortened
 from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
-from hudi_ingest.records.transform import Origins, Problem, Transformed, TransformProblems
+from hudi_ingest.records.transform import (
+    Origins,
+    Problem,
+    Transformed,
+    TransformProblems,
+    kafka_columns,
+    name_problems,
+    record_names,
+    require,
+)
 from hudi_ingest.records.transform.casts import shown
-from hudi_ingest.records.transform.fields import kafka_columns, name_problems, record_names, require
 from hudi_ingest.records.transform.sql_statement import RECORDS, AllFields, Expression, NotAllowed, Statement, parse
 
 _PLACE = "__hudi_ingest_place"

@@ -1,19 +1,45 @@
-"""`timestamp`: convert numbers and text to timestamps, by a format and a zone declared in the pipeline file."""
+"""Times: the transform `timestamp`, table partitions by time, and limits on how old or new a record may be.
+
+`day(ts)` in `table.partition_by` becomes a column, added at the end of the chain. Hudi partitions tables by columns only. The
+value is a text that includes all larger units, so one column suffices and texts sort like the times: 2026, 2026-01, 2026-01-31,
+2026-01-31-23, the same as in Iceberg and Flink.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_ingest.records import kafka_columns
+from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
-from hudi_ingest.records.transform import Origins, Problem, Transformed
-from hudi_ingest.records.transform.casts import Conversion, Convert, convert_columns, refuse, within_time
-from hudi_ingest.records.transform.fields import missing_fields, require, unchanged
+from hudi_ingest.records.times import FIRST_MICROSECOND, LAST_MICROSECOND
+from hudi_ingest.records.transform import (
+    Origins,
+    Problem,
+    Transformed,
+    missing_fields,
+    name_problems,
+    require,
+    unchanged,
+    with_arrays,
+    with_columns,
+)
+from hudi_ingest.records.transform.casts import (
+    Conversion,
+    Convert,
+    convert_columns,
+    refuse,
+    shown,
+    within_time,
+    without_rejected,
+)
 
 EPOCHS: Mapping[str, int] = {"epoch_seconds": 1_000_000, "epoch_millis": 1_000, "epoch_micros": 1}
 """Microseconds in one of the unit."""
@@ -195,3 +221,167 @@ def _microseconds(offset: pa.Array) -> pa.Array:
             raise pa.ArrowInvalid("an offset is beyond 23:59")
         ticks.append((hours * 60 + minutes) * (-60_000_000 if numbers.startswith("-") else 60_000_000))
     return pa.array(ticks, pa.int64()).take(encoded.indices)
+
+
+_CHARACTERS: Mapping[str, int] = {"year": 4, "month": 7, "day": 10, "hour": 13}
+UNITS = tuple(_CHARACTERS)
+_EXPRESSION = re.compile(r"(?:(?P<alias>\w+)\s*=\s*)?(?P<unit>\w+)\(\s*(?P<source>\w+)\s*\)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class TimePartition:
+    """Adds a text column with the year, month, day or hour of a time in `zone`; null for null.
+
+    The hour that clocks show twice in autumn is a single partition. A date has no zone: its year, month and day are used
+    as they are.
+    """
+
+    column: str
+    unit: str
+    """One of UNITS."""
+    source: str
+    """A field of the record, or `_kafka_timestamp`."""
+    zone: str = "UTC"
+
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([((), self.source)], incoming, kafka=True)])
+        kind = incoming.field(self.source).type
+        if kind != TIMESTAMP and not (kind == pa.date32() and self.unit != "hour"):
+            allowed_types = "timestamp" if self.unit == "hour" else "timestamp or date"
+            advice = "; convert it with `timestamp`" if kind in (pa.string(), pa.int32(), pa.int64()) else ""
+            text = f"{self.source} has type {ddl_type(kind)}; {self.unit}() takes a {allowed_types}{advice}"
+            require([Problem((), text)])
+        output = with_columns(incoming, [self._field(incoming)])
+        require([*name_problems(output, {self.column: ()})])
+        return output
+
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return {**unchanged(incoming), self.column: frozenset([self.source])}
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        values = self._values(batch[self.source])
+        return Transformed(with_arrays(batch, [self._field(batch.schema)], [values]), None)
+
+    def _field(self, incoming: pa.Schema) -> pa.Field:
+        return pa.field(self.column, pa.string(), incoming.field(self.source).nullable)
+
+    def _values(self, times: pa.Array) -> pa.Array:
+        if times.type == TIMESTAMP:
+            zoned = times if self.zone == "UTC" else times.cast(pa.timestamp("us", self.zone))
+            times = pc.local_timestamp(zoned)
+        # A batch has few distinct days, so only those are formatted.
+        encoded = pc.floor_temporal(times, unit=self.unit).dictionary_encode()
+        texts = pc.utf8_slice_codeunits(encoded.dictionary.cast(pa.string()), 0, _CHARACTERS[self.unit])
+        return pc.replace_substring(texts, " ", "-").take(encoded.indices)
+
+
+def is_expression(text: str) -> bool:
+    """Return whether an entry of `table.partition_by` is more than a column's name."""
+    return "(" in text or "=" in text
+
+
+def parse_time_partition(text: str, zone: str) -> TimePartition:
+    """Parse an entry of `table.partition_by`: `day(ts)` adds column `ts_day`, `dt=day(ts)` adds `dt`, and
+    `day(_kafka_timestamp)` adds `kafka_timestamp_day`.
+
+    Raises ValueError.
+    """
+    match = _EXPRESSION.fullmatch(text.strip())
+    shape = "allowed: year(column), month(column), day(column), hour(column), or name=day(column)"
+    if match is None:
+        raise ValueError(f"not a column and not a time expression; {shape}")
+    if match["unit"] not in UNITS:
+        raise ValueError(f"{match['unit']}() is not known; {shape}")
+    column = match["alias"] or f"{match['source'].lstrip('_')}_{match['unit']}"
+    return TimePartition(column, match["unit"], match["source"], zone)
+
+
+LATE = "late"
+FUTURE = "future"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeLimits:
+    """Compares a time in the record with its Kafka timestamp, or with the transaction's begin.
+
+    A time exactly at a limit is within it. So are null and, if compared with Kafka's, any time of a record without a Kafka
+    timestamp.
+    """
+
+    field: str
+    late_after: timedelta | None
+    future_after: timedelta | None
+    by_kafka: bool
+    """Whether the time is compared with the record's Kafka timestamp rather than with the transaction's begin."""
+    begin: datetime | None = None
+    """The transaction's begin in UTC: data rather than the clock, so that another attempt finds the same rows late."""
+    route: tuple[str, ...] = ()
+    """Partition columns that get `late` or `future` instead of their value; if empty, the row is rejected."""
+
+    def at(self, begin: datetime) -> EventTimeLimits:
+        """Return the same limits for the transaction that began then."""
+        return replace(self, begin=begin)
+
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        require([*missing_fields([(("field",), self.field)], incoming)])
+        kind = incoming.field(self.field).type
+        if kind != TIMESTAMP:
+            text = (
+                f"{self.field} has type {ddl_type(kind)}; allowed: a timestamp, which the transform `timestamp` makes"
+            )
+            require([Problem(("field",), text)])
+        if self.by_kafka and kafka_columns.TIMESTAMP not in incoming.names:
+            require([Problem(("relative_to",), f"the batch has no {kafka_columns.TIMESTAMP}")])
+        return incoming
+
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        late, future = self._outside(batch)
+        if not pc.any(pc.or_(late, future), min_count=0).as_py():
+            return Transformed(batch, None)
+        if self.route:
+            label = pc.if_else(late, LATE, FUTURE)
+            outside = pc.or_(late, future)
+            columns = [
+                pc.if_else(outside, label, column) if name in self.route else column
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            return Transformed(pa.RecordBatch.from_arrays(columns, schema=batch.schema), None)
+        rejected = {}
+        for index in pc.indices_nonzero(pc.or_(late, future)).to_pylist():
+            limit = self.late_after if late[index].as_py() else self.future_after
+            side = "before" if late[index].as_py() else "after"
+            expected = f"a time at most {limit} {side} {self._reference_text(batch, index)}"
+            rejected[index] = Rejected(index, self.field, expected, shown(batch[self.field][index]))
+        return without_rejected(batch, rejected)
+
+    def _outside(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        times = batch[self.field].cast(pa.int64())
+        if self.by_kafka:
+            kafka_times = batch[kafka_columns.TIMESTAMP].cast(pa.int64())
+            # Producers may write any number. Within these bounds no difference overflows. Records without one are never late.
+            lower_bounded = pc.max_element_wise(kafka_times, FIRST_MICROSECOND, skip_nulls=False)
+            reference = pc.min_element_wise(lower_bounded, LAST_MICROSECOND, skip_nulls=False)
+        else:
+            reference = pa.scalar((self._begin() - _EPOCH) // _MICROSECOND, pa.int64())
+        behind = pc.subtract(reference, times)
+        return self._beyond(behind, self.late_after), self._beyond(pc.negate(behind), self.future_after)
+
+    def _beyond(self, distance: pa.Array, limit: timedelta | None) -> pa.Array:
+        if limit is None:
+            return pa.repeat(False, len(distance))
+        return pc.fill_null(pc.greater(distance, limit // _MICROSECOND), False)
+
+    def _begin(self) -> datetime:
+        if self.begin is None:
+            raise ValueError("limits relative to the transaction's begin need it: use Chain.at")
+        return self.begin
+
+    def _reference_text(self, batch: pa.RecordBatch, index: int) -> str:
+        if self.by_kafka:
+            return f"the record's Kafka timestamp {shown(batch[kafka_columns.TIMESTAMP][index])}"
+        return f"the transaction's begin {self._begin().isoformat()}"

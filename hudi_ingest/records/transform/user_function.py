@@ -12,9 +12,8 @@ import pyarrow as pa
 from hudi_ingest.exceptions import TransformFailed
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.kafka_columns import is_kafka
-from hudi_ingest.records.transform import Origins, Transformed
+from hudi_ingest.records.transform import Origins, Transformed, kafka_columns, record_names, selected, unchanged
 from hudi_ingest.records.transform.casts import without_rejected
-from hudi_ingest.records.transform.fields import kafka_columns, record_names, selected, unchanged
 
 PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 """`package.module:function`."""

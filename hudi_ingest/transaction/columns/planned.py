@@ -21,10 +21,15 @@ from hudi_ingest.pipeline.sections.table import INFER
 from hudi_ingest.records.convert.connect.columns import infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
-from hudi_ingest.records.schema.descriptions import avro_descriptions, json_schema_descriptions
 from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
-from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
+from hudi_ingest.records.schema.registered import (
+    KINDS,
+    RegisteredSchema,
+    SchemaKind,
+    avro_descriptions,
+    json_schema_descriptions,
+)
 from hudi_ingest.transaction.carried_columns import with_carried
 from hudi_ingest.transaction.columns.cdc_columns import require_cdc_values
 from hudi_ingest.transaction.columns.registered_columns import message_of, version_columns

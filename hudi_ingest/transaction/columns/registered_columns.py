@@ -42,8 +42,8 @@ def columns_of(
         columns, connect = json_schema.record_schema(schema), parse_json_schema(schema.text)
         return columns if connect is None else meant_columns(columns, connect, kept)
     assert message is not None, "chosen by message_of"
-    from hudi_ingest.records.convert.compiled_schemas import compiled
     from hudi_ingest.records.convert.protobuf import schema as protobuf_schema
+    from hudi_ingest.records.convert.protobuf.schema import compiled
 
     columns = protobuf_schema.record_schema(protobuf_schema.ProtobufSchema(compiled(schema)).message(message))
     if problems := column_problems(columns):
@@ -74,8 +74,7 @@ def version_columns(
 
 def has_message(schema: RegisteredSchema, message: str) -> bool:
     """Whether a Protobuf schema has a message type with this full name. Raises ValueError if it cannot be compiled."""
-    from hudi_ingest.records.convert.compiled_schemas import compiled
-    from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+    from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled
 
     return ProtobufSchema(compiled(schema)).has(message)
 
@@ -87,8 +86,8 @@ def message_of(
     serializers write by default. `place`: the key above `protobuf` in the pipeline file. Raises SchemaMissing if neither
     names one."""
     # Imported here, because only pipelines of this format need the libraries.
-    from hudi_ingest.records.convert.compiled_schemas import compiled
     from hudi_ingest.records.convert.protobuf.converter import first_message
+    from hudi_ingest.records.convert.protobuf.schema import compiled
 
     if declared is not None:
         return declared

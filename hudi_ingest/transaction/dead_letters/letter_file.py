@@ -22,8 +22,8 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile
 from hudi_ingest.model.report import LetterFile
 from hudi_ingest.records.batch_sizes import bounded
-from hudi_ingest.records.kafka_times import KAFKA_TIME, kafka_times
 from hudi_ingest.records.row_maker import Refusal
+from hudi_ingest.records.times import KAFKA_TIME, kafka_times
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _RECORD = [

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.records.kafka_times import as_datetime
+from hudi_ingest.records.times import as_datetime
 from hudi_ingest.transaction.dead_letters.letter_file import letter_batches, read_letters
 from hudi_ingest.transaction.dead_letters.log import LetterEntry, WaitingFile
 

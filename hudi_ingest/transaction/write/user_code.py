@@ -16,8 +16,7 @@ from pathlib import Path  # files: users' modules
 
 from pyspark.sql import SparkSession
 
-from hudi_ingest.records.convert.formats import is_built_in
-from hudi_ingest.records.convert.user_converter import ENTRY_POINTS
+from hudi_ingest.records.convert.formats import ENTRY_POINTS, is_built_in
 from hudi_ingest.records.transform.chain import Chain
 from hudi_ingest.records.transform.user_function import PythonFunction
 

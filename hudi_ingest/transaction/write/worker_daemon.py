@@ -16,7 +16,7 @@ from pyspark.daemon import manager  # noqa: E402
 
 import hudi_ingest.kafka.range_reader  # noqa: E402
 import hudi_ingest.transaction.write.task  # noqa: E402
-from hudi_ingest.records.convert.json.kernel.kept_code import is_kept  # noqa: E402
+from hudi_ingest.records.convert.json.kernel import is_kept  # noqa: E402
 
 
 def _read_archives_once() -> None:

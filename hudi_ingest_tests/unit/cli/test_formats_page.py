@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from hudi_ingest.cli import app as cli
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.records.convert.keys import beside, decode_keys
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
+from hudi_ingest.records.convert.protobuf.schema import compile_protos
+from hudi_ingest.records.convert.values import beside, decode_keys
 from hudi_ingest.transaction.decoding import converter_of, key_converter_of
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "formats.md"

@@ -16,11 +16,11 @@ from hudi_ingest.exceptions import RegistryUnreachable, SchemaMissing
 from hudi_ingest.kafka.registry import MOST_REFUSED, KnownSchemas, RegistryClient
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.convert.avro.converter import AvroConverter, ConfluentWireFormat
-from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.json.framed import JsonSchemaConverter
-from hudi_ingest.records.convert.protobuf import protoc
+from hudi_ingest.records.convert.protobuf import schema as protobuf_schema
 from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, RegisteredProtobufConverter
+from hudi_ingest.records.convert.protobuf.schema import CompiledSchemas, compiled
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.support.silent_server import serving, silent_server
@@ -132,10 +132,10 @@ def test_import_paths_that_no_file_can_have_are_told(names: tuple[str, ...], tol
 
 
 def test_a_schema_that_keeps_protoc_busy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protoc, "SECONDS", 1)
+    monkeypatch.setattr(protobuf_schema, "SECONDS", 1)
     fields = "".join(f"message M{number} {{ M{number // 2} m = 1; string s = 2; }}" for number in range(400_000))
     with pytest.raises(ValueError, match="protoc needs more than 1 s of processor time for x"):
-        protoc.compile_protos("x", {"x": f'syntax = "proto3"; {fields}'})
+        protobuf_schema.compile_protos("x", {"x": f'syntax = "proto3"; {fields}'})
 
 
 stopped = threading.Event()

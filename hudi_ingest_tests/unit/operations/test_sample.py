@@ -21,8 +21,7 @@ from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker, Tombstones
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform.chain import Chain, Step
-from hudi_ingest.records.transform.filter import Filter
-from hudi_ingest.records.transform.mask import KeepLast, Mask
+from hudi_ingest.records.transform.columns import Filter, KeepLast, Mask
 from hudi_ingest_tests.support.change_images import MOVABLE, US, Images, change
 from hudi_ingest_tests.support.change_images import batch as keyed_batch
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.records.transform.event_time import EventTimeLimits
+from hudi_ingest.records.transform.timestamps import EventTimeLimits
 from hudi_ingest_tests.support.pipeline_files import SECRET, Write, load, problem, problems
 
 pytestmark = pytest.mark.fast

@@ -15,11 +15,9 @@ from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import DECODING, PARTITIONING, TRANSFORMING, BatchOutcome, RowMaker
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform import Transform
-from hudi_ingest.records.transform.cast import Cast
+from hudi_ingest.records.transform.casts import Cast
 from hudi_ingest.records.transform.chain import Chain, Step
-from hudi_ingest.records.transform.columns import Constant
-from hudi_ingest.records.transform.filter import Filter
-from hudi_ingest.records.transform.mask import KeepLast, Mask
+from hudi_ingest.records.transform.columns import Constant, Filter, KeepLast, Mask
 from hudi_ingest_tests.support.change_images import EU, MOVABLE, SOURCE, US, Images, Record, batch, change
 
 pytestmark = pytest.mark.fast

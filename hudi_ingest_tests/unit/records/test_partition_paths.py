@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.records.partition_paths import DEFAULT_PARTITION, UNSAFE, escape, folder_bytes, partition_path
+from hudi_ingest.records.hudi_keys import DEFAULT_PARTITION, UNSAFE, escape, folder_bytes, partition_path
 
 
 def test_h4_hive_style_paths() -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.records.record_keys import ambiguous, keyless, record_keys
+from hudi_ingest.records.hudi_keys import ambiguous, keyless, record_keys
 
 ROWS = pa.table(
     {"a": ["x", None, "", "", None], "n": pa.array([1, 2, None, 4, None], pa.int64())},

@@ -17,16 +17,14 @@ from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.kafka_times import FIRST, KAFKA_TIME, LAST
 from hudi_ingest.records.row_maker import DECODING, PARTITIONING, BatchOutcome, Refusal, RowMaker, Tombstones
 from hudi_ingest.records.schema.columns import table_schema
+from hudi_ingest.records.times import FIRST_MILLISECOND, KAFKA_TIME, LAST_MILLISECOND
 from hudi_ingest.records.transform import Transform
-from hudi_ingest.records.transform.cast import Cast
+from hudi_ingest.records.transform.casts import Cast
 from hudi_ingest.records.transform.chain import Chain, Step
-from hudi_ingest.records.transform.columns import Constant, InsertKafka
-from hudi_ingest.records.transform.filter import Filter
-from hudi_ingest.records.transform.mask import KeepLast, Mask
-from hudi_ingest.records.transform.time_partition import parse_time_partition
+from hudi_ingest.records.transform.columns import Constant, Filter, InsertKafka, KeepLast, Mask
+from hudi_ingest.records.transform.timestamps import parse_time_partition
 from hudi_ingest_tests.support.partition_split import split_by_partition
 
 pytestmark = pytest.mark.fast
@@ -195,7 +193,9 @@ def timed(*milliseconds: int) -> pa.RecordBatch:
 
 
 def test_any_kafka_timestamp_is_a_row_or_a_bad_record() -> None:
-    made = maker().make(SOURCE, timed(NOON, NANOSECONDS, -1, NOON * 1000, 2**63 - 1, -(2**63), LAST, FIRST))
+    made = maker().make(
+        SOURCE, timed(NOON, NANOSECONDS, -1, NOON * 1000, 2**63 - 1, -(2**63), LAST_MILLISECOND, FIRST_MILLISECOND)
+    )
     assert [(each.index, each.stage, each.field) for each in made.bad] == [
         (index, DECODING, "_kafka_timestamp") for index in (1, 3, 4, 5)
     ]
@@ -204,7 +204,7 @@ def test_any_kafka_timestamp_is_a_row_or_a_bad_record() -> None:
     assert made.bad[2].found == str(2**63 - 1)
     assert made.rows["_kafka_offset"].to_pylist() == [10, 12, 16, 17]
     times = made.rows["_kafka_timestamp"].cast(pa.int64()).to_pylist()
-    assert times == [NOON * 1000, None, LAST * 1000, FIRST * 1000]
+    assert times == [NOON * 1000, None, LAST_MILLISECOND * 1000, FIRST_MILLISECOND * 1000]
 
 
 def test_a_time_that_nobody_asks_for_stops_nothing() -> None:

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.records.schema.evolution import evolve
-from hudi_ingest.records.table_rows import table_rows
+from hudi_ingest.records.schema.evolution import evolve, table_rows
 from hudi_ingest_tests.unit.records.schema.test_evolution import schemas
 
 

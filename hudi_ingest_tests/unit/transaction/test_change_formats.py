@@ -23,7 +23,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.convert.connect.avro import with_meant_defaults
 from hudi_ingest.records.convert.connect.columns import infer_columns
-from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE
+from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
 from hudi_ingest.records.schema.avro import resolution_of
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json

@@ -22,8 +22,7 @@ from hudi_ingest.operations.upkeep.approvals import approve_schema_change, schem
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.records.schema.evolution import evolve
-from hudi_ingest.records.table_rows import table_rows
+from hudi_ingest.records.schema.evolution import evolve, table_rows
 from hudi_ingest.transaction.columns import pending_approval as approvals
 from hudi_ingest.transaction.columns.pending_approval import noted_change, pending_approval, resolve_and_note
 from hudi_ingest.transaction.columns.planned import proposed_schema, resolve_schema

@@ -1,6 +1,6 @@
 """Avro records -> rows: whole batches by `avro_fast` where its result is proved right, otherwise record by record.
 
-A record's value begins with a header that names its writer's schema, unless all records have the same one. `avro_exact`
+A record's value begins with a header that names its writer's schema, unless all records have the same one. `avro.exact`
 defines what is accepted and the result. The batch path accepts a subset, with equal values, and leaves anything it doubts
 to the exact path, so a record's outcome depends on neither the path nor its neighbours.
 """
@@ -16,9 +16,8 @@ import pyarrow as pa
 
 from hudi_ingest.records.convert.avro.exact import DatumReader
 from hudi_ingest.records.convert.avro.fast import BatchReader
-from hudi_ingest.records.convert.converter import Decoded, Options, Rejected
+from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
-from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import (

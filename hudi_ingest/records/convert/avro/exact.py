@@ -35,8 +35,8 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
-from hudi_ingest.records.convert.avro.layout import end_of
-from hudi_ingest.records.convert.mismatch import ABSENT, Mismatch, shortened
+from hudi_ingest.records.convert.converter import ABSENT, Mismatch, shortened
+from hudi_ingest.records.convert.wire_format import read_zigzag
 from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
@@ -54,6 +54,7 @@ TIMESTAMPS: Mapping[pa.DataType, Mapping[str, int]] = {
 }
 """By column type: the logical types it is read from, and their units in microseconds."""
 
+FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _LONG_NUMBER = re.compile(rb"[\x80-\xff]{9}")
 """Any number of more than 64 bits has these bytes, which fastavro would read without an error."""
 _UNREADABLE = (EOFError, IndexError, ValueError, OverflowError, MemoryError)
@@ -314,3 +315,38 @@ def _read_text(value: bytes) -> str:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Mismatch("string", f"bytes that are not UTF-8, at byte {error.start}") from None
+
+
+def end_of(type_: AvroType, datum: bytes, at: int) -> int:
+    """Return where the value that begins there ends, in a datum that fastavro has read. Raises ValueError at a number of more
+    than 64 bits."""
+    kind = type_.kind
+    if kind in ("int", "long", "enum"):
+        return read_zigzag(datum, at)[1]
+    if kind in ("bytes", "string"):
+        size, at = read_zigzag(datum, at)
+        return at + size
+    if kind == "union":
+        branch, at = read_zigzag(datum, at)
+        return end_of(type_.parts[branch], datum, at)
+    if kind == "record":
+        for part in type_.parts:
+            at = end_of(part, datum, at)
+        return at
+    if kind not in ("array", "map"):
+        return at + (type_.size or FIXED_SIZES.get(kind, 0))
+    item = item_type(type_)
+    count, at = read_zigzag(datum, at)
+    while count:
+        if count < 0:  # followed by the block's size in bytes
+            _, at = read_zigzag(datum, at)
+        for _ in range(abs(count)):
+            at = end_of(item, datum, at)
+        count, at = read_zigzag(datum, at)
+    return at
+
+
+def item_type(type_: AvroType) -> AvroType:
+    if type_.kind == "array":
+        return type_.parts[0]
+    return AvroType("record", names=("key", "value"), parts=(AvroType("string"), type_.parts[0]))

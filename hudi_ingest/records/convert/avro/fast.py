@@ -1,22 +1,36 @@
-"""Read a batch of Avro datums at once with DataFusion's Avro reader (arrow-avro), where its result can be proved right."""
+"""Read a batch of Avro datums at once with DataFusion's Avro reader (arrow-avro), where its result can be proved right.
+
+The proof is where an encoder puts each value. A native decoder may be more lenient than Avro: it reads any branch number other
+than one as the union's other branch. So its columns are not trusted: they give the size of each value in its shortest form, hence
+the position of every branch number, and the byte there must be the column's branch. A datum in another form (padded numbers,
+arrays in several blocks or with their sizes) does not pass, even if it is valid.
+"""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionConfig, SessionContext
 
-from hudi_ingest.records.convert.avro.exact import FLOATS, INTEGERS, TIMESTAMPS
-from hudi_ingest.records.convert.avro.layout import fits
-from hudi_ingest.records.convert.fast_path import Doubt, Proved
-from hudi_ingest.records.convert.proved_columns import Finish, Member, of_field, struct_column, struct_member, within
+from hudi_ingest.records.convert.avro.exact import FIXED_SIZES, FLOATS, INTEGERS, TIMESTAMPS, item_type
+from hudi_ingest.records.convert.fast_path import (
+    Doubt,
+    Finish,
+    Member,
+    Proved,
+    of_field,
+    struct_column,
+    struct_member,
+    within,
+)
 from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
@@ -225,3 +239,86 @@ def _member(writer: AvroType, field: pa.Field, path: str, resolution: Resolution
     return struct_member(
         index, field.nullable, _finish_type(writer.parts[index].inner[0], field.type, path, resolution)
     )
+
+
+Numbers = npt.NDArray[np.int64]
+
+
+def fits(type_: AvroType, column: pa.Array, body: bytes, starts: Numbers, lengths: Numbers) -> bool:
+    """Return whether `column`, decoded from `body`, matches its bytes. `starts` and `lengths` of the datums are in bytes.
+
+    The decoder must have read each datum from its start to its end. Then, if each row's shortest form is as long as the
+    datum, the datum is in that form except perhaps for its branch numbers, which are compared.
+    """
+    if not np.array_equal(_sizes(type_, column), lengths):
+        return False
+    encoded = np.frombuffer(body, np.uint8)
+    return all(np.array_equal(encoded[places], numbers) for places, numbers in _branch_bytes(type_, column, starts))
+
+
+def _sizes(type_: AvroType, column: pa.Array) -> Numbers:
+    """Return each value's size in its shortest form, in bytes; undefined for values inside null ones."""
+    inner, nullable = type_.inner
+    if nullable:
+        present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+        return np.where(present, _sizes(inner, column), 0) + 1
+    if inner.kind == "fixed":
+        return np.full(len(column), inner.size, np.int64)
+    if inner.kind in FIXED_SIZES:
+        return np.full(len(column), FIXED_SIZES[inner.kind], np.int64)
+    if inner.kind in ("int", "long", "enum"):
+        return _number_sizes(_filled(column))
+    if inner.kind in ("bytes", "string"):
+        lengths = _filled(pc.binary_length(column))
+        return lengths + _number_sizes(lengths)
+    if inner.kind == "record":
+        members = (_sizes(part, column.field(i)) for i, part in enumerate(inner.parts))
+        return sum(members, np.zeros(len(column), np.int64))
+    counts, _, before = _items(inner, column)
+    ends = np.cumsum(counts)
+    content = before[ends] - before[ends - counts]
+    return np.where(counts > 0, content + _number_sizes(counts) + 1, 1)
+
+
+def _branch_bytes(type_: AvroType, column: pa.Array, starts: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield the positions of branch numbers, and the bytes that must be there. `starts`: where each value begins."""
+    inner, nullable = type_.inner
+    if nullable:
+        null = next(i for i, part in enumerate(type_.parts) if part.kind == "null")
+        present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+        yield starts, np.where(present, 2 * (1 - null), 2 * null)
+        if inner.parts:
+            column, starts = column.filter(pa.array(present)), starts[present] + 1
+    if inner.kind == "record":
+        for i, part in enumerate(inner.parts):
+            member = column.field(i)
+            yield from _branch_bytes(part, member, starts)
+            starts = starts + _sizes(part, member)
+    elif inner.kind in ("array", "map"):
+        counts, items, before = _items(inner, column)
+        first = np.cumsum(counts) - counts
+        begin = starts + _number_sizes(counts) - before[first]
+        yield from _branch_bytes(item_type(inner), items, np.repeat(begin, counts) + before[:-1])
+
+
+def _items(type_: AvroType, column: pa.ListArray) -> tuple[Numbers, pa.Array, Numbers]:
+    """Return each list's number of items, the items of all lists, and the running total of their bytes, starting at 0."""
+    items = column.flatten()
+    before = np.concatenate(([0], np.cumsum(_sizes(item_type(type_), items))))
+    return _filled(pc.list_value_length(column)), items, before
+
+
+def _number_sizes(numbers: Numbers) -> Numbers:
+    """Return the size of each number as a zigzag varint, in bytes."""
+    zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    sizes = np.ones(len(numbers), np.int64)
+    most = int(zigzag.max()) if len(zigzag) else 0
+    for bits in range(7, max(most.bit_length(), 1), 7):
+        sizes += zigzag >= np.uint64(1 << bits)
+    return sizes
+
+
+def _filled(column: pa.Array) -> Numbers:
+    """Convert numbers to numpy, 0 for null."""
+    filled = column.cast(pa.int64()).fill_null(0) if column.null_count else column.cast(pa.int64())
+    return np.asarray(filled.to_numpy(zero_copy_only=False))

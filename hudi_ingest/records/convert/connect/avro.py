@@ -11,8 +11,7 @@ import pyarrow as pa
 from hudi_ingest.records.convert.avro.converter import AvroConverter, Writers
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema
 from hudi_ingest.records.convert.connect.values import Reading, avro_reading_of, decoded_rows, wire_schema
-from hudi_ingest.records.convert.converter import Decoded
-from hudi_ingest.records.convert.mismatch import Mismatch
+from hudi_ingest.records.convert.converter import Decoded, Mismatch
 from hudi_ingest.records.convert.required_fields import RequiredFields
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import by_header

@@ -18,9 +18,8 @@ import pyarrow.compute as pc
 
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connect_schema
 from hudi_ingest.records.convert.connect.values import decoded_rows, reading_of, wire_schema
-from hudi_ingest.records.convert.converter import Decoded, Rejected
+from hudi_ingest.records.convert.converter import Decoded, Rejected, shortened
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records, field_names
-from hudi_ingest.records.convert.mismatch import shortened
 from hudi_ingest.records.convert.required_fields import Refusal, RequiredFields
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values, value_bytes
 from hudi_ingest.records.schema.columns import TIMESTAMP

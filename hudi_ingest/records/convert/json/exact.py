@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert.mismatch import ABSENT, Bare, Mismatch, shortened, shown
+from hudi_ingest.records.convert.converter import ABSENT, Bare, Mismatch, shortened, shown
 from hudi_ingest.records.times import EPOCH_ORDINAL, FIRST_DAY, FIRST_MICROSECOND, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]

@@ -16,12 +16,10 @@ import pyarrow as pa
 
 from hudi_ingest.records.convert.connect.json import PayloadReader
 from hudi_ingest.records.convert.connect.schema import parse_json_schema
-from hudi_ingest.records.convert.converter import Decoded, Options
+from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records
-from hudi_ingest.records.convert.mismatch import Mismatch
-from hudi_ingest.records.convert.options import one_option
 from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
-from hudi_ingest.records.convert.values import Indexes, regrouped
+from hudi_ingest.records.convert.values import Indexes, one_option, regrouped
 from hudi_ingest.records.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema
 from hudi_ingest.records.schema.registered import RegisteredSchema
 

@@ -1,6 +1,6 @@
 """Protobuf records -> rows: batches by ptars where its result is proved right, the rest by google.protobuf.
 
-`protobuf_exact` defines what is accepted. Values are bare messages that share one schema, or begin with Confluent's wire
+`protobuf.exact` defines what is accepted. Values are bare messages that share one schema, or begin with Confluent's wire
 format, which names each record's schema and message type.
 """
 
@@ -15,16 +15,13 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from hudi_ingest.exceptions.problems import suggestion
-from hudi_ingest.records.convert.compiled_schemas import compiled
-from hudi_ingest.records.convert.converter import Decoded, Options
+from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options, shortened
 from hudi_ingest.records.convert.fast_path import decode_in_pieces
-from hudi_ingest.records.convert.mismatch import Mismatch, shortened
-from hudi_ingest.records.convert.options import one_option, read_options
 from hudi_ingest.records.convert.protobuf.exact import MessageReader
 from hudi_ingest.records.convert.protobuf.fast import fast_path
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, is_map
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled, is_map
 from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
-from hudi_ingest.records.convert.values import regrouped, require_values
+from hudi_ingest.records.convert.values import one_option, read_options, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import (
     select_known,
     split_message_indexes,
@@ -41,7 +38,7 @@ class ProtobufOptions:
     message: str
     """Full name of the message type, like `shop.Order`."""
     descriptor_set: bytes
-    """A serialized FileDescriptorSet; see `protobuf_schema`."""
+    """A serialized FileDescriptorSet; see `protobuf.schema`."""
     truncate_nanoseconds: bool = False
     """Truncate timestamps to whole microseconds instead of refusing finer ones."""
 

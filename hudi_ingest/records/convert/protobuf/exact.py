@@ -36,8 +36,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.records.convert.converter import Rejected
-from hudi_ingest.records.convert.mismatch import ABSENT, Mismatch, shortened
+from hudi_ingest.records.convert.converter import ABSENT, Mismatch, Rejected, shortened
 from hudi_ingest.records.convert.protobuf.schema import JSON_MESSAGES, TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND

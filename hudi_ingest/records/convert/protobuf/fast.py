@@ -25,16 +25,17 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from ptars import HandlerPool
 
-from hudi_ingest.records.convert.fast_path import Doubt, Proved
-from hudi_ingest.records.convert.protobuf.schema import TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
-from hudi_ingest.records.convert.proved_columns import (
+from hudi_ingest.records.convert.fast_path import (
+    Doubt,
     Finish,
+    Proved,
     list_column,
     of_field,
     struct_column,
     struct_member,
     within,
 )
+from hudi_ingest.records.convert.protobuf.schema import TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
 from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
 
 MAX_FIELD_NUMBER = 4096

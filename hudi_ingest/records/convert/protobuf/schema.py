@@ -1,16 +1,30 @@
-"""Protobuf schemas: descriptor sets in, message descriptors and the columns of a table out. No records here.
+"""Protobuf schemas: `.proto` texts and descriptor sets in, message descriptors and the columns of a table out. No records here.
 
-A schema is a serialized `FileDescriptorSet`: what `protoc --include_imports --descriptor_set_out` writes, what
-`hudi_ingest.records.convert.protobuf.protoc` compiles from `.proto` texts, and what `descriptor_set` builds from the files that a
+A schema is a serialized `FileDescriptorSet`: what `protoc --include_imports --descriptor_set_out` writes, what `compile_protos`
+makes of `.proto` texts with protoc itself from the package grpcio-tools, and what `descriptor_set` builds from the files that a
 schema registry returns as `format=serialized`. Each file follows its imports; the last is the schema itself.
+
+A registry keeps a schema as the text of a `.proto` file or, as some producers (confluent-kafka's) register it, as a serialized
+FileDescriptorProto in base64. The same goes for the schemas that it references. Both are compiled when a record needs them, once
+per process and text.
 """
 
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import signal
+import subprocess
+import sys
+import tempfile
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
+from importlib.resources import files
 from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
@@ -19,7 +33,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from hudi_ingest.exceptions.problems import quoted, suggestion
+from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, TIMESTAMP
+from hudi_ingest.records.schema.registered import RegisteredSchema
 
 TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
 WRAPPERS = frozenset(
@@ -284,3 +300,117 @@ _SCALARS: Mapping[int, pa.DataType] = {
     FieldDescriptor.CPPTYPE_STRING: pa.string(),
     FieldDescriptor.CPPTYPE_ENUM: pa.string(),
 }
+
+
+SECONDS = 60
+"""Limit of processor time, which unlike wall-clock time does not depend on how busy the machine is."""
+_PROGRAM = """
+import resource, sys
+from grpc_tools import protoc
+resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds} + 1))
+sys.exit(protoc.main(["protoc", *sys.argv[1:]]))
+"""
+_OF_THE_NAME = {errno.ENAMETOOLONG, errno.EEXIST, errno.EISDIR, errno.ENOTDIR}
+
+
+def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], imported: bytes = b"") -> bytes:
+    """Return the descriptor set of the files `names` and all their imports; `texts`: import path -> text, `names` included.
+
+    `imported`: a descriptor set of imported files that have no text here. Protobuf's own files (google/protobuf/...) need
+    not be given. Each file follows its imports. Raises ValueError with protoc's message.
+    """
+    targets = [names] if isinstance(names, str) else [*names]
+    with tempfile.TemporaryDirectory(prefix="hudi-ingest-protoc-") as folder:
+        # Resolved, like the paths that are compared with it.
+        root, out = Path(folder, "protos").resolve(), Path(folder, "descriptors")
+        root.mkdir()
+        for path, text in texts.items():
+            file = (root / path).resolve()
+            if not file.is_relative_to(root) or file == root:
+                raise ValueError(
+                    f"{path!r} is not an import path of a .proto file: it leads out of the schema's folder"
+                )
+            _write(file, path, text)
+        own = files("grpc_tools") / "_proto"
+        paths = [f"--proto_path={root}", f"--proto_path={own}"]
+        if imported:
+            # protoc searches it for imports that the folders do not have.
+            imported_set = Path(folder, "imported")
+            imported_set.write_bytes(imported)
+            paths.append(f"--descriptor_set_in={imported_set}")
+        # In a process of its own: here it would write its messages to this process's standard error.
+        command = [
+            sys.executable,
+            "-c",
+            _PROGRAM.format(seconds=SECONDS),
+            *paths,
+            "--include_imports",
+            f"--descriptor_set_out={out}",
+        ]
+        result = subprocess.run(
+            [*command, *(str(root / name) for name in targets)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if -result.returncode in (signal.SIGXCPU, signal.SIGKILL):
+            raise ValueError(f"protoc needs more than {SECONDS} s of processor time for {targets[-1]}")
+        if result.returncode:
+            complaint = " ".join(result.stderr.replace(f"{root}/", "").split())
+            raise ValueError(f"protoc refuses {targets[-1]}: {complaint or f'exit code {result.returncode}'}")
+        return out.read_bytes()
+
+
+def _write(file: Path, path: str, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if error.errno not in _OF_THE_NAME:
+            raise
+        shown = path if len(path) <= 80 else f"{path[:79]}…"
+        raise ValueError(f"{shown!r} cannot be an import path of a .proto file: {error.strerror}") from None
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
+"""The text of a `.proto` file always has other characters."""
+_OWN_NAME = "hudi_ingest_registered_schema.proto"
+
+
+@dataclass(frozen=True)
+class CompiledSchemas:
+    """Protobuf schemas by id. Picklable, like the lookup."""
+
+    schemas: SchemaLookup
+
+    def descriptor_set(self, schema_id: int) -> bytes | None:
+        """Return the schema as a serialized FileDescriptorSet; None when the registry has no such Protobuf schema. Raises
+        ValueError, which says why a schema cannot be compiled, and what the lookup raises."""
+        schema = self.schemas.schema(schema_id)
+        return None if schema is None else compiled(schema)
+
+
+@lru_cache(maxsize=256)
+def compiled(schema: RegisteredSchema) -> bytes:
+    """Return the serialized FileDescriptorSet of a schema and all its imports, the schema last. Raises ValueError."""
+    texts: dict[str, str] = {}
+    serialized: list[bytes] = []
+    for name, text in zip(schema.names, schema.references, strict=True):
+        file = _file_in_base64(text)
+        if file is None:
+            texts[name] = text
+        else:
+            serialized.append(file)
+    own = _file_in_base64(schema.text)
+    if own is None:
+        texts[_OWN_NAME] = schema.text
+    descriptors = b""
+    if texts:
+        known = known_imports(texts.values(), serialized)
+        descriptors = compile_protos([*texts], texts, descriptor_set([*known, *serialized]))
+    # A serialized file may import one that is text, or no text may import it, so it is added last.
+    return descriptors if own is None else with_files(descriptors, [*serialized, own])
+
+
+def _file_in_base64(text: str) -> bytes | None:
+    return b64decode(text) if _BASE64.fullmatch(text) else None

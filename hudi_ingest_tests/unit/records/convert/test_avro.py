@@ -31,7 +31,7 @@ from hudi_ingest.records.convert.avro.fast import _GUARD, BatchReader, _read_row
 from hudi_ingest.records.convert.converter import Decoded, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.convert.record_type import RecordType
+from hudi_ingest.records.routing import RecordType
 from hudi_ingest.records.schema.avro import Resolution, parse_writer, record_schema, resolution_of
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of

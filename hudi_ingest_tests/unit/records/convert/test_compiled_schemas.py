@@ -7,10 +7,8 @@ from base64 import b64encode
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from hudi_ingest.records.convert.compiled_schemas import compiled
 from hudi_ingest.records.convert.protobuf.converter import first_message
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos, compiled
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 MONEY = """syntax = "proto3"; package shop;

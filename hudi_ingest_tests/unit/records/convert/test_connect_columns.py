@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard, avro_event_columns, infer_columns
-from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.debezium import AvailableValues, DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connect_schema
-from hudi_ingest.records.convert.connect.unavailable import AvailableValues
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.schema.avro import record_schema
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.csv.converter import CsvConverter
+from hudi_ingest.records.convert.csv import CsvConverter
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 

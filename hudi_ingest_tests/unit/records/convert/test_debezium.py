@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.records.changes import BEFORE, DELETED
-from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.debezium import (
+    UNAVAILABLE,
+    AvailableValues,
+    DebeziumConverter,
+    NamingFields,
+    event_schema,
+)
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.schema.ddl import parse_ddl
 

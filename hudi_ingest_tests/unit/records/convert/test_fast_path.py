@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hudi_ingest.records.convert.converter import Mismatch
 from hudi_ingest.records.convert.fast_path import Doubt, Limits, Proved, decode_in_pieces, record_by_record
-from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest_tests.support.outcomes import outcome
 
 SCHEMA = pa.schema([pa.field("value", pa.binary(), False)])

@@ -23,12 +23,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.records.convert.json import fast as json_fast
-from hudi_ingest.records.convert.json.converter import JsonConverter
+from hudi_ingest.records.convert.converter import Mismatch
+from hudi_ingest.records.convert.json import converter as json_fast
+from hudi_ingest.records.convert.json.converter import FastPath, JsonConverter
 from hudi_ingest.records.convert.json.exact import RecordReader
-from hudi_ingest.records.convert.json.fast import FastPath
 from hudi_ingest.records.convert.json.kernel import columns
-from hudi_ingest.records.convert.mismatch import Mismatch
 from hudi_ingest_tests.support.outcomes import outcome
 from hudi_ingest_tests.unit.records.convert.test_json import (
     RELAXED,

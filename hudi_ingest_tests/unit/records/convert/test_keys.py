@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hudi_ingest.records.convert.avro.converter import AvroConverter, OneSchema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.convert.keys import beside, decode_keys
+from hudi_ingest.records.convert.values import beside, decode_keys
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcome, rows_of
 

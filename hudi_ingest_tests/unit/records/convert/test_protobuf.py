@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from hudi_ingest.records.convert.converter import Converter, NamesFields
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, first_message, require_columns
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, record_schema
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos, record_schema
 from hudi_ingest_tests.support.outcomes import comparable, outcomes, rows_of
 
 pytestmark = pytest.mark.fast

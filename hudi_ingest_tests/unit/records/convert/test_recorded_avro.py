@@ -14,9 +14,14 @@ import pytest
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat
 from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter
-from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.debezium import (
+    UNAVAILABLE,
+    AvailableValues,
+    DebeziumConverter,
+    NamingFields,
+    event_schema,
+)
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema

@@ -15,12 +15,11 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat
-from hudi_ingest.records.convert.compiled_schemas import CompiledSchemas, compiled
 from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter
 from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.convert.json.framed import JsonSchemaConverter
 from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, RegisteredProtobufConverter
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
+from hudi_ingest.records.convert.protobuf.schema import CompiledSchemas, ProtobufSchema, compiled
 from hudi_ingest.records.convert.required_fields import UNKNOWN, RequiredFields
 from hudi_ingest.records.schema.avro import Resolution
 from hudi_ingest.records.schema.ddl import parse_ddl

@@ -22,16 +22,15 @@ from hudi_ingest.kafka import registry as registry_module
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.convert.protobuf.protoc import compile_protos
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema
-from hudi_ingest.records.convert.record_type import has_type
-from hudi_ingest.records.convert.schema_headers import guid_of, with_schema_ids
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
+from hudi_ingest.records.convert.wire_format import guid_of, with_schema_ids
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
-from hudi_ingest.records.kafka_times import KAFKA_TIME
+from hudi_ingest.records.routing import has_type
 from hudi_ingest.records.row_maker import BatchOutcome
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
+from hudi_ingest.records.times import KAFKA_TIME
 from hudi_ingest.transaction.decoding import NewerSchemaGuard, row_maker_of
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.registry import canned_registry

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.records.changes import BEFORE, DELETED
-from hudi_ingest.records.convert.connect.unavailable import UNAVAILABLE, AvailableValues, placeholder_bytes
+from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE, AvailableValues, placeholder_bytes
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.schema.ddl import parse_ddl
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.records.schema.descriptions import avro_descriptions, json_schema_descriptions
+from hudi_ingest.records.schema.registered import avro_descriptions, json_schema_descriptions
 
 ORDER = {
     "type": "record",

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.records.transform import TransformProblems
-from hudi_ingest.records.transform.cast import Cast
-from hudi_ingest.records.transform.casts import cast_of, scalar_of
+from hudi_ingest.records.transform.casts import Cast, cast_of, scalar_of
 
 pytestmark = pytest.mark.fast
 

@@ -19,15 +19,24 @@ from hudi_ingest.records.convert.json.converter import JsonConverter
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transform, TransformProblems
-from hudi_ingest.records.transform.cast import Cast
+from hudi_ingest.records.transform.casts import Cast
 from hudi_ingest.records.transform.chain import HIDDEN, HIDDEN_RECORD, Chain, ChainProblems, Step
-from hudi_ingest.records.transform.columns import Constant, Drop, InsertKafka, Keep, Rename
-from hudi_ingest.records.transform.filter import OPERATORS, Filter
-from hudi_ingest.records.transform.flatten import Flatten
-from hudi_ingest.records.transform.mask import Hash, KeepLast, Mask, Redact
+from hudi_ingest.records.transform.columns import (
+    OPERATORS,
+    Constant,
+    Drop,
+    Filter,
+    Flatten,
+    Hash,
+    InsertKafka,
+    Keep,
+    KeepLast,
+    Mask,
+    Redact,
+    Rename,
+)
 from hudi_ingest.records.transform.sql import Sql
-from hudi_ingest.records.transform.time_partition import parse_time_partition
-from hudi_ingest.records.transform.timestamps import ToTimestamp
+from hudi_ingest.records.transform.timestamps import ToTimestamp, parse_time_partition
 from hudi_ingest.records.transform.user_function import PythonFunction
 
 pytestmark = pytest.mark.fast

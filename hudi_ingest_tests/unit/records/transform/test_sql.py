@@ -18,8 +18,7 @@ from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transformed, TransformProblems, sql_session
 from hudi_ingest.records.transform.chain import HIDDEN, Chain, ChainProblems, Step
-from hudi_ingest.records.transform.columns import Drop
-from hudi_ingest.records.transform.mask import Hash, Mask
+from hudi_ingest.records.transform.columns import Drop, Hash, Mask
 from hudi_ingest.records.transform.sql import Sql
 from hudi_ingest.records.transform.sql_statement import AllFields, NotAllowed, Selected, parse
 

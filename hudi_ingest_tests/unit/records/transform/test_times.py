@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.schema.columns import TIMESTAMP
 from hudi_ingest.records.transform import TransformProblems
-from hudi_ingest.records.transform.event_time import EventTimeLimits
-from hudi_ingest.records.transform.time_partition import UNITS, TimePartition, parse_time_partition
-from hudi_ingest.records.transform.timestamps import ToTimestamp, pattern_regex, zone_problem
+from hudi_ingest.records.transform.timestamps import (
+    UNITS,
+    EventTimeLimits,
+    TimePartition,
+    ToTimestamp,
+    parse_time_partition,
+    pattern_regex,
+    zone_problem,
+)
 
 pytestmark = pytest.mark.fast
 

@@ -32,11 +32,10 @@ from hudi_ingest.model.plan import PLAN_TYPES, RetriedFile, Retry, TransactionKi
 from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.kafka_times import KAFKA_TIME
 from hudi_ingest.records.row_maker import RowMaker
+from hudi_ingest.records.times import KAFKA_TIME
 from hudi_ingest.records.transform.chain import Chain, Step
-from hudi_ingest.records.transform.filter import Filter
-from hudi_ingest.records.transform.mask import Hash, Mask
+from hudi_ingest.records.transform.columns import Filter, Hash, Mask
 from hudi_ingest.transaction.bad_records import require_bad_accounted
 from hudi_ingest.transaction.dead_letters.copies import behind, connect_headers
 from hudi_ingest.transaction.dead_letters.letter_file import HEADERS, LETTERS, LetterLayout, read_letters

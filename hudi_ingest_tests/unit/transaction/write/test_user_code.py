@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from hudi_ingest.records.convert.user_converter import ENTRY_POINTS
+from hudi_ingest.records.convert.formats import ENTRY_POINTS
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.user_function import PythonFunction
 from hudi_ingest.transaction.write import user_code

@@ -10,8 +10,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from hudi_ingest.records.convert.json.kernel import kept_code
-from hudi_ingest.records.convert.json.kernel.kept_code import is_kept
+from hudi_ingest.records.convert.json import kernel
+from hudi_ingest.records.convert.json.kernel import is_kept
 
 KERNEL = "hudi_ingest.records.convert.json.kernel.records"
 
@@ -72,5 +72,5 @@ def test_a_task_reads_no_archive_again(tmp_path: Path) -> None:
 def test_a_kernel_of_other_code_is_not_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     changed = tmp_path / "changed.py"
     changed.write_text("other code")
-    monkeypatch.setattr(kept_code, "_SOURCES", (changed,))
+    monkeypatch.setattr(kernel, "_SOURCES", (changed,))
     assert not is_kept()

@@ -35,9 +35,7 @@ from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
-from hudi_ingest.records.transform.columns import Drop, InsertKafka
-from hudi_ingest.records.transform.filter import Filter
-from hudi_ingest.records.transform.mask import Mask, Redact
+from hudi_ingest.records.transform.columns import Drop, Filter, InsertKafka, Mask, Redact
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
 from hudi_ingest.transaction.gaps import longest_gaps
 from hudi_ingest.transaction.write.job import (

@@ -1,16 +1,143 @@
-"""The buffers that the JSON kernel fills, and the Arrow columns that they are."""
+"""A schema as the JSON kernel reads it, the buffers that the kernel fills, and the Arrow columns that they are. Without numba.
+
+A schema is a table of nodes, one for each column, nested ones included. A node stands before its children, and these stand side
+by side in the order of the schema. Node 0 is the record. A level is a numbering of values: level 0 numbers the rows, and the
+items of each list or map have a level of their own. A struct's members are on the struct's level.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from hudi_ingest.records.convert.json.kernel import nodes as words
-from hudi_ingest.records.convert.json.kernel.nodes import BOOL, LIST, MAP, NODE_BYTES, STRUCT, Node, nodes_of
+INTEGER, FLOAT64, FLOAT32, DECIMAL, BOOL, TIMESTAMP, DATE, BINARY, STRING, STRUCT, LIST, MAP = range(12)
+"""Kinds. Those that JSON writes as numbers are the first, those with children the last."""
+
+_places = count(0, 8)
+KIND, NULLABLE, LEVEL, CHILD, CHILDREN = (next(_places) for _ in range(5))
+"""Words of a node, as their places in bytes. CHILD: place of the first child in the table; LEVEL: place of the level in
+the table of levels."""
+NAME, NAME_LENGTH, NAME_WORD, NAME_MASK = (next(_places) for _ in range(4))
+"""NAME: address of the name and the quote behind it, NAME_LENGTH counts both; NAME_WORD: its first 8 bytes, and which
+of their bits count."""
+FIRST_MEMBER, NEXT_MEMBER, SEEN_BY = (next(_places) for _ in range(3))
+"""Places of the nodes that are expected: as a struct's first member, and behind this member. The kernel corrects them.
+SEEN_BY: number of the last object that had the member."""
+FLAT_BEGIN, FLAT_END, HAS_NULL = (next(_places) for _ in range(3))
+"""Which entries of the flat table are this node and those below it on its level."""
+VALID, VALUES, WIDTH, OFFSETS, DATA, CAPACITY = (next(_places) for _ in range(6))
+"""Addresses of the buffers, bytes of a value, room of DATA in bytes."""
+LIMIT, PRECISION, SCALE = (next(_places) for _ in range(3))
+"""LIMIT: the greatest integer."""
+NODE_BYTES = next(_places)
+
+_places = count(0, 8)
+COUNT, SAVED, LEVEL_CAPACITY = (next(_places) for _ in range(3))
+"""Words of a level: values so far, those before the record that is read, room in values."""
+LEVEL_BYTES = next(_places)
+
+_places = count(0, 8)
+OBJECTS, FULL_LEVEL, FULL_NODE, FRAMES, SCRATCH = (next(_places) for _ in range(5))
+"""Words of the state: objects so far; place of the level or node that has no room, or -1; addresses."""
+FRAME_BYTES = 40
+"""Of a frame, one for each container that is open around another."""
+MARGIN = 64
+"""Bytes past a record that may be read, and past a text that may be written."""
+SCRATCH_ROOM = 1024
+"""Longest name that is looked at, in bytes."""
+
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+
+
+@dataclass(frozen=True)
+class Node:
+    """A column."""
+
+    kind: int
+    type: pa.DataType
+    nullable: bool
+    name: bytes
+    level: int
+    children: tuple[int, ...]
+    """Numbers of nodes: a struct's members, a list's items, a map's keys and values."""
+    flat: tuple[int, ...]
+    """Numbers of this node and those below it on its level."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of a value; 0 for those that have no values, or bits."""
+        return (
+            16 if self.kind == DECIMAL else self.type.bit_width // 8 if self.kind < BINARY and self.kind != BOOL else 0
+        )
+
+    @property
+    def has_offsets(self) -> bool:
+        return self.kind in (BINARY, STRING, LIST, MAP)
+
+    @property
+    def has_text(self) -> bool:
+        return self.kind in (BINARY, STRING)
+
+
+def nodes_of(schema: pa.Schema) -> tuple[Node, ...]:
+    """The columns of a schema whose types `json.exact` can read."""
+    table: list[Node | None] = [None]
+    levels = count(1)
+
+    def add(number: int, field: pa.Field, level: int) -> None:
+        kind = _kind(field.type)
+        below, below_level = _below(field.type), next(levels) if kind in (LIST, MAP) else level
+        first = len(table)
+        table.extend([None] * len(below))
+        for place, child in enumerate(below):
+            add(first + place, child, below_level)
+        children = tuple(range(first, first + len(below)))
+        flat = [number]
+        if kind == STRUCT:
+            flat += [each for child in children for each in table[child].flat]  # type: ignore[union-attr]
+        name = field.name.encode()
+        table[number] = Node(kind, field.type, field.nullable, name, level, children, tuple(flat))
+
+    add(0, pa.field("", pa.struct(list(schema)), False), 0)
+    return tuple(node for node in table if node is not None)
+
+
+def has_escaped_name(nodes: Sequence[Node]) -> bool:
+    """Whether JSON can write one of the names only with escapes."""
+    return any(_ESCAPED.search(node.name.decode()) for node in nodes)
+
+
+def _below(type_: pa.DataType) -> Sequence[pa.Field]:
+    if pa.types.is_struct(type_):
+        return [type_.field(place) for place in range(type_.num_fields)]
+    if pa.types.is_map(type_):
+        return [type_.key_field, type_.item_field]
+    return [type_.value_field] if pa.types.is_list(type_) else []
+
+
+def _kind(type_: pa.DataType) -> int:
+    kinds = {
+        INTEGER: pa.types.is_signed_integer,
+        FLOAT64: pa.types.is_float64,
+        FLOAT32: pa.types.is_float32,
+        DECIMAL: pa.types.is_decimal128,
+        BOOL: pa.types.is_boolean,
+        TIMESTAMP: pa.types.is_timestamp,
+        DATE: pa.types.is_date32,
+        BINARY: pa.types.is_binary,
+        STRING: pa.types.is_string,
+        STRUCT: pa.types.is_struct,
+        LIST: pa.types.is_list,
+        MAP: pa.types.is_map,
+    }
+    return next(kind for kind, is_it in kinds.items() if is_it(type_))
+
 
 _SPARE = 1.125
 """What is estimated is taken so many times."""
@@ -34,26 +161,26 @@ class Tables:
             self._put(
                 number,
                 {
-                    words.KIND: node.kind,
-                    words.NULLABLE: int(node.nullable),
-                    words.LEVEL: node.level * words.LEVEL_BYTES,
-                    words.CHILD: NODE_BYTES * min(node.children, default=0),
-                    words.CHILDREN: len(node.children),
-                    words.NAME: name.ctypes.data,
-                    words.NAME_LENGTH: length,
-                    words.NAME_WORD: int(name.view(np.int64)[0]),
-                    words.NAME_MASK: (1 << 8 * length) - 1 if length < 8 else -1,
-                    words.FIRST_MEMBER: NODE_BYTES * min(node.children, default=0),
-                    words.FLAT_BEGIN: flat_begin,
-                    words.FLAT_END: flat_end,
-                    words.WIDTH: node.width,
-                    words.LIMIT: (1 << 8 * node.width - 1) - 1 if node.kind == words.INTEGER else 0,
-                    words.PRECISION: node.type.precision if node.kind == words.DECIMAL else 0,
-                    words.SCALE: node.type.scale if node.kind == words.DECIMAL else 0,
+                    KIND: node.kind,
+                    NULLABLE: int(node.nullable),
+                    LEVEL: node.level * LEVEL_BYTES,
+                    CHILD: NODE_BYTES * min(node.children, default=0),
+                    CHILDREN: len(node.children),
+                    NAME: name.ctypes.data,
+                    NAME_LENGTH: length,
+                    NAME_WORD: int(name.view(np.int64)[0]),
+                    NAME_MASK: (1 << 8 * length) - 1 if length < 8 else -1,
+                    FIRST_MEMBER: NODE_BYTES * min(node.children, default=0),
+                    FLAT_BEGIN: flat_begin,
+                    FLAT_END: flat_end,
+                    WIDTH: node.width,
+                    LIMIT: (1 << 8 * node.width - 1) - 1 if node.kind == INTEGER else 0,
+                    PRECISION: node.type.precision if node.kind == DECIMAL else 0,
+                    SCALE: node.type.scale if node.kind == DECIMAL else 0,
                 },
             )
             for child, following in zip(node.children, (*node.children[1:], *node.children[:1]), strict=True):
-                self._put(child, {words.NEXT_MEMBER: NODE_BYTES * following})
+                self._put(child, {NEXT_MEMBER: NODE_BYTES * following})
         count = max(node.level for node in self.columns) + 1
         self.levels = [
             [number for number, node in enumerate(self.columns) if node.level == level] for level in range(count)
@@ -89,14 +216,14 @@ class Columns:
         """`text_bytes`: first room for each column of texts; `most_text_bytes`: what none can go beyond."""
         self._tables, self._rows, self._most_text_bytes = tables, rows, most_text_bytes
         self._nodes = tables.nodes.copy()
-        self._counts = np.zeros((len(tables.levels), words.LEVEL_BYTES // 8), np.int64)
-        self._frames = np.empty(len(tables.columns) * words.FRAME_BYTES // 8, np.int64)
-        self._scratch = np.empty(words.SCRATCH_ROOM + words.MARGIN, np.uint8)
+        self._counts = np.zeros((len(tables.levels), LEVEL_BYTES // 8), np.int64)
+        self._frames = np.empty(len(tables.columns) * FRAME_BYTES // 8, np.int64)
+        self._scratch = np.empty(SCRATCH_ROOM + MARGIN, np.uint8)
         self._state = np.array([0, -1, -1, self._frames.ctypes.data, self._scratch.ctypes.data], np.int64)
         self._levels: list[_Level] = []
         for number in range(len(tables.levels)):
             self._levels.append(self._allocated(number, _FIRST_ITEMS if number else rows))
-        self._texts = {number: self._text(number, text_bytes + words.MARGIN) for number in tables.texts}
+        self._texts = {number: self._text(number, text_bytes + MARGIN) for number in tables.texts}
         self.addresses = (
             self._nodes.ctypes.data,
             len(tables.columns),
@@ -108,10 +235,10 @@ class Columns:
 
     def enlarge(self, read: int, following_bytes: int) -> None:
         """Makes the room that the kernel lacked. `read`: records read so far; `following_bytes`: of the one that is next."""
-        level, node = self._state[words.FULL_LEVEL // 8], self._state[words.FULL_NODE // 8]
-        self._state[words.FULL_LEVEL // 8] = self._state[words.FULL_NODE // 8] = -1
+        level, node = self._state[FULL_LEVEL // 8], self._state[FULL_NODE // 8]
+        self._state[FULL_LEVEL // 8] = self._state[FULL_NODE // 8] = -1
         if level >= 0:
-            number = int(level) // words.LEVEL_BYTES
+            number = int(level) // LEVEL_BYTES
             self._enlarge_level(
                 number, max(2 * self._levels[number].capacity, self._expected(self._count(number), read))
             )
@@ -135,7 +262,7 @@ class Columns:
         return int(used / max(read, 1) * self._rows * _SPARE) + 1
 
     def _count(self, level: int) -> int:
-        return int(self._counts[level, words.COUNT // 8])
+        return int(self._counts[level, COUNT // 8])
 
     def _text_size(self, number: int) -> int:
         level = self._levels[self._tables.columns[number].level]
@@ -160,7 +287,7 @@ class Columns:
             target[begin : begin + size] = source[old.offsets[node] : old.offsets[node] + size]
 
     def _enlarge_text(self, number: int, size: int) -> None:
-        size = min(size, self._most_text_bytes) + words.MARGIN
+        size = min(size, self._most_text_bytes) + MARGIN
         old = self._texts[number]
         if size > old.size:
             used = self._text_size(number)
@@ -169,8 +296,8 @@ class Columns:
 
     def _text(self, number: int, size: int) -> pa.Buffer:
         memory = pa.allocate_buffer(size)
-        self._nodes[number, words.DATA // 8] = memory.address
-        self._nodes[number, words.CAPACITY // 8] = size
+        self._nodes[number, DATA // 8] = memory.address
+        self._nodes[number, CAPACITY // 8] = size
         return memory
 
     def _value_bits(self, number: int) -> int:
@@ -197,15 +324,15 @@ class Columns:
         np.frombuffer(level.memory, np.uint8)[:valid_end] = 0xFF
         for begin in level.offsets.values():
             np.frombuffer(level.memory, np.int32, 1, begin)[0] = 0
-        for word, places in ((words.VALID, level.valid), (words.VALUES, level.values), (words.OFFSETS, level.offsets)):
+        for word, places in ((VALID, level.valid), (VALUES, level.values), (OFFSETS, level.offsets)):
             self._nodes[list(places), word // 8] = np.array(list(places.values()), np.int64) + level.memory.address
-        self._counts[number, words.LEVEL_CAPACITY // 8] = capacity
+        self._counts[number, LEVEL_CAPACITY // 8] = capacity
         return level
 
     def _column(self, number: int) -> pa.Array:
         node = self._tables.columns[number]
         level, length = self._levels[node.level], self._count(node.level)
-        has_null = bool(self._nodes[number, words.HAS_NULL // 8])
+        has_null = bool(self._nodes[number, HAS_NULL // 8])
         buffers = [level.memory.slice(level.valid[number], (length + 7) // 8) if has_null else None]
         if bits := self._value_bits(number):
             buffers.append(level.memory.slice(level.values[number], (length * bits + 7) // 8))

@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from hudi_ingest.records.compiled import compiled
-from hudi_ingest.records.convert.json.kernel.kept_code import kept_name
-from hudi_ingest.records.convert.json.kernel.machine import (
-    byte,
-    cold,
-    hot,
-    int32,
-    looked_at,
-    put_byte,
-    put_int32,
-    put_word,
-    shifted_right,
-    trailing_zeros,
-    word,
-)
-from hudi_ingest.records.convert.json.kernel.nodes import (
+from hudi_ingest.records.convert.json.kernel import kept_name
+from hudi_ingest.records.convert.json.kernel.columns import (
     CAPACITY,
     CHILD,
     CHILDREN,
@@ -56,9 +43,21 @@ from hudi_ingest.records.convert.json.kernel.nodes import (
     VALUES,
     WIDTH,
 )
+from hudi_ingest.records.convert.json.kernel.machine import (
+    byte,
+    cold,
+    hot,
+    int32,
+    looked_at,
+    put_byte,
+    put_int32,
+    put_word,
+    shifted_right,
+    trailing_zeros,
+    word,
+)
 from hudi_ingest.records.convert.json.kernel.scalars import put_scalar
-from hudi_ingest.records.convert.json.kernel.texts import after_space, copied_text, is_utf8
-from hudi_ingest.records.convert.json.kernel.undeclared import after_value
+from hudi_ingest.records.convert.json.kernel.texts import after_space, after_value, copied_text, is_utf8
 
 GOOD, DOUBTFUL, FULL = 0, 1, 2
 
