@@ -28,7 +28,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["hudi_ingest", "hudi_ingest.*"]),
-    package_data={"hudi_ingest": ["py.typed", "**/*.java", "**/*.lock", "**/*.yaml", "**/*.mako"]},
+    package_data={"hudi_ingest": ["py.typed", "**/*.md", "**/*.java", "**/*.lock", "**/*.yaml", "**/*.mako"]},
     # Not those whose forkserver takes code from every user of the machine (CVE-2022-42919).
     python_requires=">=3.10.9,!=3.11.0,<3.14",
     install_requires=[
