@@ -1,9 +1,11 @@
-"""Keeps what was read of several ranges until it is handed on: one Kafka partition after another, within a bound of memory. Pure."""
+"""How far a consumer has come, and what it has read of several ranges until that is handed on: one Kafka partition after another,
+within a bound of memory. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,6 +15,8 @@ from hudi_ingest.records.batch_sizes import BATCH_BYTES, BATCH_ROWS, bounded
 
 MOST_WAITING_BYTES = 32 * 1024 * 1024
 """Of ranges that are not being handed on."""
+_A_TIMEOUT = 4
+"""How often a client says how far it is, while it waits for as long as it may."""
 
 
 @dataclass(slots=True)
@@ -136,3 +140,38 @@ class Backlog:
         if self._size > self._most_waiting_bytes:
             return max(self._open.values(), key=lambda range_: range_.size)
         return None
+
+
+def statistics_options(timeout_seconds: float) -> dict[str, str]:
+    """librdkafka's settings for a client that waits this long for an answer."""
+    return {"statistics.interval.ms": str(max(1, int(timeout_seconds * 1000 / _A_TIMEOUT)))}
+
+
+class FetchPositions:
+    """The next offset to fetch of each partition, by librdkafka's statistics.
+
+    A consumer delivers nothing of aborted transactions, however long it takes to pass over them, so silence alone does not mean
+    that the broker is silent.
+    """
+
+    def __init__(self, starts: Mapping[TopicPartition, int]) -> None:
+        self._positions = dict(starts)
+        self._statistics: bytes | str = ""
+
+    def take(self, statistics: bytes | str) -> None:
+        """The client's newest statistics."""
+        self._statistics = statistics
+
+    def advance(self, waited_for: Collection[TopicPartition]) -> bool:
+        """Whether the client has come further in one of these partitions since it was last asked."""
+        if not self._statistics:
+            return False
+        topics, self._statistics = json.loads(self._statistics)["topics"], ""
+        has_advanced = False
+        for source in waited_for:
+            partition = topics.get(source.topic, {}).get("partitions", {}).get(str(source.partition))
+            # Negative until the client has begun to fetch.
+            if partition is not None and partition["next_offset"] > self._positions[source]:
+                self._positions[source] = partition["next_offset"]
+                has_advanced = True
+        return has_advanced

@@ -16,7 +16,7 @@ import numpy as np
 from confluent_kafka import KafkaError, cimpl, libversion, version
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.kafka.tokens import NoToken, Tokens
+from hudi_ingest.kafka.client_settings import NoToken, Tokens
 from hudi_ingest.model.offsets import TopicPartition
 
 # Loading the extension module finds the symbols of the libraries it depends on, wherever they are.

@@ -12,10 +12,9 @@ from confluent_kafka import KafkaError
 
 from hudi_ingest.exceptions import IngestError, NoSuchOffset, WriteIncomplete, concerning
 from hudi_ingest.exceptions.problems import listed
-from hudi_ingest.kafka.backlog import Backlog, OpenRange
+from hudi_ingest.kafka.backlog import Backlog, FetchPositions, OpenRange, statistics_options
 from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
 from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options, tokens_of
-from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
 from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
 from hudi_ingest.model.offsets import Slice, TopicPartition

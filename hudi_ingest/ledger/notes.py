@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from hudi_ingest.ledger import counters
 from hudi_ingest.ledger.database import Repository, inserting
 from hudi_ingest.ledger.tables import PENDING_CHANGES, SERVICE_RUNS, TOPICS, normal_base_path, storable
-from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.model.offsets import SeenTopic
 
 _LISTED = ""
 """No topic has this name. Its row says that the topics have been listed, even if there were none."""

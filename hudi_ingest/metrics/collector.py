@@ -23,7 +23,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.kafka.admin_clients import settings_of
-from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot, snapshot
+from hudi_ingest.kafka.shared_clusters import ClusterSnapshot, snapshot
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.metrics.definitions import Family

@@ -13,7 +13,7 @@ from hudi_ingest.metrics import definitions as m
 from hudi_ingest.metrics.definitions import Distribution, Family, Metric
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.totals import Totals
+from hudi_ingest.model.report import Totals
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
-from hudi_ingest.model.report import Counts, SliceReport
+from hudi_ingest.model.report import Counts, FieldsSeen, SliceReport
 
 VERSION = 1
 _KEYED = ("deletes", "superseded", "moves")

@@ -6,8 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
-from hudi_ingest.model.offset_ranges import Ranges, from_bounds, to_bounds, union
-from hudi_ingest.model.offsets import TopicPartition, TopicVersion
+from hudi_ingest.model.offsets import Ranges, TopicPartition, TopicVersion, from_bounds, to_bounds, union
 from hudi_ingest.model.plan import IngestPlan, RangePlan, RetryPlan, TransactionPlan
 
 

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from hudi_ingest.model.offset_ranges import Ranges
-from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion
+from hudi_ingest.model.offsets import Offsets, Ranges, Slice, TopicPartition, TopicVersion
 
 
 class LossReason(str, Enum):

@@ -21,8 +21,8 @@ from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
-from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.kafka_columns import is_kafka

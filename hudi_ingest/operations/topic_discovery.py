@@ -12,7 +12,7 @@ from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.model.offsets import SeenTopic
 from hudi_ingest.pipeline.template import ROUTE, Template, Variant, pipeline_name
 
 

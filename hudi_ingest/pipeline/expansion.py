@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import listed, quoted, unexpected
-from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.model.offsets import SeenTopic
 from hudi_ingest.pipeline.file import LoadedFile, validated
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource, loop_problem

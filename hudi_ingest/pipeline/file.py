@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import Place, unexpected
 from hudi_ingest.home.folder import Home, pipeline_environment
-from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.model.offsets import SeenTopic
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import setting_at
 from hudi_ingest.pipeline.settings.settings_file import all_sentences

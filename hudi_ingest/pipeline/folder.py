@@ -14,7 +14,7 @@ from types import MappingProxyType
 from hudi_ingest.exceptions import ConfigError, NoSuchPipeline
 from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.home.folder import Home
-from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.model.offsets import SeenTopic
 from hudi_ingest.model.storage_options import StorageOptions, bucket_and_key, is_s3
 from hudi_ingest.pipeline.expansion import expand, template_text
 from hudi_ingest.pipeline.file import LoadedFile, environment_or_own, load_pipeline

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems
-from hudi_ingest.model.seen_topic import SeenTopic
+from hudi_ingest.model.offsets import SeenTopic
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.pipeline.settings.model import Model
 from hudi_ingest.pipeline.settings.yaml_document import Document

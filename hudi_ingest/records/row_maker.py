@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import WriteIncomplete
-from hudi_ingest.model.fields_seen import MOST_NAMED, FieldsSeen
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import MOST_NAMED, FieldsSeen
 from hudi_ingest.records.changes import (
     DELETED,
     KeyedRows,

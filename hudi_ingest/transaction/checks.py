@@ -16,11 +16,9 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.fields_seen import FieldsSeen
-from hudi_ingest.model.offset_ranges import intersection, ranges
-from hudi_ingest.model.offsets import TopicPartition, TopicVersion
+from hudi_ingest.model.offsets import TopicPartition, TopicVersion, intersection, ranges
 from hudi_ingest.model.plan import BackfillPlan, IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
-from hudi_ingest.model.report import SliceReport, whole_files
+from hudi_ingest.model.report import FieldsSeen, SliceReport, whole_files
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.offset_losses import is_stopped, loss_text

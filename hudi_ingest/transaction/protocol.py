@@ -35,8 +35,7 @@ from hudi_ingest.lineage.step import committed as lineage_committed
 from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
-from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes, whole_files
-from hudi_ingest.model.totals import with_commit
+from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes, whole_files, with_commit
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState
 from hudi_ingest.transaction.bad_records import require_bad_accounted, withholds_bytes
 from hudi_ingest.transaction.checks import (

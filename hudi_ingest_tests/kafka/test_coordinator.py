@@ -16,7 +16,7 @@ from dagster._core.storage.dagster_run import DagsterRun
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableMismatch, TopicMissing, WriteIncomplete
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.kafka.cluster_snapshot import snapshot
+from hudi_ingest.kafka.shared_clusters import snapshot
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until

@@ -16,8 +16,7 @@ from hudi_ingest.hudi.files.file_ids import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence
 from hudi_ingest.hudi.storage.paths import marker_path
 from hudi_ingest.hudi.storage.storage import TableStorage
-from hudi_ingest.model.offset_ranges import Ranges, union
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, union
 from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.model.report import BaseFile
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC

@@ -13,8 +13,8 @@ from hudi_ingest.hudi.timeline.other_writers import HUDI_STREAMER, last_ingest, 
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, CommittedInstant, Timeline, instant_time
 from hudi_ingest.model.accounting import transaction_id_of
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 NEWEST_COMMITS = 20

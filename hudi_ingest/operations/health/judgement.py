@@ -21,11 +21,10 @@ from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.finding import Finding, answer
-from hudi_ingest.model.offset_ranges import length
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.offsets import TopicPartition, length
 from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.offset_losses import sources_text, stop_text
 

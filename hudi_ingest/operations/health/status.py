@@ -17,8 +17,7 @@ from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.finding import Finding
-from hudi_ingest.model.offset_ranges import Ranges
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.judgement import (

@@ -11,8 +11,7 @@ from hudi_ingest.exceptions import LeaderMissing, NothingToDo, RangeRefused
 from hudi_ingest.hudi.files.replaced_files import read_kafka_columns
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import kept_cluster
-from hudi_ingest.model.offset_ranges import ranges
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition, ranges
 from hudi_ingest.operations.requests.ranges import RangeContext
 from hudi_ingest.operations.requests.replaced_files import accounted_slices, first_offsets
 from hudi_ingest.pipeline.pipeline import Pipeline

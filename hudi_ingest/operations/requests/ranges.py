@@ -14,8 +14,18 @@ from typing import Any
 from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.exceptions.problems import counted, listed, suggestion
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges, union
-from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.offsets import (
+    Ranges,
+    Slice,
+    TopicPartition,
+    TopicVersion,
+    Watermarks,
+    difference,
+    intersection,
+    length,
+    ranges,
+    union,
+)
 from hudi_ingest.model.plan import BackfillPlan, LossReason, RangePlan, ReplayPlan, TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.offset_losses import find_losses, loss_text

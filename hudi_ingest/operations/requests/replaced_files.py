@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.hudi.files.replaced_files import in_slices, offsets_by_slice
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, TableFile
-from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, length, ranges
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, difference, intersection, length, ranges
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind
 from hudi_ingest.operations.requests.ranges import RemainingRanges, range_facts, total
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION

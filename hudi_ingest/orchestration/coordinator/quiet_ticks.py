@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from dagster import DagsterInstance
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.kafka.silent_clusters import answering_cluster
+from hudi_ingest.kafka.shared_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text

@@ -28,7 +28,7 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.kafka.silent_clusters import answering_cluster
+from hudi_ingest.kafka.shared_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.orchestration import tags

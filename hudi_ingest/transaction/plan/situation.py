@@ -17,8 +17,8 @@ from hudi_ingest.hudi.storage.storage import advice
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
-from hudi_ingest.kafka.cluster_snapshot import HeldOffsets
 from hudi_ingest.kafka.records import first_times
+from hudi_ingest.kafka.shared_clusters import HeldOffsets
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.lineage.emitter import listener
 from hudi_ingest.lineage.step import found_committed

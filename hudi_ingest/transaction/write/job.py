@@ -37,11 +37,9 @@ from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import kept_cluster
-from hudi_ingest.model.fields_seen import FieldsSeen
-from hudi_ingest.model.offset_ranges import Ranges, length
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, length
 from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
-from hudi_ingest.model.report import BaseFile, Counts, LogFile, SliceReport
+from hudi_ingest.model.report import BaseFile, Counts, FieldsSeen, LogFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.executors import executor_problem

@@ -10,7 +10,7 @@ import pytest
 
 from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.kafka import range_reader
-from hudi_ingest.kafka.fetch_positions import FetchPositions, statistics_options
+from hudi_ingest.kafka.backlog import FetchPositions, statistics_options
 from hudi_ingest.kafka.range_reader import read_ranges
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource

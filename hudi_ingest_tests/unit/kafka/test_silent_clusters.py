@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from hudi_ingest.exceptions import KafkaUnreachable, TopicMissing
-from hudi_ingest.kafka import silent_clusters
+from hudi_ingest.kafka import shared_clusters
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.kafka.silent_clusters import answering_cluster
+from hudi_ingest.kafka.shared_clusters import answering_cluster
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
@@ -20,7 +20,7 @@ from hudi_ingest.pipeline.sections.source import KafkaSource
 @pytest.fixture
 def away() -> Iterator[KafkaSource]:
     yield KafkaSource(bootstrap_servers=f"127.0.0.1:{free_port()}", topics=("a",), request_timeout_seconds=1)
-    silent_clusters._silent.clear()
+    shared_clusters._silent.clear()
 
 
 def ask(source: KafkaSource) -> str:
@@ -51,8 +51,8 @@ def test_one_tick_waits_for_a_cluster_that_is_away_and_the_others_are_told(
     assert "could not connect at Kafka" in told and "Connection refused" in told
     assert len(asked) == 1
     # Its time is over: one asks again, and while it does, the others are told as before.
-    ((settings, silence),) = silent_clusters._silent.items()
-    silent_clusters._silent[settings] = replace(silence, until=0.0)
+    ((settings, silence),) = shared_clusters._silent.items()
+    shared_clusters._silent[settings] = replace(silence, until=0.0)
     with answering_cluster(away) as cluster:
         assert without_times(ask(other)) == without_times(told)
         with pytest.raises(KafkaUnreachable):
@@ -64,8 +64,8 @@ def test_one_tick_waits_for_a_cluster_that_is_away_and_the_others_are_told(
 def test_a_cluster_that_answers_is_asked_by_all(away: KafkaSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the answer is an error, and after it was away."""
     ask(away)
-    ((settings, silence),) = silent_clusters._silent.items()
-    silent_clusters._silent[settings] = replace(silence, until=0.0)
+    ((settings, silence),) = shared_clusters._silent.items()
+    shared_clusters._silent[settings] = replace(silence, until=0.0)
     with pytest.raises(TopicMissing), answering_cluster(away):
         raise TopicMissing("topic a is not on the broker")
-    assert not silent_clusters._silent
+    assert not shared_clusters._silent

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hudi_ingest.kafka import msk
-from hudi_ingest.kafka.tokens import NoToken, Tokens
+from hudi_ingest.kafka.client_settings import NoToken, Tokens
 from hudi_ingest.pipeline.sections.security import OAuth
 
 failures: list[str] = []
@@ -75,7 +75,7 @@ def test_a_function_that_gives_no_token_is_told_before_a_client_waits(name: str,
 
 
 def test_a_function_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hudi_ingest.kafka.tokens._SECONDS", 0.2)
+    monkeypatch.setattr("hudi_ingest.kafka.client_settings._TOKEN_SECONDS", 0.2)
     with pytest.raises(NoToken, match=r"hanging failed: TimeoutError: no answer within 0\.2 s"):
         tokens_of("hanging")
 

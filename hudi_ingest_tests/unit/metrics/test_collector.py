@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
-from hudi_ingest.kafka.cluster_snapshot import ClusterSnapshot
+from hudi_ingest.kafka.shared_clusters import ClusterSnapshot
 from hudi_ingest.ledger import Ledger, counters
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.metrics import collector as module

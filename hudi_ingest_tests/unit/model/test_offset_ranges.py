@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files.replaced_files import runs, within
-from hudi_ingest.model.offset_ranges import (
+from hudi_ingest.model.offsets import (
     Ranges,
     difference,
     from_bounds,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
-from hudi_ingest.model.report import BaseFile, LogFile, SliceReport
-from hudi_ingest.model.totals import with_commit
+from hudi_ingest.model.report import BaseFile, LogFile, SliceReport, with_commit
 
 P0 = TopicPartition("orders", 0)
 FILE = BaseFile("", "f", "f.parquet", 3, 100, 0, 9)

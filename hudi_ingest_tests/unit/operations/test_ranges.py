@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import PlanOutdated, RangeRefused, WriteIncomplete
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
-from hudi_ingest.model.offset_ranges import Ranges, difference, intersection, ranges, union
-from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.offsets import (
+    Ranges,
+    Slice,
+    TopicPartition,
+    TopicVersion,
+    Watermarks,
+    difference,
+    intersection,
+    ranges,
+    union,
+)
 from hudi_ingest.model.plan import (
     PLAN_TYPES,
     IngestPlan,

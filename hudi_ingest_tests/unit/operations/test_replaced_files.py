@@ -22,8 +22,7 @@ from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.timeline import TableFile
-from hudi_ingest.model.offset_ranges import ranges
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition, ranges
 from hudi_ingest.model.plan import ReplacedFile
 from hudi_ingest.operations.requests.replaced_files import (
     AccountedSlice,

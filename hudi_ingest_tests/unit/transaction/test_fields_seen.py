@@ -13,10 +13,9 @@ import pytest
 from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.fields_seen import FieldsSeen
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.report import FieldsSeen, SliceReport
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.health.judgement import dead_letters
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -32,8 +32,7 @@ from hudi_ingest.ledger import tables
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.lineage.step import Progress, TransactionStep
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
-from hudi_ingest.model.offset_ranges import Ranges, intersection, ranges, union
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, intersection, ranges, union
 from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction

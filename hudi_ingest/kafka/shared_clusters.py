@@ -1,17 +1,26 @@
-"""One look at the topics and offsets of many pipelines of one cluster, with a few requests for all of them."""
+"""Clusters that many pipelines share: one look at the topics and offsets of all, with a few requests, and only one tick at a time
+that waits for a cluster which accepts no connections.
+
+Ticks share a few threads. If each waited for a cluster that is away, those of other clusters would come minutes late.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from hudi_ingest.exceptions import IngestError, TopicMissing
-from hudi_ingest.kafka.cluster import Topic, kept_cluster, with_leader
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, TopicMissing
+from hudi_ingest.kafka.admin_clients import settings_of
+from hudi_ingest.kafka.cluster import KafkaCluster, Topic, kept_cluster, with_leader
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
 Answer = TypeVar("Answer")
+_ASK_AGAIN_SECONDS = 10.0
 
 
 class HeldOffsets(Protocol):
@@ -87,3 +96,47 @@ def _answer(answer: Answer | IngestError) -> Answer:
     if isinstance(answer, IngestError):
         raise answer
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    """What the last one to ask was told, and until when nobody else asks."""
+
+    text: str
+    until: float
+
+
+_silent: dict[tuple[Any, ...], _Silence] = {}
+"""By the settings of clients. Lost with the process."""
+_lock = threading.Lock()
+
+
+@contextmanager
+def answering_cluster(source: KafkaSource) -> Iterator[KafkaCluster]:
+    """As `kept_cluster`; but if no broker accepted a connection a moment ago, or another thread is trying again, this raises
+    the same KafkaUnreachable at once."""
+    settings = settings_of(source)
+    _require_turn(settings, source)
+    with kept_cluster(source) as cluster:
+        try:
+            yield cluster
+        finally:
+            silence = cluster.silence
+            with _lock:
+                if not silence:
+                    _silent.pop(settings, None)
+                else:
+                    _silent[settings] = _Silence(silence, time.monotonic() + _ASK_AGAIN_SECONDS)
+
+
+def _require_turn(settings: tuple[Any, ...], source: KafkaSource) -> None:
+    now = time.monotonic()
+    with _lock:
+        silence = _silent.get(settings)
+        if silence is None:
+            return
+        if silence.until <= now:
+            # The others wait no longer than this one's question may take.
+            _silent[settings] = _Silence(silence.text, now + source.request_timeout_seconds + _ASK_AGAIN_SECONDS)
+            return
+    raise KafkaUnreachable(silence.text, servers=source.bootstrap_servers)
