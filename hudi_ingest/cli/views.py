@@ -13,7 +13,6 @@ from rich.text import Text
 from hudi_ingest.exceptions.problems import counted, duration_text, listed
 from hudi_ingest.hudi.timeline.timeline import TableFile, TableLogFile
 from hudi_ingest.ledger import Request, RequestProgress
-from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
@@ -49,9 +48,8 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     for partition in status.partitions:
         committed = "-" if partition.committed is None else f"{partition.committed:,}"
         end = ("?" if partition.lag is None else "-") if partition.end is None else f"{partition.end:,}"
-        style = "red" if TopicPartition(partition.topic, partition.partition) in stopped else None
-        name = f"{partition.topic}:{partition.partition}"
-        offsets.add_row(name, committed, end, _count_text(partition.lag), style=style)
+        style = "red" if partition.source in stopped else None
+        offsets.add_row(str(partition.source), committed, end, _count_text(partition.lag), style=style)
     offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
     catalog = [Text(status.catalog.text, style="" if status.catalog.passed else "red")] if status.catalog else []

@@ -31,7 +31,6 @@ from hudi_ingest.metrics.exposition import (
     DagsterRecord,
     LedgerRecord,
     OpenRecord,
-    PartitionRecord,
     PipelineRecord,
     Scene,
     TableRecord,
@@ -40,7 +39,7 @@ from hudi_ingest.metrics.exposition import (
 from hudi_ingest.metrics.kept_answers import TableSizes, Waiting, WaitingTimes, ages
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.health.status import findings_now, findings_on_commits
+from hudi_ingest.operations.health.status import PartitionStatus, findings_now, findings_on_commits, partition_statuses
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe, stopped_partitions
@@ -275,20 +274,10 @@ def _table(pipeline: Pipeline, committed: CommittedState, now: datetime) -> Tabl
 
 def _partitions(
     pipeline: Pipeline, situation: Situation, waited: Mapping[TopicPartition, float]
-) -> tuple[PartitionRecord, ...]:
-    checkpoint, lag = situation.committed.checkpoint, situation.lag.by_partition
-    stopped = {loss.source for loss in stopped_partitions(pipeline, situation)}
-    ends, leaderless = situation.ends, {*situation.leaderless}
+) -> tuple[PartitionStatus, ...]:
     return tuple(
-        PartitionRecord(
-            source,
-            committed=checkpoint.offsets.get(source) if checkpoint else None,
-            end=ends.get(source),
-            lag=lag.get(source, None if source in leaderless else 0),
-            lag_seconds=waited.get(source) if lag.get(source, 0) or source in leaderless else 0.0,
-            stopped=source in stopped,
-        )
-        for source in sorted(situation.watermarks.keys() | stopped)
+        replace(each, lag_seconds=0.0 if each.lag == 0 else waited.get(each.source))
+        for each in partition_statuses(situation, stopped_partitions(pipeline, situation))
     )
 
 

@@ -12,20 +12,8 @@ from hudi_ingest.ledger import ServiceRun, counters
 from hudi_ingest.metrics import definitions as m
 from hudi_ingest.metrics.definitions import Distribution, Family, Metric
 from hudi_ingest.model.finding import Finding
-from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import Totals
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRecord:
-    """One Kafka partition of a pipeline; what is unknown is None."""
-
-    source: TopicPartition
-    committed: int | None = None
-    end: int | None = None
-    lag: int | None = 0
-    lag_seconds: float | None = None
-    stopped: bool = False
+from hudi_ingest.operations.health.status import PartitionStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +50,7 @@ class PipelineRecord:
     interval_seconds: float
     error: str = ""
     """The class of the error; "" if the pipeline is up."""
-    partitions: tuple[PartitionRecord, ...] = ()
+    partitions: tuple[PartitionStatus, ...] = ()
     table: TableRecord | None = None
     findings: tuple[Finding, ...] = ()
     size: TableSize | None = None
@@ -189,7 +177,7 @@ def _pipeline(samples: _Samples, pipeline: PipelineRecord, at: datetime) -> None
     samples.add(m.ENABLED, pipeline.enabled, name)
     samples.add(m.INTERVAL, pipeline.interval_seconds, name)
     for partition in pipeline.partitions:
-        labels = (name, partition.source.topic, str(partition.source.partition))
+        labels = (name, partition.topic, str(partition.partition))
         samples.add(m.COMMITTED, partition.committed, *labels)
         samples.add(m.END, partition.end, *labels)
         samples.add(m.LAG, partition.lag, *labels)

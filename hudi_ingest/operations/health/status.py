@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -57,7 +57,15 @@ class PartitionStatus:
     covered: Ranges | None = None
     """Offset ranges already ingested; None if a checkpoint of an older version does not say."""
     undecided: Slice | None = None
-    """Offsets that nobody can read yet: a producer has not ended the transaction in which, or after which, they were written."""
+    """Offsets that cannot be read yet: a producer has not ended the transaction in which, or after which, they were written."""
+    stopped: bool = False
+    """Whether the broker no longer has the committed offset, and its loss has not been accepted."""
+    lag_seconds: float | None = None
+    """Age of the oldest waiting record; None if unknown."""
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +99,7 @@ class PipelineStatus:
     def leaderless(self) -> tuple[TopicPartition, ...]:
         """Partitions of which the brokers know nothing, although they answer."""
         asked = () if self.error is not None else self.partitions
-        return tuple(TopicPartition(each.topic, each.partition) for each in asked if each.lag is None)
+        return tuple(each.source for each in asked if each.lag is None)
 
     @property
     def lag(self) -> int | None:
@@ -160,28 +168,32 @@ def pipeline_status(
     TableUnreachable."""
     now = now or datetime.now(timezone.utc)
     stopped = stopped_partitions(pipeline, situation)
-    checkpoint = situation.committed.checkpoint
-    lag = situation.lag.by_partition
-    ends, leaderless = situation.ends, {*situation.leaderless}
     with kept_cluster(pipeline.source) as cluster:
-        undecided = cluster.undecided(ends)
+        undecided = cluster.undecided(situation.ends)
     return replace(
         status_without_broker(pipeline, situation.committed, ledger, now),
         partitions=tuple(
-            PartitionStatus(
-                topic=source.topic,
-                partition=source.partition,
-                committed=checkpoint.offsets.get(source) if checkpoint else None,
-                end=ends.get(source),
-                lag=lag.get(source, None if source in leaderless else 0),
-                covered=checkpoint.covered.get(source) if checkpoint else None,
-                undecided=undecided.get(source),
-            )
-            for source in sorted(situation.watermarks.keys() | {loss.source for loss in stopped})
+            replace(each, undecided=undecided.get(each.source)) for each in partition_statuses(situation, stopped)
         ),
         stopped=stopped,
         lag_seconds=age_of_oldest(pipeline, situation, now),
     )
+
+
+def partition_statuses(situation: Situation, losses: Sequence[OffsetLoss]) -> Iterator[PartitionStatus]:
+    """Yield each partition's status, without the age of its records. `losses`: those that stop partitions."""
+    checkpoint, lag = situation.committed.checkpoint, situation.lag.by_partition
+    ends, leaderless, stopped = situation.ends, {*situation.leaderless}, {loss.source for loss in losses}
+    for source in sorted(situation.watermarks.keys() | stopped):
+        yield PartitionStatus(
+            source.topic,
+            source.partition,
+            committed=checkpoint.offsets.get(source) if checkpoint else None,
+            end=ends.get(source),
+            lag=lag.get(source, None if source in leaderless else 0),
+            covered=checkpoint.covered.get(source) if checkpoint else None,
+            stopped=source in stopped,
+        )
 
 
 def status_without_broker(

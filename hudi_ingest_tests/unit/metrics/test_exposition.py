@@ -20,7 +20,6 @@ from hudi_ingest.metrics.definitions import METRICS, Family
 from hudi_ingest.metrics.exposition import (
     LedgerRecord,
     OpenRecord,
-    PartitionRecord,
     PipelineRecord,
     Scene,
     TableRecord,
@@ -30,7 +29,7 @@ from hudi_ingest.metrics.exposition import (
 from hudi_ingest.metrics.otlp import OtlpExport, is_configured
 from hudi_ingest.metrics.prometheus import metrics_app
 from hudi_ingest.model.finding import answer
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.health.status import PartitionStatus
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
 from hudi_ingest_tests.support.silent_server import silent_server
 
@@ -41,8 +40,8 @@ WELL = PipelineRecord(
     interval_seconds=60.0,
     base_path="/data/orders",
     partitions=(
-        PartitionRecord(TopicPartition("o.1", 0), 5, 9, 4, 12.5),
-        PartitionRecord(TopicPartition("o.1", 1), None, 7, 7, None, True),
+        PartitionStatus("o.1", 0, 5, 9, 4, lag_seconds=12.5),
+        PartitionStatus("o.1", 1, None, 7, 7, stopped=True),
     ),
     table=TableRecord(
         3,
