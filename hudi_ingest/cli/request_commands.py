@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,16 +22,14 @@ from hudi_ingest.cli.options import (
     topic_partition,
 )
 from hudi_ingest.cli.printing import out, print_json, print_nothing_to_do, print_result, progress, say
-from hudi_ingest.exceptions import (
-    NothingToDo,
-)
+from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
 from hudi_ingest.model.plan import TransactionKind
 
 if TYPE_CHECKING:
     from hudi_ingest.ledger import Request
     from hudi_ingest.ledger.requests import RequestedCommit
-    from hudi_ingest.operations.requests.asked_ranges import Asked
+    from hudi_ingest.operations.requests.selection import Selection
     from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -57,22 +54,22 @@ def backfill(
 ) -> None:
     """Ingest offsets that are not in the table yet, such as history. Takes turns with live transactions."""
     from hudi_ingest.cli.views import ranges_view
-    from hudi_ingest.operations.requests.asked_ranges import EmptyRange
-    from hudi_ingest.operations.requests.filing import file_backfill, survey_backfill
     from hudi_ingest.operations.requests.ranges import range_facts
+    from hudi_ingest.operations.requests.selection import WrongSelection
+    from hudi_ingest.operations.requests.work import file_backfill, survey_backfill
 
     pipeline, home = named_pipeline(name), Home.from_environment()
-    asked = _asked(pipeline, partition, start, end, from_time, to_time)
     try:
+        selection = _selected(pipeline, (partition, start, end), (from_time, to_time))
         if dry_run:
-            missing = survey_backfill(pipeline, asked, skip_covered=skip_covered)
+            missing = survey_backfill(pipeline, selection, skip_covered=skip_covered)
         else:
-            request = file_backfill(home, pipeline, asked, skip_covered=skip_covered)
+            request = file_backfill(home, pipeline, selection, skip_covered=skip_covered)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
-    except EmptyRange as error:
-        raise typer.BadParameter(f"--{error}") from error
+    except WrongSelection as error:
+        raise typer.BadParameter(str(error)) from error
     if not dry_run:
         follow_request(pipeline, request, wait, as_json)
     elif as_json:
@@ -107,8 +104,8 @@ def replay(
 ) -> None:
     """Read offsets that are in the table again and replace their rows, e.g. after fixing a converter, transform or mask."""
     from hudi_ingest.cli.views import ranges_view, replay_text
-    from hudi_ingest.operations.requests.asked_ranges import EmptyRange
-    from hudi_ingest.operations.requests.filing import file_replay, survey_replay_of
+    from hudi_ingest.operations.requests.selection import WrongSelection
+    from hudi_ingest.operations.requests.work import file_replay, survey_replay_of
     from hudi_ingest.operations.upkeep.savepoints import savepoints_of
 
     pipeline = named_pipeline(name)
@@ -123,20 +120,20 @@ def replay(
             )
         retry_letters(pipeline, wait, dry_run, as_json)
         return
-    asked = _asked(pipeline, partition, start, end, from_time, to_time, transaction)
     try:
+        selection = _selected(pipeline, (partition, start, end), (from_time, to_time), transaction)
         if dry_run:
-            survey = survey_replay_of(pipeline, asked)
+            survey = survey_replay_of(pipeline, selection)
         else:
             if savepoint:
                 with savepoints_of(pipeline, report=progress) as savepoints:
                     savepoints.create("before replay", progress)
-            request = file_replay(Home.from_environment(), pipeline, asked, respect_deletes=respect_deletes)
+            request = file_replay(Home.from_environment(), pipeline, selection, respect_deletes=respect_deletes)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
-    except EmptyRange as error:
-        raise typer.BadParameter(f"--{error}") from error
+    except WrongSelection as error:
+        raise typer.BadParameter(str(error)) from error
     if not dry_run:
         follow_request(pipeline, request, wait, as_json)
     elif as_json:
@@ -155,7 +152,7 @@ def list_requests(
     """Show requests and their progress."""
     from hudi_ingest.cli.views import requests_view
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.requests.filing import request_facts
+    from hudi_ingest.operations.requests.work import request_facts
 
     name = named_pipeline(pipeline).name if pipeline else None
     with Ledger.open(Home.from_environment().ledger_url) as ledger:
@@ -223,63 +220,43 @@ def follow_request(pipeline: Pipeline, request: Request, wait: bool, as_json: bo
         say(retry_text(retry))
 
 
-def _asked(
+def _selected(
     pipeline: Pipeline,
-    partition: str | None,
-    start: int | None,
-    end: int | None,
-    from_time: str | None,
-    to_time: str | None,
+    offsets: tuple[str | None, int | None, int | None],
+    times: tuple[str | None, str | None],
     transaction: str | None = None,
-) -> Asked:
-    """Return what the options ask for. Raises BadParameter unless they select in exactly one way."""
-    from hudi_ingest.operations.requests.asked_ranges import OffsetRange, ReadBy, TimeWindow
+) -> Selection:
+    """Return what the options select. Raises BadParameter, WrongSelection."""
+    from hudi_ingest.operations.requests.selection import Names, named_time, select
 
+    names = Names(
+        choice="--partition, --start and --end; --from-time and --to-time; (replay only) --transaction or --dead-letters",
+        partition="--partition",
+        start="--start",
+        end="--end",
+        from_time="--from-time",
+        to_time="--to-time",
+    )
     # Values first, so that a wrong one is named before the option that it lacks.
-    source = None if partition is None else topic_partition(partition)
-    first = None if from_time is None else _time("--from-time", from_time)
-    last = None if to_time is None else _time("--to-time", to_time)
-    by_offsets, by_time = (source, start, end), (first, last)
-    ways = [any(option is not None for option in way) for way in (by_offsets, by_time, (transaction,))]
-    if sum(ways) != 1:
-        raise typer.BadParameter(
-            "give one of: --partition, --start and --end; --from-time and --to-time; (replay only) --transaction or "
-            "--dead-letters"
-        )
-    keyed = pipeline.table.is_keyed
-    if ways[0] and (source is None or start is None or (end is None and not keyed)):
-        raise typer.BadParameter("--partition, --start and --end go together; a keyed table needs no --end")
-    if ways[1] and (first is None or (last is None and not keyed)):
-        raise typer.BadParameter("--from-time and --to-time go together; a keyed table needs no --to-time")
-    asked: OffsetRange | TimeWindow
-    if source is not None and start is not None:
-        asked, before = OffsetRange(source, start, end), f"--start {start} is not before --end {end}"
-    elif first is not None:
-        asked, before = TimeWindow(first, last), "--from-time is not before --to-time"
-    else:
-        assert transaction is not None
-        return ReadBy(transaction)
-    if asked.is_empty:
-        raise typer.BadParameter(before)
-    return asked
-
-
-def _time(option: str, text: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise typer.BadParameter(
-            f"{option} expects ISO 8601 with a time zone, e.g. 2026-01-31T00:00:00Z; found {text!r}"
-        )
-    return time
+    partition, start, end = offsets
+    asked = (None if partition is None else topic_partition(partition), start, end)
+    from_time, to_time = (
+        named_time(name, text) for name, text in zip((names.from_time, names.to_time), times, strict=True)
+    )
+    return select(
+        names,
+        open_ends=pipeline.table.is_keyed,
+        ranges=[] if offsets == (None, None, None) else [asked],
+        from_time=from_time,
+        to_time=to_time,
+        read_by=transaction,
+    )
 
 
 def retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) -> None:
     from hudi_ingest.cli.views import retry_survey_text
     from hudi_ingest.operations.requests.dead_letter_retry import survey_retry
-    from hudi_ingest.operations.requests.filing import file_retry
+    from hudi_ingest.operations.requests.work import file_retry
 
     if not dry_run:
         follow_request(pipeline, file_retry(Home.from_environment(), pipeline), wait, as_json)
@@ -292,7 +269,7 @@ def retry_letters(pipeline: Pipeline, wait: bool, dry_run: bool, as_json: bool) 
 def list_letters(name: PipelineName, as_json: AsJson = False) -> None:
     """Count pending dead letters by commit, partition and error."""
     from hudi_ingest.cli.views import letters_text
-    from hudi_ingest.operations.requests.pending_letters import letter_counts
+    from hudi_ingest.operations.requests.dead_letter_retry import letter_counts
 
     counts = letter_counts(named_pipeline(name))
     print_result(as_json, [asdict(count) for count in counts], letters_text(counts))
@@ -309,7 +286,7 @@ def show_letters(
 ) -> None:
     """Show pending dead letters: where each came from, what is wrong with it, and its bytes."""
     from hudi_ingest.cli.views import letter_text
-    from hudi_ingest.operations.requests.pending_letters import pending_letters
+    from hudi_ingest.operations.requests.dead_letter_retry import pending_letters
 
     source = topic_partition(partition) if partition else None
     matches = pending_letters(named_pipeline(name), source, offset, error, limit)

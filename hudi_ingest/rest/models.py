@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.requests.asked_ranges import Asked, OffsetRange, ReadBy, TimeWindow
+from hudi_ingest.operations.requests.selection import Names, Selection, iso_time, select
 from hudi_ingest.rest.problems import PlacedProblem
 
 PIPELINE_EXAMPLE = """\
@@ -23,6 +23,8 @@ table:
 Topic = Annotated[str, StringConstraints(min_length=1, max_length=249)]
 Partition = Annotated[int, Field(ge=0, examples=[0])]
 Offset = Annotated[int, Field(ge=0)]
+
+Time = Annotated[AwareDatetime, BeforeValidator(iso_time)]
 
 
 class Body(BaseModel):
@@ -218,51 +220,50 @@ class Offsets(Body):
 class Times(Body):
     """Kafka timestamps, in all partitions, with a time zone."""
 
-    start: AwareDatetime = Field(examples=["2026-01-31T00:00:00Z"])
-    end: AwareDatetime | None = Field(default=None, description="Exclusive. A keyed table needs none.")
+    start: Time = Field(examples=["2026-01-31T00:00:00Z"])
+    end: Time | None = Field(default=None, description="Exclusive. A keyed table needs none.")
 
 
-class BackfillBody(Body):
+_NAMES = Names(
+    choice="`offsets`; `times`; `transaction` (replay only)",
+    partition="partition",
+    start="start",
+    end="end",
+    from_time="start",
+    to_time="end",
+)
+
+
+class SelectionBody(Body):
+    """The offsets of a backfill or replay."""
+
+    offsets: Offsets | None = None
+    times: Times | None = None
+
+    def selection(self, transaction: str | None = None) -> Selection:
+        """Raises WrongSelection."""
+        asked, times = self.offsets, self.times
+        return select(
+            _NAMES,
+            open_ends=True,
+            ranges=[(TopicPartition(asked.topic, asked.partition), asked.start, asked.end)] if asked else [],
+            from_time=times.start if times else None,
+            to_time=times.end if times else None,
+            read_by=transaction,
+        )
+
+
+class BackfillBody(SelectionBody):
     """Either `offsets` or `times`: what to add to the table."""
 
-    offsets: Offsets | None = None
-    times: Times | None = None
     skip_covered: bool = Field(default=False, description="Skip offsets that are in the table already.")
 
-    @model_validator(mode="after")
-    def _one(self) -> BackfillBody:
-        if (self.offsets is None) == (self.times is None):
-            raise ValueError("give either offsets or times")
-        return self
 
-    def asked(self) -> Asked:
-        return _asked(self.offsets, self.times, None)
-
-
-class ReplayBody(Body):
+class ReplayBody(SelectionBody):
     """One of `offsets`, `times` and `transaction`: what to rewrite in the table."""
 
-    offsets: Offsets | None = None
-    times: Times | None = None
     transaction: str | None = Field(default=None, description="Id of the transaction whose records to rewrite.")
     respect_deletes: bool = Field(default=False, description="Write only offsets that have a row in the table.")
-
-    @model_validator(mode="after")
-    def _one(self) -> ReplayBody:
-        if sum(way is not None for way in (self.offsets, self.times, self.transaction)) != 1:
-            raise ValueError("give one of offsets, times and transaction")
-        return self
-
-    def asked(self) -> Asked:
-        return _asked(self.offsets, self.times, self.transaction)
-
-
-def _asked(offsets: Offsets | None, times: Times | None, transaction: str | None) -> Asked:
-    if offsets is not None:
-        return OffsetRange(TopicPartition(offsets.topic, offsets.partition), offsets.start, offsets.end)
-    if times is not None:
-        return TimeWindow(times.start, times.end)
-    return ReadBy(transaction or "")
 
 
 class RequestState(BaseModel):

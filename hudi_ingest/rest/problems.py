@@ -28,11 +28,12 @@ from hudi_ingest.exceptions import (
     Transient,
 )
 from hudi_ingest.exceptions.problems import dotted
-from hudi_ingest.operations.requests.asked_ranges import EmptyRange
+from hudi_ingest.operations.requests.selection import EmptyRange, WrongSelection
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
 """After which a client may try again what failed for the moment."""
+_INVALID = "The request is not valid"
 _logger = logging.getLogger(__name__)
 
 
@@ -123,9 +124,12 @@ def answer_errors(app: FastAPI) -> None:
     async def refused(request: Request, error: Refused) -> JSONResponse:
         return _response(error.problem, error.headers)
 
-    @app.exception_handler(EmptyRange)
-    async def empty(request: Request, error: EmptyRange) -> JSONResponse:
-        return _response(Problem(title="The range is empty", status=422, detail=str(error), error="EmptyRange"))
+    @app.exception_handler(WrongSelection)
+    async def wrong(request: Request, error: WrongSelection) -> JSONResponse:
+        if isinstance(error, EmptyRange):
+            return _response(Problem(title="The range is empty", status=422, detail=str(error), error="EmptyRange"))
+        problems = [PlacedProblem(text=str(error))]
+        return _response(Problem(title=_INVALID, status=422, detail=f"body: {error}", problems=problems))
 
     @app.exception_handler(IngestError)
     async def failed(request: Request, error: IngestError) -> JSONResponse:
@@ -139,7 +143,7 @@ def answer_errors(app: FastAPI) -> None:
         ]
         syntax = any(details["type"] == "json_invalid" for details in error.errors())
         detail = "; ".join(f"{problem.place or 'body'}: {problem.text}" for problem in problems)
-        title = "Not JSON" if syntax else "The request is not valid"
+        title = "Not JSON" if syntax else _INVALID
         return _response(Problem(title=title, status=400 if syntax else 422, detail=detail, problems=problems))
 
     @app.exception_handler(HTTPException)

@@ -28,8 +28,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.health.judgement import accounting_holds
-from hudi_ingest.operations.requests.planning import new_request
-from hudi_ingest.operations.requests.replay import survey_replay
+from hudi_ingest.operations.requests.planning import new_request, survey_replay
 from hudi_ingest.operations.upkeep.sweep import sweep_for
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline

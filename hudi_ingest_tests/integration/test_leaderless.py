@@ -16,7 +16,8 @@ from hudi_ingest.local.processes import LOOPBACK, free_port, stop, wait_until
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.operations.health.status import findings_now, pipeline_status
-from hudi_ingest.operations.requests.asked_ranges import in_time, known_state
+from hudi_ingest.operations.requests.planning import known_state
+from hudi_ingest.operations.requests.selection import in_time
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
 

@@ -36,8 +36,9 @@ from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.requests.asked_ranges import known_state
-from hudi_ingest.operations.requests.ranges import to_backfill, to_replay
+from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.requests.planning import known_state
+from hudi_ingest.operations.requests.ranges import to_read
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.situation import observe, plan_now
@@ -283,8 +284,8 @@ def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(
     ground.run(pipeline)
     known = known_state(pipeline, observe(pipeline), [TopicPartition(topic, 0)])
     judges: list[Callable[[list[Slice]], object]] = [
-        partial(to_backfill, known, skip_covered=True),
-        partial(to_replay, known),
+        partial(to_read, known, TransactionKind.BACKFILL, skip_covered=True),
+        partial(to_read, known, TransactionKind.REPLAY),
     ]
     for judge in judges:
         with pytest.raises(
@@ -293,7 +294,7 @@ def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(
             judge([Slice(topic, 0, 0, 12)])
         with pytest.raises(RangeRefused, match=r"Ingest them into a new table instead"):
             judge([Slice(topic, 0, 0, 10)])
-    assert to_replay(known, [Slice(topic, 0, 10, 17)]) == {TopicPartition(topic, 0): ((10, 17),)}
+    assert to_read(known, TransactionKind.REPLAY, [Slice(topic, 0, 10, 17)]) == {TopicPartition(topic, 0): ((10, 17),)}
 
 
 def test_x6_p7_other_writers_change_rows_of_ours_by_the_tables_own_keys(

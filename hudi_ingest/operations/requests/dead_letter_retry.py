@@ -7,6 +7,7 @@ commits only on top of that checkpoint, so no two retries take the same letters.
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.planned import resolve_schema
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters, records_for_retry
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, WaitingFile
+from hudi_ingest.transaction.dead_letters.reading import DeadLetter, LetterCount, count_letters, find_letters
 from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.write.task import notes_of
 
@@ -259,3 +261,25 @@ def _overlap(places: Places, ranges: dict[TopicPartition, list[tuple[int, int]]]
         for source, (_, first, last) in places.items()
         for taken_first, taken_last in ranges.get(source, ())
     )
+
+
+def letter_counts(pipeline: Pipeline) -> tuple[LetterCount, ...]:
+    """Count pending dead letters by commit, partition and error. Raises TableUnreachable."""
+    return tuple(count_letters(*_pending(pipeline)))
+
+
+def pending_letters(
+    pipeline: Pipeline, source: TopicPartition | None, offset: int | None, error: str, limit: int
+) -> tuple[DeadLetter, ...]:
+    """Return the first pending dead letters, only those of a partition, at an offset, or whose error contains a text.
+
+    Raises TableUnreachable.
+    """
+    letters = find_letters(*_pending(pipeline), source=source, offset=offset, text=error)
+    return tuple(itertools.islice(letters, limit))
+
+
+def _pending(pipeline: Pipeline) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
+    table = PipelineTable(pipeline)
+    checkpoint = table.committed().checkpoint
+    return table.storage, DeadLetterLog(table.storage).waiting(checkpoint.letters if checkpoint else None)

@@ -7,33 +7,43 @@ dead letters says what is pending, and for a replay the request's committed tran
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 
 from hudi_ingest.exceptions import PlanOutdated, RangeRefused
 from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.hudi.files.replaced_files import offsets_in_files, read_kafka_columns
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger, Request, RequestProgress
-from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
-from hudi_ingest.operations.requests.asked_ranges import known_state
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition, ranges
+from hudi_ingest.model.plan import ReplacedFile, ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
 from hudi_ingest.operations.requests.dead_letter_retry import plan_retry, refuse_retry
 from hudi_ingest.operations.requests.ranges import (
     RangeContext,
     RemainingRanges,
+    as_slices,
     most_offsets,
     next_ranges,
     range_transaction,
     require_committed_end,
     shown_slices,
-    to_backfill,
-    to_replay,
+    to_read,
     to_upsert,
     total,
     without,
 )
-from hudi_ingest.operations.requests.replay import files_of
+from hudi_ingest.operations.requests.replaced_files import (
+    MissingRows,
+    ReplaySurvey,
+    accounted_slices,
+    files_to_replace,
+    first_offsets,
+    missing_rows,
+)
+from hudi_ingest.operations.requests.selection import require_leaders
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, mark_if_committed
 
@@ -79,7 +89,7 @@ def what_is_missing(
     if pipeline.table.is_keyed:
         require_committed_end(context, TransactionKind.BACKFILL, requested)
         return to_upsert(context, TransactionKind.BACKFILL, requested, most_offsets(pipeline, context))
-    return to_backfill(context, requested, skip_covered=skip_covered)
+    return to_read(context, TransactionKind.BACKFILL, requested, skip_covered=skip_covered)
 
 
 def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestProgress:
@@ -164,13 +174,12 @@ def _remaining(
         return context, {} if done else to_upsert(
             context, request.kind, request.ranges, most_offsets(pipeline, context)
         )
-    if request.kind is TransactionKind.BACKFILL:
-        # The ranges that its own transactions added are in the table now.
-        return context, to_backfill(
-            context, request.ranges, skip_covered=request.skip_covered or bool(progress.commits)
-        )
-    remaining = [slice_ for requested in request.ranges for slice_ in without(requested, progress.done)]
-    return context, to_replay(context, remaining)
+    remaining: Sequence[Slice] = request.ranges
+    if request.kind is TransactionKind.REPLAY:
+        remaining = [slice_ for requested in request.ranges for slice_ in without(requested, progress.done)]
+    # The ranges that a backfill's own transactions added are in the table now.
+    skip_covered = request.skip_covered or bool(progress.commits)
+    return context, to_read(context, request.kind, remaining, skip_covered=skip_covered)
 
 
 def _range_transaction(
@@ -180,3 +189,60 @@ def _range_transaction(
         context, request.kind, slices, suffix=secrets.token_hex(3), request=request.request_id, upserts=upserts
     )
     return replace(plan, respect_deletes=request.respect_deletes) if isinstance(plan, ReplayPlan) else plan
+
+
+def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[TopicPartition]) -> RangeContext:
+    """Return the table's and the broker's state of the partitions. Where a checkpoint of an older version does not say what
+    is covered, it is derived from the table's commits and its files' statistics. Raises TableUnreachable, and LeaderMissing if
+    nobody knows now what the broker has of one of them."""
+    sources = set(sources)
+    require_leaders(sources.intersection(situation.leaderless))
+    checkpoint = situation.committed.checkpoint
+    covered = dict(checkpoint.covered) if checkpoint else {}
+    committed = checkpoint.offsets if checkpoint else {}
+    unrecorded = {source for source in sources if source in committed and source not in covered}
+    if unrecorded:
+        table = PipelineTable(pipeline)
+        accounts = accounted_slices(table.commits(), pipeline.transaction_key)
+        read = partial(read_kafka_columns, table.storage)
+        first = first_offsets(table.timeline.files(), accounts, unrecorded, read)
+        covered |= {
+            source: ranges([(first.get(source, committed[source]), committed[source])]) for source in unrecorded
+        }
+    return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids)
+
+
+def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[Slice]) -> ReplaySurvey:
+    """Return what a replay of the requested ranges would cost and bring back. Reads no records and changes nothing.
+
+    Raises RangeRefused, KafkaUnreachable, TableUnreachable, OSError.
+    """
+    context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
+    if pipeline.table.is_keyed:
+        require_committed_end(context, TransactionKind.REPLAY, requested)
+        upserts = to_upsert(context, TransactionKind.REPLAY, requested, most_offsets(pipeline, context))
+        return ReplaySurvey(pipeline.name, upserts, (), MissingRows(0, 0), 1, upserts=True)
+    remaining = to_read(context, TransactionKind.REPLAY, requested)
+    slices = as_slices(remaining)
+    files = files_of(pipeline, context.checkpoint, slices)
+    table = PipelineTable(pipeline)
+    accounts = accounted_slices(table.commits(), pipeline.transaction_key)
+    present = offsets_in_files(table.storage, files, slices)
+    transactions = -(-total(remaining) // most_offsets(pipeline, context))
+    return ReplaySurvey(pipeline.name, remaining, files, missing_rows(slices, present, accounts), transactions)
+
+
+def files_of(pipeline: Pipeline, checkpoint: Checkpoint | None, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
+    """Return the live files with rows of the slices, which their replay replaces. Raises RangeRefused, TableUnreachable,
+    OSError."""
+    where = f"the replay of pipeline {pipeline.name} is refused; nothing was written"
+    topics = {source.topic for source in checkpoint.offsets} if checkpoint else set()
+    if "topic" not in pipeline.table.kafka_columns and len(topics) > 1:
+        problem = (
+            "the table has rows of several topics but no column _kafka_topic (table.kafka_columns lacks topic), so it is not "
+            "known which rows to replace. Ingest the topics into a new table that has the column"
+        )
+        raise RangeRefused(where, [problem])
+    table = PipelineTable(pipeline)
+    read = partial(read_kafka_columns, table.storage)
+    return files_to_replace(table.timeline.files(), slices, read, where)

@@ -47,67 +47,51 @@ class RangeContext:
     topic_ids: Mapping[str, str]
 
 
-def to_backfill(context: RangeContext, requested: Sequence[Slice], *, skip_covered: bool) -> RemainingRanges:
-    """Return the parts of the requested ranges that are not in the table yet. Raises RangeRefused, KafkaUnreachable."""
+def to_read(
+    context: RangeContext, kind: TransactionKind, requested: Sequence[Slice], *, skip_covered: bool = False
+) -> RemainingRanges:
+    """Return what a backfill adds, which are the parts of the requested ranges that are not in the table yet, or what a replay
+    rewrites, which are all of them. `skip_covered`: a backfill may include what is in the table.
+
+    Raises RangeRefused if a replay includes what is not in the table, or either what is not in Kafka any more.
+    """
     problems = []
     remaining: dict[TopicPartition, Ranges] = {}
+    replays = kind is TransactionKind.REPLAY
     for slice_ in requested:
-        problem = _unsafe(context, slice_, TransactionKind.BACKFILL)
+        source = slice_.source
+        problem = _unsafe(context, slice_, kind)
         if problem:
             problems.append(problem)
             continue
         whole_range = ranges([(slice_.start, slice_.end)])
-        covered = intersection(whole_range, context.covered.get(slice_.source, ()))
+        covered = intersection(whole_range, context.covered.get(source, ()))
         missing = difference(whole_range, covered)
-        if covered and not skip_covered:
+        if replays and missing:
             problems.append(
-                f"{_shown(slice_.source, covered)} is already in the table. To rewrite it: "
-                f"{_commands('replay', context.pipeline, slice_.source, covered)}. To add only what is missing"
-                + (f", {_shown(slice_.source, missing)}, " if missing else ", which is nothing here, ")
+                f"{_shown(source, missing)} was never ingested, so there is nothing to rewrite. To add it: "
+                f"{_commands('backfill', context.pipeline, source, missing)}."
+            )
+        if covered and not replays and not skip_covered:
+            problems.append(
+                f"{_shown(source, covered)} is already in the table. To rewrite it: "
+                f"{_commands('replay', context.pipeline, source, covered)}. To add only what is missing"
+                + (f", {_shown(source, missing)}, " if missing else ", which is nothing here, ")
                 + "give --skip-covered."
             )
-        begin = context.watermarks[slice_.source].begin
-        expired = intersection(missing, ranges([(0, begin)]))
+        wanted = whole_range if replays else missing
+        begin = context.watermarks[source].begin
+        expired = intersection(wanted, ranges([(0, begin)]))
         if expired:
-            problems.append(
-                f"{_shown(slice_.source, expired)} was deleted from Kafka by retention: its first offset is {begin}. "
-                + (
-                    f"For the rest, give --start {begin}."
-                    if missing[-1][1] > begin
-                    else "Nothing of the range is left."
-                )
+            lost = (
+                f" (its first offset is {begin}), so its rows cannot be recreated and stay as they are. "
+                if replays
+                else f": its first offset is {begin}. "
             )
-        remaining[slice_.source] = union(remaining.get(slice_.source, ()), missing)
-    _refuse(context, TransactionKind.BACKFILL, problems)
-    return remaining
-
-
-def to_replay(context: RangeContext, requested: Sequence[Slice]) -> RemainingRanges:
-    """Return the requested ranges if all of them are in the table and in Kafka. Raises RangeRefused, KafkaUnreachable."""
-    problems = []
-    remaining: dict[TopicPartition, Ranges] = {}
-    for slice_ in requested:
-        problem = _unsafe(context, slice_, TransactionKind.REPLAY)
-        if problem:
-            problems.append(problem)
-            continue
-        whole_range = ranges([(slice_.start, slice_.end)])
-        missing = difference(whole_range, context.covered.get(slice_.source, ()))
-        if missing:
-            problems.append(
-                f"{_shown(slice_.source, missing)} was never ingested, so there is nothing to rewrite. To add it: "
-                f"{_commands('backfill', context.pipeline, slice_.source, missing)}."
-            )
-        begin = context.watermarks[slice_.source].begin
-        expired = intersection(whole_range, ranges([(0, begin)]))
-        if expired:
-            problems.append(
-                f"{_shown(slice_.source, expired)} was deleted from Kafka by retention (its first offset is {begin}), so its "
-                "rows cannot be recreated and stay as they are. "
-                + (f"For the rest, give --start {begin}." if slice_.end > begin else "Nothing of the range is left.")
-            )
-        remaining[slice_.source] = union(remaining.get(slice_.source, ()), whole_range)
-    _refuse(context, TransactionKind.REPLAY, problems)
+            rest = f"For the rest, give --start {begin}." if wanted[-1][1] > begin else "Nothing of the range is left."
+            problems.append(f"{_shown(source, expired)} was deleted from Kafka by retention{lost}{rest}")
+        remaining[source] = union(remaining.get(source, ()), wanted)
+    _refuse(context, kind, problems)
     return remaining
 
 
@@ -142,13 +126,11 @@ def to_upsert(context: RangeContext, kind: TransactionKind, requested: Sequence[
         Slice(source.topic, source.partition, start, committed.get(source, start + 1))
         for source, start in sorted(starts.items())
     ]
+    remaining = to_read(context, kind, whole, skip_covered=True)
     if kind is TransactionKind.BACKFILL:
-        missing = to_backfill(context, whole, skip_covered=True)
         remaining = {
-            source: ranges([(missing[source][0][0], committed[source])]) for source in missing if missing[source]
+            source: ranges([(missing[0][0], committed[source])]) for source, missing in remaining.items() if missing
         }
-    else:
-        remaining = dict(to_replay(context, whole))
     offsets = total(remaining)
     if offsets > most:
         problem = (

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 from hudi_ingest.exceptions import (
     NothingToDo,
@@ -16,7 +18,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.ledger import Ledger, Owner, Request, RequestState
+from hudi_ingest.ledger import Ledger, Owner, Request, RequestProgress, RequestState
 from hudi_ingest.ledger.owner import is_dead, is_of_this_host
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.plan import RequestPlan, TransactionKind
@@ -25,11 +27,16 @@ from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, waiti
 from hudi_ingest.operations.requests.planning import (
     completed,
     ending_reason,
+    new_request,
     next_transaction,
     remaining_offsets,
     settled_progress,
+    survey_replay,
+    what_is_missing,
 )
-from hudi_ingest.operations.requests.ranges import shown_slices
+from hudi_ingest.operations.requests.ranges import RemainingRanges, shown_slices
+from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
+from hudi_ingest.operations.requests.selection import Selection, selected_slices
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest.transaction.run import run_transaction, when_table_is_free
@@ -244,3 +251,64 @@ def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryRe
 def _pending_letters(pipeline: Pipeline) -> int:
     checkpoint = observe(pipeline).committed.checkpoint
     return checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
+
+
+def survey_backfill(pipeline: Pipeline, selection: Selection, *, skip_covered: bool) -> RemainingRanges:
+    """Return what a backfill would read. Raises NothingToDo if that is nothing, and what `file_backfill` raises."""
+    slices, situation = selected_slices(pipeline, selection)
+    missing = what_is_missing(pipeline, situation, slices, skip_covered=skip_covered)
+    if not any(missing.values()):
+        raise NothingToDo(pipeline.name, "all of these offsets are already in the table")
+    return missing
+
+
+def file_backfill(home: Home, pipeline: Pipeline, selection: Selection, *, skip_covered: bool) -> Request:
+    """File a backfill, or return the active one for the same ranges, which resumes what broke off.
+
+    Raises NothingToDo, RangeRefused, KafkaUnreachable, KafkaRefused, TableUnreachable, LedgerUnreachable, EmptyRange.
+    """
+    slices, situation = selected_slices(pipeline, selection)
+    request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=skip_covered)
+    with Ledger.open(home.ledger_url) as ledger:
+        active = ledger.requests.standing(request)
+    if active is not None:
+        return active
+    if not any(what_is_missing(pipeline, situation, slices, skip_covered=skip_covered).values()):
+        raise NothingToDo(pipeline.name, "all of these offsets are already in the table")
+    return file_request(request, home)
+
+
+def survey_replay_of(pipeline: Pipeline, selection: Selection) -> ReplaySurvey:
+    """Return what a replay would cost and bring back. Raises what `file_replay` raises."""
+    slices, situation = selected_slices(pipeline, selection)
+    return survey_replay(pipeline, situation, slices)
+
+
+def file_replay(home: Home, pipeline: Pipeline, selection: Selection, *, respect_deletes: bool) -> Request:
+    """File a replay, or return the active one for the same ranges. Raises what `file_backfill` raises."""
+    slices, situation = selected_slices(pipeline, selection)
+    survey_replay(pipeline, situation, slices)
+    return file_request(new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=respect_deletes), home)
+
+
+def file_retry(home: Home, pipeline: Pipeline) -> Request:
+    """File a retry of all dead letters, or return the active one. Raises RangeRefused, TableUnreachable, LedgerUnreachable."""
+    return file_request(new_request(pipeline, TransactionKind.RETRY), home)
+
+
+def request_facts(request: Request, progress: RequestProgress) -> dict[str, Any]:
+    """Describe a request for programs."""
+    return {
+        "request": request.request_id,
+        "pipeline": request.pipeline,
+        "kind": request.kind.value,
+        "state": request.state.value,
+        "filed_at": request.filed_at.isoformat(),
+        "ended_at": request.ended_at.isoformat() if request.ended_at else None,
+        "ranges": [asdict(slice_) for slice_ in request.ranges],
+        "transactions": len(progress.commits),
+        "offsets": sum(slice_.count for slice_ in progress.done),
+        "rows": progress.rows,
+        "failed_tries": progress.failures,
+        "reason": request.reason or progress.reason or None,
+    }

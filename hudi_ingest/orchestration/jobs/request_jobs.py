@@ -31,25 +31,41 @@ from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.requests.asked_ranges import committed_end, in_time, of_transaction
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey, survey_retry
-from hudi_ingest.operations.requests.planning import new_request, what_is_missing
+from hudi_ingest.operations.requests.planning import new_request, survey_replay, what_is_missing
 from hudi_ingest.operations.requests.ranges import total
 from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
-from hudi_ingest.operations.requests.replay import survey_replay
+from hudi_ingest.operations.requests.selection import (
+    Names,
+    Selection,
+    WrongSelection,
+    named_time,
+    select,
+    selected_slices,
+)
 from hudi_ingest.operations.requests.work import ASK_AGAIN_SECONDS, commit_text, follow, retry_result
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.jobs.failures import as_dagster_failures
 from hudi_ingest.orchestration.jobs.resources import LEDGER
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, observe
+from hudi_ingest.transaction.plan.situation import Situation
 
 UNSEEN_SECONDS = 60.0
 """How long a request waits for a tick before its job assumes that the sensor is off."""
 EXPLICIT_HELP = "Offset ranges [start, end); either these, or a time window"
 TO_TIME_HELP = (
     "Up to, but not including, this Kafka timestamp. A keyed table needs none: it is read to the committed offsets"
+)
+
+NAMES = Names(
+    choice="`ranges`; `from_time` and `to_time`; `transaction` (replay only)",
+    partition="`partition`",
+    start="`start`",
+    end="`end`",
+    from_time="`from_time`",
+    to_time="`to_time`",
+    place="ranges[{}]: ",
 )
 
 
@@ -153,9 +169,9 @@ def _hours_op(pipeline: Pipeline) -> OpDefinition:
     def backfill_hours(context: OpExecutionContext) -> Output[None]:
         window = context.partition_time_window
         with as_dagster_failures():
-            situation = observe(pipeline)
+            hour = Selection(from_time=window.start, to_time=window.end)
             try:
-                slices = in_time(pipeline, situation, window.start, window.end)
+                slices, situation = selected_slices(pipeline, hour)
             except NothingToDo as nothing:
                 context.log.info(str(nothing))
                 return Output(None, metadata={"rows": 0, "why": str(nothing)})
@@ -169,8 +185,7 @@ def _backfill_op(pipeline: Pipeline) -> OpDefinition:
     @op(description="Adds offset ranges that are not in the table.", **_settings(pipeline, "backfill"))
     def backfill(context: OpExecutionContext, config: BackfillConfig) -> Output[None]:
         with as_dagster_failures():
-            situation = observe(pipeline)
-            slices = _selected(pipeline, situation, config.ranges, config.from_time, config.to_time)
+            slices, situation = _selected(pipeline, config)
             return _backfill(context, pipeline, situation, slices, skip_covered=config.skip_covered)
 
     return backfill
@@ -189,8 +204,7 @@ def _replay_op(pipeline: Pipeline) -> OpDefinition:
     @op(description=_what_a_replay_does(pipeline), **_settings(pipeline, "replay"))
     def replay(context: OpExecutionContext, config: ReplayConfig) -> Output[None]:
         with as_dagster_failures():
-            situation = observe(pipeline)
-            slices = _selected(pipeline, situation, config.ranges, config.from_time, config.to_time, config.transaction)
+            slices, situation = _selected(pipeline, config, config.transaction)
             facts = _replay_facts(survey_replay(pipeline, situation, slices))
             context.log.info(f"{pipeline.name}: {facts}")
             request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=config.respect_deletes)
@@ -303,51 +317,22 @@ def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request
 
 
 def _selected(
-    pipeline: Pipeline,
-    situation: Situation,
-    ranges: Sequence[RangeConfig],
-    from_time: str,
-    to_time: str,
-    transaction: str = "",
-) -> tuple[Slice, ...]:
-    """Return the slices that the config selects. Raises ConfigError unless it selects in exactly one way."""
-    ways = [bool(ranges), bool(from_time or to_time), bool(transaction)]
-    whole_window = from_time and (to_time or pipeline.table.is_keyed)
-    if sum(ways) != 1 or (ways[1] and not whole_window):
-        raise ConfigError(
-            "the run's config",
-            [
-                "give one of: `ranges`; `from_time` and `to_time` (which a keyed table does not need); `transaction` (replay only)"
-            ],
-        )
-    if transaction:
-        return of_transaction(pipeline, transaction)
-    if not ranges:
-        return in_time(pipeline, situation, _time(from_time), _time(to_time) if to_time else None)
-    return tuple(_slice(pipeline, situation, number, range_) for number, range_ in enumerate(ranges))
-
-
-def _slice(pipeline: Pipeline, situation: Situation, number: int, range_: RangeConfig) -> Slice:
-    source, end = TopicPartition(range_.topic, range_.partition), range_.end
-    if end is None and not pipeline.table.is_keyed:
-        raise ConfigError("the run's config", [f"ranges[{number}]: no `end`; only a keyed table needs none"])
+    pipeline: Pipeline, config: BackfillConfig | ReplayConfig, transaction: str = ""
+) -> tuple[tuple[Slice, ...], Situation]:
+    """Return the slices that the config selects, and the state of table and broker. Raises ConfigError unless it selects in
+    exactly one way."""
     try:
-        end = committed_end(situation, source, range_.start) if end is None else end
-        return Slice(source.topic, source.partition, range_.start, end)
-    except ValueError as error:
-        raise ConfigError("the run's config", [f"ranges[{number}]: {error}"]) from error
-
-
-def _time(text: str) -> datetime:
-    try:
-        time_ = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        time_ = None
-    if time_ is None or time_.tzinfo is None:
-        raise ConfigError(
-            "the run's config", [f"a time must be ISO 8601 with a time zone, e.g. 2026-01-31T00:00:00Z; found {text!r}"]
+        selection = select(
+            NAMES,
+            open_ends=pipeline.table.is_keyed,
+            ranges=[(TopicPartition(asked.topic, asked.partition), asked.start, asked.end) for asked in config.ranges],
+            from_time=named_time(NAMES.from_time, config.from_time or None),
+            to_time=named_time(NAMES.to_time, config.to_time or None),
+            read_by=transaction or None,
         )
-    return time_
+        return selected_slices(pipeline, selection)
+    except WrongSelection as error:
+        raise ConfigError("the run's config", [str(error)]) from error
 
 
 def _output(commits: Iterable[RequestedCommit], facts: dict[str, Any]) -> Output[None]:

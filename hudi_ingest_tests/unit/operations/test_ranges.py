@@ -36,8 +36,7 @@ from hudi_ingest.operations.requests.ranges import (
     next_ranges,
     range_transaction,
     require_committed_end,
-    to_backfill,
-    to_replay,
+    to_read,
     to_upsert,
     without,
 )
@@ -65,9 +64,9 @@ def asked(start: int, end: int, source: TopicPartition = P0) -> list[Slice]:
 def refusal(known: RangeContext, wanted: list[Slice], kind: str = "backfill") -> str:
     with pytest.raises(RangeRefused, match="nothing was written") as raised:
         if kind == "backfill":
-            to_backfill(known, wanted, skip_covered=False)
+            to_read(known, TransactionKind.BACKFILL, wanted, skip_covered=False)
         else:
-            to_replay(known, wanted)
+            to_read(known, TransactionKind.REPLAY, wanted)
     (problem,) = raised.value.problems
     return problem
 
@@ -78,9 +77,9 @@ def test_p2_a_backfill_of_what_is_in_the_table_is_refused_with_the_ranges_and_th
         "--start 40 --end 60` and `hudi-ingest replay orders --partition orders:0 --start 70 --end 75`. To add only what is "
         "missing, orders:0 [30,40), [60,70), give --skip-covered."
     )
-    left = to_backfill(KNOWN, asked(30, 75), skip_covered=True)
+    left = to_read(KNOWN, TransactionKind.BACKFILL, asked(30, 75), skip_covered=True)
     assert left == {P0: ((30, 40), (60, 70))}
-    assert to_backfill(KNOWN, asked(0, 40), skip_covered=False) == {P0: ((0, 40),)}
+    assert to_read(KNOWN, TransactionKind.BACKFILL, asked(0, 40), skip_covered=False) == {P0: ((0, 40),)}
 
 
 def test_p6_what_is_gone_from_kafka_is_refused_before_anything_is_written() -> None:
@@ -97,7 +96,7 @@ def test_p1_a_replay_of_what_was_never_read_is_refused_with_the_backfill_command
     problem = refusal(KNOWN, asked(50, 80), "replay")
     assert "orders:0 [60,70) was never ingested" in problem
     assert "`hudi-ingest backfill orders --partition orders:0 --start 60 --end 70`" in problem
-    assert to_replay(KNOWN, asked(45, 55)) == {P0: ((45, 55),)}
+    assert to_read(KNOWN, TransactionKind.REPLAY, asked(45, 55)) == {P0: ((45, 55),)}
 
 
 @pytest.mark.parametrize("kind", ["backfill", "replay"])
@@ -118,7 +117,7 @@ def test_ranges_that_are_not_ours_are_refused(kind: str) -> None:
 def test_a_replay_of_a_topic_that_was_made_again_is_refused() -> None:
     again = replace(CHECKPOINT, topics={"orders": TopicVersion("id", 1)})
     assert "two records may share an offset" in refusal(replace(KNOWN, checkpoint=again), asked(45, 55), "replay")
-    assert to_backfill(replace(KNOWN, checkpoint=again), asked(0, 5), skip_covered=False)
+    assert to_read(replace(KNOWN, checkpoint=again), TransactionKind.BACKFILL, asked(0, 5), skip_covered=False)
 
 
 offset = st.integers(0, 99)
@@ -169,7 +168,7 @@ def test_p1_p2_a_backfill_reads_each_missing_offset_once_and_never_moves_the_liv
     seen: list[Slice] = []
     for turn in range(400):
         known = RangeContext("orders", checkpoint, checkpoint.covered, marks, {"orders": "id"})
-        slices = next_ranges(to_backfill(known, want, skip_covered=True), most)
+        slices = next_ranges(to_read(known, TransactionKind.BACKFILL, want, skip_covered=True), most)
         if not slices:
             break
         plan = range_transaction(known, TransactionKind.BACKFILL, slices, suffix="x")
@@ -303,9 +302,9 @@ def test_x6_p2_what_is_before_a_take_over_is_neither_added_nor_written_anew() ->
         assert said.startswith("orders:0[30,60) begins before offset 40, where this pipeline took over the table")
         assert said.endswith("Give --start 40.")
         assert refusal(taken, asked(10, 40), kind).endswith("Ingest them into a new table instead.")
-    assert to_backfill(taken, asked(60, 70), skip_covered=False) == {P0: ((60, 70),)}
-    assert to_replay(taken, asked(40, 60)) == {P0: ((40, 60),)}
-    assert to_replay(taken, asked(20, 30, P1)) == {P1: ((20, 30),)}
+    assert to_read(taken, TransactionKind.BACKFILL, asked(60, 70), skip_covered=False) == {P0: ((60, 70),)}
+    assert to_read(taken, TransactionKind.REPLAY, asked(40, 60)) == {P0: ((40, 60),)}
+    assert to_read(taken, TransactionKind.REPLAY, asked(20, 30, P1)) == {P1: ((20, 30),)}
 
 
 def test_x6_the_checkpoint_keeps_where_the_table_was_taken_over_until_offsets_come_again() -> None:

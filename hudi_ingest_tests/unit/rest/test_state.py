@@ -111,7 +111,7 @@ def test_what_is_wrong_with_the_installation_is_an_answer_and_no_error(api: Rest
     [
         ("/pipelines/nobody/replays", {"transaction": "t"}, 404, "no pipeline is called 'nobody'"),
         ("/pipelines/orders/replays", {"transaction": "t"}, 409, "no commit of it"),
-        ("/pipelines/orders/replays", {}, 422, "give one of offsets, times and transaction"),
+        ("/pipelines/orders/replays", {}, 422, "body: give one of: `offsets`; `times`; `transaction` (replay only)"),
         (
             "/pipelines/orders/backfills",
             {"offsets": {"topic": "orders", "partition": 0, "start": 2, "end": 2}},

@@ -36,7 +36,7 @@ from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, intersectio
 from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.operations.requests.ranges import RangeContext, next_ranges, range_transaction, to_backfill, to_replay
+from hudi_ingest.operations.requests.ranges import RangeContext, next_ranges, range_transaction, to_read
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import checks
@@ -351,10 +351,7 @@ class ProtocolModel(RuleBasedStateMachine):
         asked = Slice(source.topic, source.partition, start, min(start + more, checkpoint.offsets[source]))
         known = RangeContext("orders", checkpoint, checkpoint.covered, watermarks(self.world), {})
         try:
-            if kind is TransactionKind.BACKFILL:
-                left = to_backfill(known, [asked], skip_covered=True)
-            else:
-                left = to_replay(known, [asked])
+            left = to_read(known, kind, [asked], skip_covered=True)
         except RangeRefused:
             return
         slices = next_ranges(left, MAX_RECORDS)
