@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Group, RenderableType
@@ -52,9 +53,8 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         offsets.add_row(str(partition.source), committed, end, _count_text(partition.lag), style=style)
     offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
-    catalog = [Text(status.catalog.text, style="" if status.catalog.passed else "red")] if status.catalog else []
-    merging = status.compaction
-    compaction = [Text(merging.text, style="" if merging.passed else "red")] if merging else []
+    found = (status.catalog, status.compaction)
+    findings = [Text(each.text, style="" if each.passed else "red") for each in found if each is not None]
     age = Text(age_text(status, datetime.now(timezone.utc)))
     unread = [Text(leaderless_text(status.leaderless), style="red")] if status.leaderless else []
     open_transactions = [Text(text, style="red") for text in undecided_texts(status)]
@@ -69,8 +69,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         *unread,
         *open_transactions,
         *letters,
-        *catalog,
-        *compaction,
+        *findings,
         *approval,
         transactions_view(status),
     )
@@ -270,36 +269,26 @@ def sweep_text(result: SweepResult) -> str:
     hours = f"{result.safe_age.total_seconds() / 3600:g} h"
     if not result.orphans:
         return "\n".join([*_kept_lines(result), f"no orphans older than {hours} in {result.base_path}"])
-    rows = [("KAFKA", "FROM OFFSET", "BYTES", "AGE H", "INSTANT", "WHY", "FILE")]
-    for orphan, facts in zip(result.orphans, result.rows(), strict=True):
-        source = f"?:{orphan.origin.partition}" if orphan.origin else "-"
-        offset = str(orphan.origin.first_offset) if orphan.origin else "-"
-        rows.append(
-            (
-                source,
-                offset,
-                str(facts["bytes"]),
-                str(facts["age_hours"]),
-                orphan.instant or "-",
-                orphan.reason,
-                facts["path"],
-            )
-        )
+    facts = [
+        {**row, "kafka": "" if row["kafka_partition"] is None else f"?:{row['kafka_partition']}"}
+        for row in result.rows()
+    ]
     outcome = "deleted" if result.deleted else "would be deleted with --delete"
     found = f"{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {outcome}"
-    return "\n".join([*_kept_lines(result), _aligned(rows), found])
+    return "\n".join([*_kept_lines(result), _facts_text(_SWEPT, facts), found])
+
+
+_KEPT = {"bytes": "BYTES", "age_hours": "AGE H", "instant": "INSTANT"}
+_SWEPT = {"kafka": "KAFKA", "first_offset": "FROM OFFSET", **_KEPT, "why": "WHY", "path": "FILE"}
+"""Titles of columns, by the name of the fact."""
 
 
 def _kept_lines(result: SweepResult) -> list[str]:
     """The files that stay although the table does not list them."""
     if not result.kept:
         return []
-    rows = [
-        (str(facts["bytes"]), str(facts["age_hours"]), facts["instant"] or "-", facts["why"], facts["path"])
-        for facts in result.kept_rows()
-    ]
-    count = f"{counted(len(rows), 'file')} not in the table's listing and left alone"
-    return [_aligned([("BYTES", "AGE H", "INSTANT", "WHY KEPT", "FILE"), *rows]), f"{count}\n"]
+    count = f"{counted(len(result.kept), 'file')} not in the table's listing and left alone"
+    return [_facts_text({**_KEPT, "why": "WHY KEPT", "path": "FILE"}, result.kept_rows()), f"{count}\n"]
 
 
 def services_text(result: ServicesResult) -> str:
@@ -400,6 +389,12 @@ def _why_letters_remain(result: RetryResult | RetrySurvey) -> Iterator[str]:
 def size_text(size: int) -> str:
     """Format bytes with a unit that leaves at least one digit before the point."""
     return f"{size / 1e6:,.1f} MB" if size >= 1_000_000 else f"{size / 1e3:,.1f} kB"
+
+
+def _facts_text(titles: Mapping[str, str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Show a row's facts by the names in `titles`, with "-" for one that is missing."""
+    cells = (tuple("-" if row[name] in (None, "") else str(row[name]) for name in titles) for row in rows)
+    return _aligned([(*titles.values(),), *cells])
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> str:

@@ -66,10 +66,7 @@ class SweepResult:
         """Return a row for each orphan, for users' scripts."""
         return [
             {
-                "path": orphan.file.path,
-                "bytes": orphan.file.size_bytes,
-                "age_hours": round((self.at - orphan.file.modified).total_seconds() / 3600, 1),
-                "instant": orphan.instant,
+                **self._row(orphan),
                 "kafka_partition": orphan.origin.partition if orphan.origin else None,
                 "first_offset": orphan.origin.first_offset if orphan.origin else None,
                 "why": orphan.reason,
@@ -79,16 +76,15 @@ class SweepResult:
 
     def kept_rows(self) -> list[dict[str, Any]]:
         """Return a row for each file that is left although the table does not list it, with the reason."""
-        return [
-            {
-                "path": kept.file.path,
-                "bytes": kept.file.size_bytes,
-                "age_hours": round((self.at - kept.file.modified).total_seconds() / 3600, 1),
-                "instant": kept.instant,
-                "why": kept.reason,
-            }
-            for kept in self.kept
-        ]
+        return [{**self._row(kept), "why": kept.reason} for kept in self.kept]
+
+    def _row(self, found: Orphan | KeptFile) -> dict[str, Any]:
+        return {
+            "path": found.file.path,
+            "bytes": found.file.size_bytes,
+            "age_hours": round((self.at - found.file.modified).total_seconds() / 3600, 1),
+            "instant": found.instant,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         return {
