@@ -22,6 +22,7 @@ from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, Nami
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for
+from hudi_ingest.records.convert.json.framed import RegisteredSchemas
 from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -75,7 +76,11 @@ def converters() -> Iterator[tuple[str, Converter, list[pa.BinaryArray]]]:
     changes = [*map(encoded_orders.debezium, in_json)]
     yield "debezium", events, changes
     yield "debezium, with schemas", events, [*map(encoded_orders.with_schemas, changes)]
-    yield "json_schema", converter_for("json_schema", schema, {"schemas": _OneId()}), _behind(_HEADER, in_json)
+    yield (
+        "json_schema",
+        converter_for("json_schema", schema, {"registered": RegisteredSchemas(_OneId())}),
+        _behind(_HEADER, in_json),
+    )
     yield "avro, datum", converter_for("avro", schema, {"values": AvroValuesOf(OneSchema(written))}), in_avro
     confluent = AvroValuesOf(ConfluentWireFormat(registered))
     yield "avro, confluent", converter_for("avro", schema, {"values": confluent}), _behind(_HEADER, in_avro)

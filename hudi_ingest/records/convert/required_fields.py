@@ -36,6 +36,11 @@ class Refusal:
         return without_faults(replace(read, rejected=rejected), rows, count, faults)
 
 
+def after_refusal(read: Decoded, refusal: Refusal | None, count: int) -> Decoded:
+    """The outcome of `count` records of a schema, with its refusal if there is one; `read`: the same by their bytes alone."""
+    return read if refusal is None else refusal.of(read, count)
+
+
 @dataclass(frozen=True, slots=True)
 class RequiredFields:
     """The columns of a keyed table that a record's schema has to have."""

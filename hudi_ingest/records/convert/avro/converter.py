@@ -18,7 +18,7 @@ from hudi_ingest.records.convert.avro.exact import DatumReader
 from hudi_ingest.records.convert.avro.fast import BatchReader
 from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
-from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
+from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields, after_refusal
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import (
     HEADER_BYTES,
@@ -261,7 +261,7 @@ class _Reader:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         read = decode_in_pieces(self._schema, values, self._fast, self._exact, LIMITS)
-        return read if self._refusal is None else self._refusal.of(read, len(values))
+        return after_refusal(read, self._refusal, len(values))
 
     def fields(self, within: str) -> tuple[str, ...]:
         """The names of the writer's fields, or of those of the record that is its field `within`."""

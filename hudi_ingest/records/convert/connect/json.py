@@ -20,7 +20,7 @@ from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connec
 from hudi_ingest.records.convert.connect.values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected, shortened
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records, field_names
-from hudi_ingest.records.convert.required_fields import Refusal, RequiredFields
+from hudi_ingest.records.convert.required_fields import Refusal, RequiredFields, after_refusal
 from hudi_ingest.records.convert.values import Indexes, regrouped, require_values, value_bytes
 from hudi_ingest.records.schema.columns import TIMESTAMP
 
@@ -126,8 +126,7 @@ class PayloadReader:
         self._readings = [first] if first.wire == second.wire else [first, second]
 
     def decode(self, payloads: pa.BinaryArray) -> Decoded:
-        read = self._read(payloads)
-        return read if self._refusal is None else self._refusal.of(read, len(payloads))
+        return after_refusal(self._read(payloads), self._refusal, len(payloads))
 
     def _read(self, payloads: pa.BinaryArray) -> Decoded:
         first = self._readings[0].decode(payloads)

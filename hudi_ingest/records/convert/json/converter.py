@@ -123,7 +123,7 @@ class FastPath:
             first = portion.first
             while True:
                 first = read_records(
-                    *columns.addresses,
+                    columns.state_address,
                     portion.data_address,
                     starts.ctypes.data,
                     doubtful.ctypes.data,

@@ -18,7 +18,7 @@ from hudi_ingest.records.convert.connect.json import PayloadReader
 from hudi_ingest.records.convert.connect.schema import parse_json_schema
 from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records
-from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
+from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields, after_refusal
 from hudi_ingest.records.convert.values import Indexes, one_option, regrouped
 from hudi_ingest.records.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -67,7 +67,7 @@ class JsonSchemaConverter:
         for schema_id, (reader, refusal) in readers.items():
             part = known.of_schema(schema_id)
             read = reader.decode(as_records(part.payloads, self._schema))
-            groups.append((part.indexes, read if refusal is None else refusal.of(read, len(part.payloads))))
+            groups.append((part.indexes, after_refusal(read, refusal, len(part.payloads))))
         return regrouped(self._schema, len(values), groups, [*framed.rejected, *known.rejected])
 
     def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:

@@ -20,7 +20,7 @@ from hudi_ingest.records.convert.fast_path import decode_in_pieces
 from hudi_ingest.records.convert.protobuf.exact import MessageReader
 from hudi_ingest.records.convert.protobuf.fast import fast_path
 from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled, is_map
-from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields
+from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields, after_refusal
 from hudi_ingest.records.convert.values import one_option, read_options, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import (
     select_known,
@@ -271,4 +271,4 @@ class _Reader:
     def decode(self, values: pa.BinaryArray) -> Decoded:
         fast = self._fast.read if self._fast else None
         read = decode_in_pieces(self._schema, values, fast, self._exact.read)
-        return read if self._refusal is None else self._refusal.of(read, len(values))
+        return after_refusal(read, self._refusal, len(values))

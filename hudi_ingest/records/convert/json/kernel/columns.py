@@ -44,7 +44,9 @@ LEVEL_BYTES = next(_places)
 
 _places = count(0, 8)
 OBJECTS, FULL_LEVEL, FULL_NODE, FRAMES, SCRATCH = (next(_places) for _ in range(5))
-"""Words of the state: objects so far; place of the level or node that has no room, or -1; addresses."""
+NODES, NODE_COUNT, LEVELS, LEVEL_COUNT, FLAT = (next(_places) for _ in range(5))
+"""Words of the state: objects so far; place of the level or node that has no room, or -1; addresses; the tables' addresses and
+lengths."""
 FRAME_BYTES = 40
 """Of a frame, one for each container that is open around another."""
 MARGIN = 64
@@ -219,19 +221,15 @@ class Columns:
         self._counts = np.zeros((len(tables.levels), LEVEL_BYTES // 8), np.int64)
         self._frames = np.empty(len(tables.columns) * FRAME_BYTES // 8, np.int64)
         self._scratch = np.empty(SCRATCH_ROOM + MARGIN, np.uint8)
-        self._state = np.array([0, -1, -1, self._frames.ctypes.data, self._scratch.ctypes.data], np.int64)
+        memory = (self._frames.ctypes.data, self._scratch.ctypes.data)
+        nodes = (self._nodes.ctypes.data, len(tables.columns))
+        levels = (self._counts.ctypes.data, len(tables.levels))
+        self._state = np.array([0, -1, -1, *memory, *nodes, *levels, tables.flat.ctypes.data], np.int64)
         self._levels: list[_Level] = []
         for number in range(len(tables.levels)):
             self._levels.append(self._allocated(number, _FIRST_ITEMS if number else rows))
         self._texts = {number: self._text(number, text_bytes + MARGIN) for number in tables.texts}
-        self.addresses = (
-            self._nodes.ctypes.data,
-            len(tables.columns),
-            self._counts.ctypes.data,
-            len(tables.levels),
-            tables.flat.ctypes.data,
-            self._state.ctypes.data,
-        )
+        self.state_address = self._state.ctypes.data
 
     def enlarge(self, read: int, following_bytes: int) -> None:
         """Makes the room that the kernel lacked. `read`: records read so far; `following_bytes`: of the one that is next."""

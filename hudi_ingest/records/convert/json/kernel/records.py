@@ -11,6 +11,7 @@ from hudi_ingest.records.convert.json.kernel.columns import (
     COUNT,
     DATA,
     FIRST_MEMBER,
+    FLAT,
     FLAT_BEGIN,
     FLAT_END,
     FRAME_BYTES,
@@ -22,6 +23,8 @@ from hudi_ingest.records.convert.json.kernel.columns import (
     LEVEL,
     LEVEL_BYTES,
     LEVEL_CAPACITY,
+    LEVEL_COUNT,
+    LEVELS,
     LIST,
     MARGIN,
     NAME,
@@ -30,6 +33,8 @@ from hudi_ingest.records.convert.json.kernel.columns import (
     NAME_WORD,
     NEXT_MEMBER,
     NODE_BYTES,
+    NODE_COUNT,
+    NODES,
     NULLABLE,
     OBJECTS,
     OFFSETS,
@@ -321,21 +326,11 @@ def _take_back(nodes: int, count: int, levels: int, level_count: int) -> None:
         put_word(level + COUNT, word(level + SAVED))
 
 
-def _read_records(
-    nodes: int,
-    node_count: int,
-    levels: int,
-    level_count: int,
-    flat: int,
-    state: int,
-    data: int,
-    offsets: int,
-    doubts: int,
-    first: int,
-    last: int,
-) -> int:
+def _read_records(state: int, data: int, offsets: int, doubts: int, first: int, last: int) -> int:
     """Reads records `first` to `last` of those whose bytes and int32 offsets are at `data` and `offsets`, and sets a byte
     at `doubts` for each that it cannot prove. Returns `last`, or the first for which there was no room."""
+    nodes, node_count, flat = word(state + NODES), word(state + NODE_COUNT), word(state + FLAT)
+    levels, level_count = word(state + LEVELS), word(state + LEVEL_COUNT)
     for record in range(first, last):
         for level in range(levels, levels + level_count * LEVEL_BYTES, LEVEL_BYTES):
             put_word(level + SAVED, word(level + COUNT))
@@ -351,4 +346,4 @@ def _read_records(
 
 
 _read_records.__qualname__ = kept_name()
-read_records = compiled(f"int64({', '.join(['int64'] * 11)})")(_read_records)
+read_records = compiled(f"int64({', '.join(['int64'] * 6)})")(_read_records)
