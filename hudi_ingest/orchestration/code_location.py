@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dagster import Definitions
 
@@ -34,6 +34,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.decoding import format_problems
 
 _logger = logging.getLogger(__name__)
+Settings = TypeVar("Settings")
 
 
 def ingest_definitions(
@@ -73,29 +74,30 @@ def shared_definitions(
 ) -> Definitions:
     """What these pipelines of a code location have in common: alerts, overview and housekeeping, and what is wrong with their
     settings. `suffix`: of their names, if a code location merges several."""
-    settings = _broken_settings(Home.from_environment(), suffix)
+    home = Home.from_environment()
+    kept = _loaded(load_housekeeping_settings, home, home.housekeeping_settings_file, "nothing old is deleted", suffix)
+    told = _loaded(load_alert_settings, home, home.alerts_settings_file, "nobody is told of failing checks", suffix)
+    settings = [file for file in (kept, told) if isinstance(file, BrokenFile)]
+    is_on = isinstance(kept, BrokenFile) or kept.enabled
     return Definitions.merge(
         alerts_definitions(pipelines, [*broken, *settings], suffix),
         overview_definitions(pipelines, suffix),
-        housekeeping_definitions(suffix) if housekeeping else Definitions(),
+        housekeeping_definitions(is_on, suffix) if housekeeping else Definitions(),
         broken_definitions(settings, ()),
     )
 
 
-def _broken_settings(home: Home, suffix: str) -> list[BrokenFile]:
-    """The files of the location's own settings that cannot be loaded. engine.yaml is the engine's, whose variables need not be set
-    here."""
-    files: list[tuple[Callable[[Home], object], Path, str]] = [
-        (load_housekeeping_settings, home.housekeeping_settings_file, "nothing old is deleted; pipelines continue"),
-        (load_alert_settings, home.alerts_settings_file, "nobody is told of failing checks; pipelines continue"),
-    ]
-    broken = []
-    for load, path, effect in files:
-        try:
-            load(home)
-        except ConfigError as error:
-            broken.append(BrokenFile(path, f"hudi_ingest_{path.stem}_file{suffix}", error.problems, effect))
-    return broken
+def _loaded(
+    load: Callable[[Home], Settings], home: Home, path: Path, effect: str, suffix: str
+) -> Settings | BrokenFile:
+    """One of the location's own settings files, or why it cannot be loaded. engine.yaml is the engine's, whose variables need not be
+    set here."""
+    try:
+        return load(home)
+    except ConfigError as error:
+        return BrokenFile(
+            path, f"hudi_ingest_{path.stem}_file{suffix}", error.problems, f"{effect}; pipelines continue"
+        )
 
 
 def definitions_of(

@@ -24,7 +24,6 @@ from dagster import (
     schedule,
 )
 
-from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping
@@ -79,12 +78,8 @@ def HOUSEKEEPING_JOB() -> None:
     _housekeeping()
 
 
-def housekeeping_definitions(suffix: str = "") -> Definitions:
-    """Return the job and its schedule, whose runs fail while housekeeping.yaml is wrong."""
-    try:
-        enabled = load_housekeeping_settings(Home.from_environment()).enabled
-    except ConfigError:
-        enabled = True
+def housekeeping_definitions(enabled: bool, suffix: str = "") -> Definitions:
+    """Return the job and its schedule, whose runs fail while housekeeping.yaml is wrong. `enabled`: whether it is on from the start."""
     return Definitions(
         jobs=[HOUSEKEEPING_JOB],
         schedules=[housekeeping_schedule(enabled, f"{JOB}_hourly{suffix}")],

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date, datetime, timedelta, timezone
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted
 from hudi_ingest.pipeline.settings.model import A_YEAR, Model, Seconds, Whole, broker_addresses
@@ -121,6 +121,9 @@ def _legal_name(value: str) -> str:
     return value.lower()
 
 
+_HiveName = Annotated[str, AfterValidator(_legal_name)]
+
+
 class Catalog(Model):
     """The catalog in which query engines find the table; see docs/catalogs.md. Without it, they need the table's path."""
 
@@ -130,10 +133,10 @@ class Catalog(Model):
     uris: str = Field(json_schema_extra={"allowed": "thrift://host:port, or several separated by commas"})
     """The metastore's address. If there are several, another is tried when one does not answer."""
 
-    database: Annotated[str, Field(json_schema_extra={"allowed": "a name that Hive takes"})] = "default"
+    database: Annotated[_HiveName, Field(json_schema_extra={"allowed": "a name that Hive takes"})] = "default"
     """The table's database, which is created if it does not exist."""
 
-    table: str | None = Field(
+    table: _HiveName | None = Field(
         default=None, json_schema_extra={"allowed": "a name that Hive takes", "default": "the pipeline's name"}
     )
     """The table's name. A keyed table is also there as `<name>_rt` and `<name>_ro`. A table of such a name at another location is
@@ -152,13 +155,3 @@ class Catalog(Model):
             )
         hosts = broker_addresses(",".join(address.removeprefix(_SCHEME) for address in addresses), "metastore")
         return ",".join(f"{_SCHEME}{host}" for host in hosts.split(","))
-
-    @field_validator("database")
-    @classmethod
-    def _database(cls, value: str) -> str:
-        return _legal_name(value)
-
-    @field_validator("table")
-    @classmethod
-    def _table(cls, value: str | None) -> str | None:
-        return None if value is None else _legal_name(value)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Protocol
 
 import pyarrow as pa
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.sections.registry import AvroValues
-from hudi_ingest.pipeline.settings.model import Model, Whole, beside_the_file
+from hudi_ingest.pipeline.settings.model import File, Model, Whole
 from hudi_ingest.records.convert.csv import CsvOptions
 from hudi_ingest.records.convert.formats import is_built_in, known_formats
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -105,7 +104,7 @@ class ProtobufValues(Model):
     """The type of Protobuf messages. With `descriptor_file` they are plain messages of one type; without it they are in
     Confluent's wire format, and their schemas are in `source.schema_registry`."""
 
-    descriptor_file: Path | None = None
+    descriptor_file: File | None = None
     """File of a FileDescriptorSet (`protoc --include_imports --descriptor_set_out=FILE`), relative to the pipeline file."""
 
     message: _Name | None = Field(default=None, validate_default=True)
@@ -114,11 +113,6 @@ class ProtobufValues(Model):
 
     truncate_nanoseconds: bool = False
     """Truncate timestamps to whole microseconds instead of refusing finer ones."""
-
-    @field_validator("descriptor_file")
-    @classmethod
-    def _file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        return None if value is None else beside_the_file(value, info)
 
     @field_validator("message")
     @classmethod
@@ -131,7 +125,9 @@ class ProtobufValues(Model):
 class RecordKey(Model):
     """Columns from the records' keys. They follow those of `table.schema`, and transforms see them as fields."""
 
-    format: str = Field(default="string", json_schema_extra={"allowed": FORMATS})
+    format: Annotated[str, AfterValidator(known_format)] = Field(
+        default="string", json_schema_extra={"allowed": FORMATS}
+    )
     """The format of a key; see `source.format`."""
 
     schema_: str = Field(alias="schema", json_schema_extra={"allowed": "Spark DDL, like `order_id string NOT NULL`"})
@@ -146,11 +142,6 @@ class RecordKey(Model):
 
     csv: CsvValues = CsvValues()
     """How CSV keys are written. Only with `format: csv`."""
-
-    @field_validator("format")
-    @classmethod
-    def _known_format(cls, value: str) -> str:
-        return known_format(value)
 
     @field_validator("schema_")
     @classmethod

@@ -6,17 +6,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
-from hudi_ingest.pipeline.settings.model import Model, beside_the_file
+from hudi_ingest.pipeline.settings.model import File, Model, Seconds
 from hudi_ingest.pipeline.settings.references import Secret
-
-
-def _no_boolean(value: object) -> object:
-    if isinstance(value, bool):
-        raise PydanticCustomError("int_type", "must be a number, not a boolean")
-    return value
 
 
 class SchemaRegistry(Model):
@@ -38,18 +31,18 @@ class SchemaRegistry(Model):
     logical_cluster: Annotated[str, StringConstraints(min_length=1)] | None = None
     """The registry's logical cluster, which Confluent Cloud requires with a bearer token."""
 
-    ca_file: Path | None = None
+    ca_file: File | None = None
     """PEM file of the certificate authorities to trust instead of the default ones; relative to the pipeline file.
     Spark's workers must find it at the same path."""
 
-    certificate_file: Path | None = None
+    certificate_file: File | None = None
     """PEM file of the client certificate; relative to the pipeline file."""
 
-    key_file: Path | None = Field(default=None, validate_default=True)
+    key_file: File | None = Field(default=None, validate_default=True)
     """PEM file of that certificate's private key; relative to the pipeline file. Required with `certificate_file`, refused
     without."""
 
-    timeout_seconds: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False), BeforeValidator(_no_boolean)] = 10.0
+    timeout_seconds: Annotated[Seconds, Field(gt=0, le=3600)] = 10.0
     """How long to wait for a single answer."""
 
     subject: Literal["topic", "record", "topic_record"] = "topic"
@@ -107,16 +100,12 @@ class SchemaRegistry(Model):
             raise ValueError("`username` is set too; keep one of the two ways to log in")
         return value
 
-    @field_validator("ca_file", "certificate_file", "key_file")
+    @field_validator("key_file")
     @classmethod
-    def _file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if (
-            info.field_name == "key_file"
-            and "certificate_file" in info.data
-            and (value is None) != (info.data["certificate_file"] is None)
-        ):
+    def _with_certificate(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        if "certificate_file" in info.data and (value is None) != (info.data["certificate_file"] is None):
             raise ValueError("a client's certificate needs certificate_file and key_file; one of them is missing")
-        return None if value is None else beside_the_file(value, info)
+        return value
 
     @field_validator("record")
     @classmethod
@@ -146,7 +135,7 @@ class AvroValues(Model):
     """`confluent`: by a zero byte and a schema id of `source.schema_registry`. `datum`: not at all, as all are written with
     the one schema file. `single_object`: by the bytes C3 01 and the fingerprint of one of the schema files."""
 
-    schema_files: tuple[Path, ...] = Field(
+    schema_files: tuple[File, ...] = Field(
         default=(), validate_default=True, json_schema_extra={"allowed": "a list of paths of .avsc files"}
     )
     """Files of the Avro schemas that producers wrote with, relative to the pipeline file. `datum` needs one,
@@ -162,4 +151,4 @@ class AvroValues(Model):
             raise ValueError(f"found {len(value)} files; wire_format datum needs one, the schema of all records")
         if wire_format == "single_object" and not value:
             raise ValueError("found no file; wire_format single_object needs the schemas that records are written with")
-        return tuple(beside_the_file(path, info) for path in value)
+        return value

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator
 
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.pipeline.sections.client_properties import has_feature
-from hudi_ingest.pipeline.settings.model import Model, beside_the_file
+from hudi_ingest.pipeline.settings.model import File, Model
 from hudi_ingest.pipeline.settings.references import Secret
 
 _Text = Annotated[str, StringConstraints(min_length=1)]
@@ -42,7 +42,7 @@ class OAuth(Model):
     )
     """SASL extensions that the broker asks for, like `{logicalCluster: lkc-1}`. Only with `token_url`."""
 
-    ca_file: Path | None = None
+    ca_file: File | None = None
     """PEM file of the certificate authorities that signed the token endpoint's certificate; relative to the pipeline file.
     Spark's workers must find it at the same path. Only with `token_url`."""
 
@@ -76,11 +76,6 @@ class OAuth(Model):
         if value is None and info.data.get("token_url") is not None:
             raise ValueError("missing; token_url needs client_id and client_secret")
         return value
-
-    @field_validator("ca_file")
-    @classmethod
-    def _file(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        return None if value is None else beside_the_file(value, info)
 
     @field_validator("token_function")
     @classmethod
@@ -127,15 +122,15 @@ class Security(Model):
     oauth: OAuth | None = Field(default=None, validate_default=True)
     """Where tokens come from. Required with OAUTHBEARER, refused without."""
 
-    ca_file: Path | None = None
+    ca_file: File | None = None
     """PEM file of the certificate authorities to trust instead of the system's; relative to the pipeline file.
     Spark's workers must find it at the same path."""
 
-    certificate_file: Path | None = None
+    certificate_file: File | None = None
     """PEM file of the client certificate, for brokers that ask for one; relative to the pipeline file. Spark's workers must
     find it at the same path."""
 
-    key_file: Path | None = Field(default=None, validate_default=True)
+    key_file: File | None = Field(default=None, validate_default=True)
     """PEM file of that certificate's private key, as PKCS #8 and not encrypted (`BEGIN PRIVATE KEY`); relative to the
     pipeline file. Spark's workers must find it at the same path. Required with `certificate_file`, refused without."""
 
@@ -177,7 +172,7 @@ class Security(Model):
     def _file_is_used(cls, value: Path | None, info: ValidationInfo) -> Path | None:
         if value is not None and info.data.get("protocol") == "SASL_PLAINTEXT":
             raise ValueError("not used by protocol SASL_PLAINTEXT, which does not encrypt; remove it, or use SASL_SSL")
-        return None if value is None else beside_the_file(value, info)
+        return value
 
     @field_validator("key_file")
     @classmethod

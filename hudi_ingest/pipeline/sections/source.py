@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 import pyarrow.compute as pc
 from pyarrow.lib import ArrowInvalid
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BeforeValidator,
     Field,
@@ -58,7 +59,9 @@ StartingOffsets = Literal["earliest", "latest"] | StartingTimestamp | dict[str, 
 class KafkaSource(Model):
     """What to read."""
 
-    bootstrap_servers: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
+    bootstrap_servers: Annotated[str, AfterValidator(partial(broker_addresses, server="broker"))] = Field(
+        json_schema_extra={"allowed": "host:port, or several separated by commas"}
+    )
     """Brokers to contact first; they name the others."""
 
     topics: tuple[Topic, ...] = Field(
@@ -75,7 +78,7 @@ class KafkaSource(Model):
     topics; one that appears is read from its first offset, and one that disappears stops the pipeline. See
     docs/many-topics.md."""
 
-    format: str = Field(default="json", json_schema_extra={"allowed": FORMATS})
+    format: Annotated[str, AfterValidator(known_format)] = Field(default="json", json_schema_extra={"allowed": FORMATS})
     """What a record's value is: one JSON object, Avro record, Protobuf message or CSV line whose fields are the table's
     columns; or text or bytes for a table with one column. `json_schema` is JSON in Confluent's wire format. Other
     packages may provide formats (entry points `hudi_ingest.converters`); the import path of a converter also works."""
@@ -166,11 +169,6 @@ class KafkaSource(Model):
     request_timeout_seconds: Annotated[Seconds, Field(gt=0, le=300)] = 8.0
     """How long to wait for a single answer from a broker."""
 
-    @field_validator("bootstrap_servers")
-    @classmethod
-    def _servers(cls, value: str) -> str:
-        return broker_addresses(value, "broker")
-
     @field_validator("topics")
     @classmethod
     def _topics(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -208,11 +206,6 @@ class KafkaSource(Model):
         if value and (problems := [((name,), text) for name, text in property_problems(value)]):
             raise PlacedProblems(problems)
         return value
-
-    @field_validator("format")
-    @classmethod
-    def _known_format(cls, value: str) -> str:
-        return known_format(value)
 
     @field_validator("envelope")
     @classmethod

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, ValidationInfo, field_validator
 
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.model.storage_options import S3_SCHEME, SecretReference, StorageOptions, is_s3
@@ -199,18 +200,15 @@ def _require_plain(path: str, path_shown: str) -> None:
 class Lock(Model):
     """A table lock shared by writers in several JVMs. Without it, each JVM has a lock of its own."""
 
-    zookeeper: str = Field(json_schema_extra={"allowed": "host:port, or several separated by commas"})
+    zookeeper: Annotated[str, AfterValidator(partial(broker_addresses, server="ZooKeeper server"))] = Field(
+        json_schema_extra={"allowed": "host:port, or several separated by commas"}
+    )
     """Servers of the ZooKeeper ensemble that holds the lock."""
 
     path: str = Field(
         default="/hudi-ingest/locks", json_schema_extra={"allowed": "an absolute ZooKeeper path, like /hudi/locks"}
     )
     """The parent node. Each table has a lock node below it, named by a digest of `table.base_path`."""
-
-    @field_validator("zookeeper")
-    @classmethod
-    def _servers(cls, value: str) -> str:
-        return broker_addresses(value, "ZooKeeper server")
 
     @field_validator("path")
     @classmethod

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import pyarrow as pa
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     PrivateAttr,
@@ -118,7 +119,7 @@ class Table(_Model):
     """Columns whose values split the table into folders, of type string, boolean, int, long or date. year(…), month(…),
     day(…) and hour(…) of a timestamp add a text column: `day(ts)` adds `ts_day`, `dt=day(ts)` adds `dt`."""
 
-    partition_zone: str = Field(
+    partition_zone: Annotated[str, AfterValidator(legal_zone)] = Field(
         default="UTC", json_schema_extra={"allowed": "a zone's name like Europe/Berlin, or +02:00"}
     )
     """The time zone that decides when the years, months, days and hours of `partition_by` begin. If it changes later, new
@@ -340,11 +341,6 @@ class Table(_Model):
         if problems:
             raise PlacedProblems(problems)
         return value
-
-    @field_validator("partition_zone")
-    @classmethod
-    def _partition_zone(cls, value: str) -> str:
-        return legal_zone(value)
 
     @field_validator("take_over", mode="before")
     @classmethod

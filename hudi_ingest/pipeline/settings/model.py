@@ -68,6 +68,10 @@ def beside_the_file(path: Path, info: ValidationInfo) -> Path:
     return Path(os.path.abspath(folder / path))
 
 
+File = Annotated[Path, AfterValidator(beside_the_file)]
+"""A path that a settings file writes relative to itself."""
+
+
 def broker_addresses(value: str, server: str) -> str:
     """`host:port` addresses separated by commas, without spaces. `server` names their kind in the ValueError raised."""
     addresses = [address.strip() for address in value.split(",")]
