@@ -61,13 +61,12 @@ def serve(
         require("rest")
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
-    from hudi_ingest.rest.access import is_loopback
+    from hudi_ingest.rest.access import access, is_loopback, write_token_place
     from hudi_ingest.rest.allowed import Allowed
     from hudi_ingest.rest.application import API
     from hudi_ingest.rest.metrics_route import metrics_route
     from hudi_ingest.rest.server import Listening
     from hudi_ingest.rest.server import serve as serve_rest
-    from hudi_ingest.rest.tokens import access, write_token_place
 
     home = Home.from_environment()
     given = access(home, token_file, read_token_file)

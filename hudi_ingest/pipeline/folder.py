@@ -172,9 +172,14 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
     """
     if "/" in name_or_path or name_or_path.endswith(_SUFFIXES):
         return load_pipeline(Path(name_or_path), environment)
+    return find_with_file(folder, name_or_path, environment)[0]
+
+
+def find_with_file(folder: Path, name: str, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, Path]:
+    """Load a pipeline by name, as `find_pipeline` does, and return it with the path of its file. Raises ConfigError."""
     environment = environment_or_own(environment)
-    loaded = _load_all(folder, environment, only=name_or_path).loaded
-    matching = [position for position, file in enumerate(loaded) if file.name == name_or_path]
+    loaded = _load_all(folder, environment, only=name).loaded
+    matching = [position for position, file in enumerate(loaded) if file.name == name]
     # A topic that appeared gives way to what was there.
     matching = [position for position in matching if loaded[position].seen is None] or matching
     for position in matching:
@@ -188,8 +193,8 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
     for position in matching:
         pipeline = loaded[position].pipeline
         if pipeline is not None:
-            return pipeline
-    raise _not_found(folder, name_or_path, _load_all(folder, environment))
+            return pipeline, loaded[position].path
+    raise _not_found(folder, name, _load_all(folder, environment))
 
 
 def _not_found(folder: Path, name: str, content: _Content) -> ConfigError:

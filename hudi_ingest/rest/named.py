@@ -1,19 +1,24 @@
-"""What most routes take: the server's home, and a pipeline by its name."""
+"""The server's home, a pipeline by its name, and the settings as its file has them: the values of the server's variables are not for
+those who read an answer."""
 
 from __future__ import annotations
 
 import pathlib  # files: pipeline files
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Request
 
 from hudi_ingest.exceptions import NoSuchPipeline
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.pipeline.folder import find_pipeline, load_folder
+from hudi_ingest.pipeline.file import shown_file
+from hudi_ingest.pipeline.folder import find_with_file
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.allowed import Allowed
+
+Value = TypeVar("Value")
 
 
 def _home(request: Request) -> Home:
@@ -33,17 +38,47 @@ AllowedOf = Annotated[Allowed, Depends(_allowed)]
 Name = Annotated[str, Path(description="The pipeline's name.", examples=["payments"])]
 
 
-def named_pipeline(home: HomeOf, name: Name) -> Pipeline:
-    """Load the pipeline. Raises NoSuchPipeline, ConfigError."""
-    # `find_pipeline` takes paths, too.
+def _found(home: HomeOf, name: Name) -> tuple[Pipeline, pathlib.Path]:
+    """Load the pipeline, once for each request. Raises NoSuchPipeline, ConfigError."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
         raise NoSuchPipeline(str(home.pipelines), [f"no pipeline is called {quoted(name)}"])
-    return find_pipeline(home.pipelines, name)
+    return find_with_file(home.pipelines, name)
 
 
-def file_of(home: Home, pipeline: Pipeline) -> pathlib.Path | None:
-    """The pipeline's file; None if it has just gone. Raises ConfigError if the folder cannot be read."""
-    return load_folder(home.pipelines, only=pipeline.name).paths.get(pipeline.name)
+_Found = Annotated[tuple[Pipeline, pathlib.Path], Depends(_found)]
+
+
+def named_pipeline(found: _Found) -> Pipeline:
+    return found[0]
+
+
+def named_file(found: _Found) -> pathlib.Path:
+    return found[1]
 
 
 Named = Annotated[Pipeline, Depends(named_pipeline)]
+NamedFile = Annotated[pathlib.Path, Depends(named_file)]
+"""The named pipeline's file."""
+
+
+def written_sections(path: pathlib.Path, *sections: str) -> list[Mapping[str, Any]]:
+    """What the file itself says in these sections; nothing if it was deleted a moment ago."""
+    try:
+        settings = shown_file(path.read_text(errors="replace")).settings
+    except OSError:
+        settings = {}
+    found = (settings.get(name) for name in sections)
+    return [section if isinstance(section, Mapping) else {} for section in found]
+
+
+def as_written(written: Any, value: Value) -> Value:
+    """The file's own text where it has references, else the value."""
+    return written if "${" in str(written) else value
+
+
+def written_base_path(pipeline: Pipeline, path: pathlib.Path | None) -> str | None:
+    """`table.base_path` of the pipeline of this file; None if that has just gone."""
+    if path is None:
+        return None
+    (table,) = written_sections(path, "table")
+    return as_written(table.get("base_path"), pipeline.table.base_path)

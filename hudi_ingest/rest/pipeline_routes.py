@@ -17,7 +17,6 @@ from hudi_ingest.operations.validation import Validation
 from hudi_ingest.orchestration.coordinator.switch import is_on, switched
 from hudi_ingest.pipeline.file import shown_file
 from hudi_ingest.pipeline.folder import FolderFile
-from hudi_ingest.rest.as_written import as_written, written_sections
 from hudi_ingest.rest.models import (
     PIPELINE_EXAMPLE,
     PipelineFile,
@@ -25,9 +24,8 @@ from hudi_ingest.rest.models import (
     PipelineText,
     ValidationResult,
 )
-from hudi_ingest.rest.named import AllowedOf, HomeOf, Name
-from hudi_ingest.rest.placed_problems import placed
-from hudi_ingest.rest.problems import Refused
+from hudi_ingest.rest.named import AllowedOf, HomeOf, Name, as_written, written_sections
+from hudi_ingest.rest.problems import Refused, placed
 
 ROUTES = APIRouter(tags=["pipelines"])
 _BODY: dict[str, Any] = {

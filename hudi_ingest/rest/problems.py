@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -27,8 +28,10 @@ from hudi_ingest.exceptions import (
     RangeRefused,
     Transient,
 )
-from hudi_ingest.exceptions.problems import dotted
+from hudi_ingest.exceptions.problems import Place, dotted
 from hudi_ingest.operations.requests.selection import EmptyRange, WrongSelection
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.settings.describe import setting_at
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
@@ -171,3 +174,31 @@ def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> JSO
     retry = {"Retry-After": str(RETRY_SECONDS)} if passes else {}
     content = problem.model_dump(mode="json", exclude_none=True)
     return JSONResponse(content, problem.status, {**retry, **(headers or {})}, MEDIA_TYPE)
+
+
+_PLACED = re.compile(r"(?P<place>[a-z_]+(?:\.[^\s.:\[\]]+|\[\d+\])*): ")
+
+
+def placed(problems: Iterable[str], lines: Mapping[str, int]) -> list[PlacedProblem]:
+    """Give each problem its place. `lines`: the file's lines by dotted place."""
+    return [_placed(problem, lines) for problem in problems]
+
+
+def _placed(problem: str, lines: Mapping[str, int]) -> PlacedProblem:
+    match = _PLACED.match(problem)
+    if match is None:
+        line = re.match(r"line (\d+)", problem)
+        return PlacedProblem(text=problem, line=int(line[1]) if line else None)
+    shown = match["place"]
+    setting = setting_at(_parsed(shown), Pipeline)
+    return PlacedProblem(
+        text=problem,
+        place=shown,
+        line=lines.get(shown),
+        allowed=setting.allowed or None,
+        help=setting.description or None,
+    )
+
+
+def _parsed(shown: str) -> Place:
+    return tuple(int(part[1:-1]) if part[0] == "[" else part for part in re.findall(r"\[\d+\]|[^.\[\]]+", shown))

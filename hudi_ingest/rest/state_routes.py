@@ -18,9 +18,8 @@ from hudi_ingest.operations.sample import take_sample
 from hudi_ingest.operations.upkeep.approvals import accept_loss
 from hudi_ingest.orchestration.coordinator.switch import activities, switch
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.rest.as_written import written_base_path
 from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
-from hudi_ingest.rest.named import HomeOf, Named, file_of
+from hudi_ingest.rest.named import HomeOf, Named, NamedFile, written_base_path
 from hudi_ingest.rest.spark_process import in_spark_process
 from hudi_ingest.transaction.plan.situation import observe, plan_accepting
 
@@ -46,11 +45,11 @@ def get_all_status(home: HomeOf) -> list[PipelineState]:
 
 
 @ROUTES.get("/pipelines/{name}/status", summary="Get a pipeline's status")
-def get_status(home: HomeOf, pipeline: Named) -> PipelineState:
+def get_status(home: HomeOf, pipeline: Named, file: NamedFile) -> PipelineState:
     """Committed offsets, lag and recent transactions. 503 if Kafka, table or ledger do not answer."""
     with Ledger.open(home.ledger_url) as ledger:
         status = pipeline_status(pipeline, observe(pipeline), ledger)
-    return _state(pipeline, status, activities(home, [pipeline]), file_of(home, pipeline))
+    return _state(pipeline, status, activities(home, [pipeline]), file)
 
 
 def _state(

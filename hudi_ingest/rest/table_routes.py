@@ -12,9 +12,8 @@ from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.operations.upkeep.approvals import approve_schema_change, schema_change
 from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
 from hudi_ingest.operations.upkeep.savepoints import create_savepoint, delete_savepoint, list_savepoints
-from hudi_ingest.rest.as_written import written_base_path
 from hudi_ingest.rest.models import ApprovalBody, Savepoint, SavepointBody, SchemaChange, TtlPlan
-from hudi_ingest.rest.named import HomeOf, Named, file_of
+from hudi_ingest.rest.named import HomeOf, Named, NamedFile, written_base_path
 from hudi_ingest.rest.spark_process import in_spark_process
 
 ROUTES = APIRouter(tags=["table"])
@@ -62,8 +61,8 @@ def remove_savepoint(
 
 
 @ROUTES.get("/pipelines/{name}/ttl/plan", summary="Plan the retention", name="plan_ttl")
-def plan_ttl(home: HomeOf, pipeline: Named) -> TtlPlan:
+def plan_ttl(home: HomeOf, pipeline: Named, file: NamedFile) -> TtlPlan:
     """Which table partitions are older than `table.ttl` allows; Dagster's schedule drops them every night. Changes nothing. Needs
     Spark, so it takes seconds; 503 while another operation uses it, 409 if the file has no `ttl`."""
     plan = in_spark_process(partial(run_ttl, plan_only=True), pipeline, home).to_dict()
-    return TtlPlan.model_validate({**plan, "base_path": written_base_path(pipeline, file_of(home, pipeline))})
+    return TtlPlan.model_validate({**plan, "base_path": written_base_path(pipeline, file)})

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
-from hudi_ingest.rest.tokens import TOKEN_FILE
+from hudi_ingest.rest.access import TOKEN_FILE
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.waiting import wait_for
 

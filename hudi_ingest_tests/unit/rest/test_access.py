@@ -15,9 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import access as access_module
-from hudi_ingest.rest.access import MOST_BYTES, Access, Gate, refusal
+from hudi_ingest.rest.access import MOST_BYTES, Access, Gate, access, refusal
 from hudi_ingest.rest.application import API
-from hudi_ingest.rest.tokens import access
 
 pytestmark = pytest.mark.fast
 
