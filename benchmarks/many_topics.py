@@ -61,7 +61,7 @@ def _measure(topics: int) -> None:
 
     # Imported before anything is timed.
     from hudi_ingest.pipeline.folder import load_folder
-    from hudi_ingest.transaction.decoding import format_problems
+    from hudi_ingest.transaction.columns.decoding import format_problems
 
     home = Home.from_environment()
     _template(topics, home)

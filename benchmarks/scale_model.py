@@ -13,7 +13,7 @@ from typing import Any
 
 from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS
 from hudi_ingest.pipeline.sections.transaction import Transaction as TransactionSettings
-from hudi_ingest.transaction.write.task_ranges import rows_per_task
+from hudi_ingest.transaction.write.job import rows_per_task
 
 INTERVALS = (5, 10, 20, 30, 60, 120, 300, 600, 900, 1800)
 BUSY = 0.7

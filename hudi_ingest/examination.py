@@ -22,7 +22,7 @@ from hudi_ingest.orchestration.coordinator.switch import is_on, switched
 from hudi_ingest.orchestration.reports.instance_view import dagster_diagnoses
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.decoding import format_problems
+from hudi_ingest.transaction.columns.decoding import format_problems
 
 
 @dataclass(frozen=True, slots=True)

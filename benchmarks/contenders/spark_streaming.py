@@ -31,7 +31,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.spark.s3 import connect_bucket
-from hudi_ingest.transaction.write.task_ranges import rows_per_task
+from hudi_ingest.transaction.write.job import rows_per_task
 
 _KAFKA = ("topic", "partition", "offset", "timestamp")
 NOT_FOR_STREAMS = ("endingOffsets",)

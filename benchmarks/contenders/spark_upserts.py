@@ -22,7 +22,7 @@ from benchmarks.contenders.table_reads import compact, read_totals
 from benchmarks.upsert_load import BUCKETS, KEY
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.write.task_ranges import rows_per_task
+from hudi_ingest.transaction.write.job import rows_per_task
 
 _ORDERING = "_kafka_offset"
 

@@ -291,7 +291,7 @@ def status(
     from hudi_ingest.operations.health.status import statuses
     from hudi_ingest.orchestration.coordinator.switch import activities
     from hudi_ingest.pipeline.folder import load_each
-    from hudi_ingest.transaction.decoding import format_problems
+    from hudi_ingest.transaction.columns.decoding import format_problems
 
     home = Home.from_environment()
     pipelines, broken = ((named_pipeline(name),), ()) if name else load_each(home.pipelines, check=format_problems)

@@ -77,7 +77,7 @@ def print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
 
 def say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
     # Not wrapped, so that its commands can be copied.
-    from hudi_ingest.transaction.plan.offset_losses import losses_text
+    from hudi_ingest.transaction.plan.planning import losses_text
 
     for title, text in losses_text(pipeline, stopped, resets).items():
         out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)

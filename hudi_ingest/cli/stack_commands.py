@@ -68,7 +68,7 @@ def up(
     keeps its last value; the defaults are 19092, 3000, and what engine.yaml says or else local[*] and 2g.
     """
     from hudi_ingest.pipeline.folder import broken_files
-    from hudi_ingest.transaction.decoding import format_problems
+    from hudi_ingest.transaction.columns.decoding import format_problems
 
     home = Home.from_environment()
     options = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}

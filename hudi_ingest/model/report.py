@@ -185,6 +185,12 @@ class Counts:
         """All counts by name."""
         return {each.name: getattr(self, each.name) for each in fields(Counts)}
 
+    @staticmethod
+    def total(parts: Iterable[Counts]) -> Counts:
+        """Add up counts, each with its own kind."""
+        parts = tuple(parts)
+        return Counts(**{name: sum(part.counts[name] for part in parts) for name in Counts().counts})
+
     @property
     def counted(self) -> int:
         """Offsets accounted for; the slice's count, unless the accounting is wrong."""
@@ -328,15 +334,9 @@ def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceRe
     own["transactions"] += 1
     own["lost"] += sum(loss.lost or 0 for loss in plan.resets)
     own["files"] += len(whole_files(file for report in reports for file in report.log_files))
-    for report in reports:
-        own["rows"] += report.rows
-        own["files"] += len(report.files)
-        own["bytes"] += report.size_bytes
-        own["tombstones"] += report.skipped
-        own["filtered"] += report.filtered
-        own["bad_kept" if keeps_bad else "bad_skipped"] += report.rejected
-        own["gaps"] += report.gaps
-        own["deletes"] += report.deletes
-        own["superseded"] += report.superseded
-        own["moves"] += report.moves
+    own["files"] += sum(len(report.files) for report in reports)
+    own["bytes"] += sum(report.size_bytes for report in reports)
+    names = {"skipped": "tombstones", "rejected": "bad_kept" if keeps_bad else "bad_skipped"}
+    for name, count in Counts.total(reports).counts.items():
+        own[names.get(name, name)] += count
     return {**totals, plan.kind.value: {name: count for name, count in own.items() if count}}

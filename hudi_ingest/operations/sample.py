@@ -29,8 +29,8 @@ from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.row_maker import BatchOutcome, Refusal, Tombstones
 from hudi_ingest.records.schema.columns import columns_to_dicts
 from hudi_ingest.records.times import as_datetime
+from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest.transaction.columns.planned import proposed_schema
-from hudi_ingest.transaction.decoding import row_maker_of
 from hudi_ingest.transaction.plan.planning import fair_shares
 from hudi_ingest.transaction.plan.situation import observe
 

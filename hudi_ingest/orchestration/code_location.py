@@ -31,7 +31,7 @@ from hudi_ingest.orchestration.reports.topic_assets import topic_assets, topics_
 from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.decoding import format_problems
+from hudi_ingest.transaction.columns.decoding import format_problems
 
 _logger = logging.getLogger(__name__)
 Settings = TypeVar("Settings")

@@ -25,7 +25,7 @@ from hudi_ingest.pipeline.file import LoadedFile, pipeline_from
 from hudi_ingest.pipeline.folder import LoadedFolder, conflicts, load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import keys
-from hudi_ingest.transaction.decoding import format_problems
+from hudi_ingest.transaction.columns.decoding import format_problems
 
 _FILE = "pipeline_file"
 _RESULTS = "io_manager_key"

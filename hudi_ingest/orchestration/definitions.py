@@ -21,7 +21,7 @@ from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.template import Template
-from hudi_ingest.transaction.decoding import format_problems
+from hudi_ingest.transaction.columns.decoding import format_problems
 
 __all__ = ["build_definitions", "defs", "job_name"]
 

@@ -37,7 +37,6 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes, whole_files, with_commit
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState
-from hudi_ingest.transaction.bad_records import require_bad_accounted, withholds_bytes
 from hudi_ingest.transaction.checks import (
     renumbered,
     require_complete,
@@ -49,10 +48,10 @@ from hudi_ingest.transaction.checks import (
     require_time,
     shape_of,
 )
-from hudi_ingest.transaction.commit_metadata import commit_metadata
-from hudi_ingest.transaction.file_groups import extended_groups, file_ids_at_begin
-from hudi_ingest.transaction.plan.offset_order import require_offset_order
+from hudi_ingest.transaction.dead_letters.letter_file import require_bad_accounted, withholds_bytes
+from hudi_ingest.transaction.plan.planning import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
+from hudi_ingest.transaction.publication import commit_metadata, extended_groups, file_ids_at_begin
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
 from hudi_ingest.transaction.table_preparation import (
     prepare_table,

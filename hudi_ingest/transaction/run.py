@@ -33,7 +33,7 @@ from hudi_ingest.transaction.catalog_sync import CatalogSync
 from hudi_ingest.transaction.columns.pending_approval import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.plan.offset_losses import losses_text
+from hudi_ingest.transaction.plan.planning import losses_text
 from hudi_ingest.transaction.plan.situation import losses_now, plan_now
 from hudi_ingest.transaction.ports import CatalogSyncer
 from hudi_ingest.transaction.protocol import TransactionProtocol

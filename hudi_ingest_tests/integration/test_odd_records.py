@@ -12,8 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from hudi_ingest.exceptions import BadRecord
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.dead_letters.reading import find_letters
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, find_letters
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

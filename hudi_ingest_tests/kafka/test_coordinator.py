@@ -32,9 +32,9 @@ from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerpri
 from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_idle, still_quiet
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction import gaps
-from hudi_ingest.transaction.gaps import require_true_gaps
 from hudi_ingest.transaction.plan.situation import observe, plan_next
+from hudi_ingest.transaction.write import reports
+from hudi_ingest.transaction.write.reports import require_true_gaps
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.waiting import wait_for
@@ -256,7 +256,7 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
     ground.send_rows(0, 3, 31)
     true = [Slice(ground.name, 0, 10, 31), Slice(ground.name, 0, 15, 16), Slice(ground.name, 0, 30, 31)]
     # So long that only the broker's answer, and not the end of the look-up, comes in half of it.
-    monkeypatch.setattr(gaps, "LOOK_UP_SECONDS", 120.0)
+    monkeypatch.setattr(reports, "LOOK_UP_SECONDS", 120.0)
     began = time.monotonic()
     require_true_gaps(pipeline, true)
     # Behind the topic's end, and of a partition without a record.

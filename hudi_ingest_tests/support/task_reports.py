@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from hudi_ingest.transaction.dead_letters.letter_file import by_source
-from hudi_ingest.transaction.write.outcomes import require_none
-from hudi_ingest.transaction.write.task import TaskReport, WriteTask, outcomes
+from hudi_ingest.transaction.write.task import TaskReport, WriteTask, outcomes, require_none
 
 
 def written(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> Iterator[TaskReport | bytes]:

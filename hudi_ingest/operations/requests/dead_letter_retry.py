@@ -24,11 +24,17 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile, Retry, RetryPlan
 from hudi_ingest.model.report import BadRecordNote
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest.transaction.columns.planned import resolve_schema
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters, records_for_retry
-from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, WaitingFile
-from hudi_ingest.transaction.dead_letters.reading import DeadLetter, LetterCount, count_letters, find_letters
-from hudi_ingest.transaction.decoding import row_maker_of
+from hudi_ingest.transaction.dead_letters.log import (
+    DeadLetter,
+    DeadLetterLog,
+    LetterCount,
+    WaitingFile,
+    count_letters,
+    find_letters,
+)
 from hudi_ingest.transaction.write.task import notes_of
 
 MOST_FILES = 200

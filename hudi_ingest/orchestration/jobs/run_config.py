@@ -10,7 +10,7 @@ from pydantic import Field
 from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.offset_losses import sources_text
+from hudi_ingest.transaction.plan.planning import sources_text
 
 BEGIN = "begin"
 

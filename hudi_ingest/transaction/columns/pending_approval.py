@@ -11,8 +11,13 @@ from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger, PendingChange
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.columns.planned import proposed_schema, resolve_schema
-from hudi_ingest.transaction.columns.schema_approval import approved_fingerprint, fingerprint, is_approved
+from hudi_ingest.transaction.columns.planned import (
+    approved_fingerprint,
+    fingerprint,
+    is_approved,
+    proposed_schema,
+    resolve_schema,
+)
 
 
 def resolve_and_note(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> TransactionSchema:

@@ -1,18 +1,25 @@
 """The columns a transaction reads and writes: where they come from, and how they change the table.
 
-Resolved once, when the transaction begins, or to preview it. Nothing is changed here.
+Resolved once, when the transaction begins, or to preview it. Only `approve` changes anything: with `table.on_schema_change: refuse`
+a person approves one change of the columns. The approval is a file in the table: whoever begins a transaction finds it, whatever
+becomes of the ledger. It names the change by its fingerprint, so any other change needs another approval.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.exceptions import SchemaNotApproved, SchemaRefused, TableUnreachable
 from hudi_ingest.exceptions.problems import ProblemsFromTop, SchemaProblem, counted, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
+from hudi_ingest.hudi.storage.paths import APPROVED_CHANGE
+from hudi_ingest.hudi.storage.storage import advice
 from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
@@ -30,11 +37,8 @@ from hudi_ingest.records.schema.registered import (
     avro_descriptions,
     json_schema_descriptions,
 )
-from hudi_ingest.transaction.carried_columns import with_carried
-from hudi_ingest.transaction.columns.cdc_columns import require_cdc_values
 from hudi_ingest.transaction.columns.registered_columns import message_of, version_columns
-from hudi_ingest.transaction.columns.schema_approval import is_approved, require_approved
-from hudi_ingest.transaction.columns.topic_sample import first_values
+from hudi_ingest.transaction.columns.topic_sample import first_values, with_carried
 
 SAMPLE_RECORDS = 10_000
 """Number of records from which columns are inferred."""
@@ -114,6 +118,46 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
         return schema
     waits = f"no transaction begins before `hudi-ingest approve-schema {pipeline.name}` has approved this"
     return replace(schema, warnings=(*schema.warnings, waits))
+
+
+def require_cdc_values(pipeline: Pipeline, existing: pa.Schema | None, columns: pa.Schema) -> None:
+    """Raises SchemaRefused if `table.cdc` is set and CDC queries would not show the values of a column that the table is created with,
+    or that it gets. Decimals that it has stay: neither they nor `cdc` can change."""
+    if not pipeline.table.cdc:
+        return
+    known = set(_decimals(existing, "")) if existing is not None else set[str]()
+    lost = [path for path in _decimals(columns, "") if path not in known]
+    if not lost:
+        return
+    cast = "Make them strings or doubles with the transform `cast`, or leave"
+    refused, remedy = (
+        (f"cannot have `cdc` with {', '.join(lost)}", f"Nothing was created. {cast} out table.cdc.")
+        if existing is None
+        else (
+            f"has `cdc` and cannot get {', '.join(lost)}",
+            f"Nothing was written. {cast} new fields out with `table.on_schema_change: ignore`.",
+        )
+    )
+    raise SchemaRefused(
+        f"the table at {pipeline.table.base_path} of pipeline {pipeline.name} {refused}: Hudi's CDC query has no values of decimals, "
+        f'it shows {{"zero":false}} instead. {remedy}'
+    )
+
+
+def _decimals(fields: pa.Schema | pa.StructType, parent: str) -> Iterator[str]:
+    for column in fields:
+        yield from _decimals_in(column.type, f"{parent}{column.name}")
+
+
+def _decimals_in(kind: pa.DataType, path: str) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        yield from _decimals(kind, f"{path}.")
+    elif pa.types.is_list(kind):
+        yield from _decimals_in(kind.value_type, f"{path}.element")
+    elif pa.types.is_map(kind):
+        yield from _decimals_in(kind.item_type, f"{path}.value")
+    elif pa.types.is_decimal(kind):
+        yield path
 
 
 def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
@@ -288,3 +332,58 @@ def _parsed(text: str) -> pa.Schema:
             f"property {RECORD_PROPERTY} in the table's hoodie.properties {problem}. Upgrade hudi-ingest if a newer version "
             "wrote it, or remove the property: the columns are then determined again."
         ) from None
+
+
+def fingerprint(schema: TransactionSchema) -> str:
+    """Identifies what changes in the columns and what they become."""
+    facts = json.dumps([schema.changes, json.loads(schema.columns)])
+    return hashlib.sha256(facts.encode()).hexdigest()[:12]
+
+
+def is_approved(pipeline: Pipeline, timeline: Timeline, schema: TransactionSchema) -> bool:
+    """Whether a transaction with these columns may begin. Raises TableUnreachable."""
+    if pipeline.table.on_schema_change != "refuse" or not schema.changes:
+        return True
+    return approved_fingerprint(timeline) == fingerprint(schema)
+
+
+def require_approved(pipeline: Pipeline, timeline: Timeline, schema: TransactionSchema) -> None:
+    """Raises SchemaNotApproved, TableUnreachable."""
+    if not is_approved(pipeline, timeline, schema):
+        raise SchemaNotApproved(
+            pipeline=pipeline.name, origin=schema.origin, changes=schema.changes, fingerprint=fingerprint(schema)
+        )
+
+
+def approve(timeline: Timeline, schema: TransactionSchema) -> None:
+    """Approve the change that these columns are, instead of any approved before. Raises TableUnreachable."""
+    approval = {
+        "fingerprint": fingerprint(schema),
+        "changes": schema.changes,
+        "origin": schema.origin,
+        "approved_at": datetime.now(timezone.utc).isoformat(),
+    }
+    try:
+        timeline.storage.replace(APPROVED_CHANGE, json.dumps(approval, indent=1).encode())
+    except OSError as error:
+        raise _unreachable(timeline, "written", error) from error
+
+
+def approved_fingerprint(timeline: Timeline) -> str | None:
+    """The fingerprint of the change that was approved last, None if none was. Raises TableUnreachable."""
+    try:
+        return str(json.loads(timeline.storage.read(APPROVED_CHANGE))["fingerprint"])
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreachable(timeline, "read", error) from error
+    except (ValueError, LookupError, TypeError):
+        # Damaged: the change is approved again.
+        return None
+
+
+def _unreachable(timeline: Timeline, done: str, error: OSError) -> TableUnreachable:
+    return TableUnreachable(
+        f"{APPROVED_CHANGE} of the table at {timeline.storage.base_path}, which names the approved change of its columns, cannot "
+        f"be {done}: {error}. {advice(error)}"
+    )

@@ -1,13 +1,24 @@
-"""The first and the newest records of a pipeline's topics, for inferring columns: values with their positions. Commits no offset."""
+"""The first and the newest records of a pipeline's topics, for inferring columns, and the fields and wider numbers that the schemas
+in the newest ones add to columns that were inferred before. Commits no offset."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
+import pyarrow as pa
+
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, RECENT_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.transaction import RecentFields
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.convert.connect.columns import carried_columns
+from hudi_ingest.records.schema.columns import parse_spark_json
+from hudi_ingest.records.schema.evolution import absent, evolve, is_within
 from hudi_ingest.transaction.plan.planning import fair_shares
 
 SAMPLE_BYTES = 64 * 1024 * 1024
@@ -50,3 +61,91 @@ def _values(pipeline: Pipeline, requests: list[ReadRequest]) -> list[tuple[str, 
         for offset, value in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
         if value is not None
     ]
+
+
+NEWEST_RECORDS = 5
+"""Of each Kafka partition; more than one, because a tombstone has no schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The columns of the next transaction."""
+
+    record: pa.Schema
+    places: tuple[str, ...]
+    """Of the records whose schemas added to them."""
+    recent: RecentFields
+    warnings: tuple[str, ...]
+
+
+def with_carried(
+    pipeline: Pipeline, record: pa.Schema, properties: Mapping[str, str], timeline: Timeline, is_new: bool
+) -> Carried:
+    """`record` with what a table can adopt from the schemas of the newest records, and from the one that ended a transaction.
+
+    What it cannot adopt stays as it is: records whose values do not fit are bad. `properties`: of the table; `is_new`: whether the
+    columns have just been inferred. Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
+    """
+    of_events = pipeline.source.envelope == "debezium"
+    values, ends = newest_values(pipeline, NEWEST_RECORDS)
+    newest, problems = carried_columns(values, of_events)
+    recent = _recent(pipeline, properties, timeline, ends)
+    # The slices that follow end before the newest records, so what is dropped in them is missing there.
+    lacking = {path for place, columns in newest if _is_later(place, recent) for path in absent(record, columns)}
+    recent = replace(recent, paths=tuple(path for path in recent.paths if not is_within(path, lacking)))
+    optional = {*pipeline.source.optional_fields, *recent.paths}
+    met = properties.get(MET_PROPERTY)
+    found = [*newest, *([("a record that ended a transaction", parse_spark_json(met))] if met else [])]
+    places: list[str] = []
+    left_out: list[str] = []
+    adopted = record
+    for place, columns in found:
+        if pipeline.table.is_keyed and not optional.issuperset(absent(record, columns)):
+            continue  # Its records are bad, because they would erase values.
+        evolution = evolve(adopted, columns, adopt_new=pipeline.table.on_schema_change != "ignore")
+        places += [place] if evolution.changes else []
+        left_out += evolution.left_out
+        adopted = evolution.schema
+    added = absent(adopted, record)
+    new = [path for path in _paths(pa.struct(list(adopted))) if is_within(path, added)]
+    if is_new:
+        # Fields that the last record of each partition has may be newer than the first records.
+        last = {place.rpartition(":")[0]: (place, value) for place, value in reversed(values)}
+        of_last, _ = carried_columns([*last.values()], of_events)
+        dropped = {path for _, columns in of_last for path in absent(adopted, columns)}
+        new = [path for path in _paths(pa.struct(list(adopted))) if of_last and not is_within(path, dropped)]
+    if new and pipeline.table.is_keyed:
+        recent = RecentFields((*recent.paths, *new), {**recent.until, **ends})
+    return Carried(adopted, tuple(places), recent, (*problems, *dict.fromkeys(left_out)))
+
+
+def _paths(kind: pa.DataType, parent: str = "") -> Iterator[str]:
+    """The paths of all fields within a type, as `absent` has them."""
+    if pa.types.is_struct(kind):
+        for field in kind:
+            path = f"{parent}.{field.name}".removeprefix(".")
+            yield path
+            yield from _paths(field.type, path)
+    elif pa.types.is_list(kind):
+        yield from _paths(kind.value_type, f"{parent}.element")
+    elif pa.types.is_map(kind):
+        yield from _paths(kind.item_type, f"{parent}.value")
+
+
+def _is_later(place: str, recent: RecentFields) -> bool:
+    """Whether a record was written after the recent fields had been found."""
+    source, _, offset = place.rpartition(":")
+    return int(offset) >= recent.until.get(source, 0)
+
+
+def _recent(
+    pipeline: Pipeline, properties: Mapping[str, str], timeline: Timeline, ends: Mapping[str, int]
+) -> RecentFields:
+    """The table's recent fields; none once all that was written before the last of them was found is committed."""
+    recent = RecentFields.from_dict(json.loads(properties.get(RECENT_PROPERTY, "{}")))
+    if not recent.paths:
+        return recent
+    checkpoint = PipelineTable(pipeline, timeline).committed().checkpoint
+    committed = {str(source): offset for source, offset in checkpoint.offsets.items()} if checkpoint else {}
+    waits = any(committed.get(source, 0) < end for source, end in recent.until.items() if source in ends)
+    return recent if waits else RecentFields()

@@ -24,8 +24,7 @@ from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.row_maker import DECODING, TRANSFORMING
-from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry
-from hudi_ingest.transaction.dead_letters.reading import DeadLetter, find_letters_of
+from hudi_ingest.transaction.dead_letters.log import DeadLetter, DeadLetterLog, LetterEntry, find_letters_of
 
 CATCH_UP_SECONDS = 20.0
 """After this time the rest is left to the next commit or tick."""

@@ -1,17 +1,19 @@
-"""Dead-letter files: their contents, how a write task writes one, and how they are read."""
+"""Bad records: how many a transaction may have, and the files of dead letters that keep them: their contents, how a write task
+writes one, and how they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import IO
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files import file_ids
 from hudi_ingest.hudi.files.file_ids import RowSource
@@ -19,12 +21,15 @@ from hudi_ingest.hudi.files.new_files import DiscardedOnError
 from hudi_ingest.hudi.storage.paths import dead_letters_folder
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import RetriedFile
-from hudi_ingest.model.report import LetterFile
+from hudi_ingest.model.plan import RetriedFile, TransactionKind
+from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.batch_sizes import bounded
 from hudi_ingest.records.row_maker import Refusal
 from hudi_ingest.records.times import KAFKA_TIME, kafka_times
 
+NAMED_BAD_RECORDS = 5
+"""How many bad records a report names; all of them are counted."""
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _RECORD = [
     pa.field("topic", pa.string(), False),
@@ -49,7 +54,6 @@ LETTERS = pa.schema(
 )
 """One row per dead letter: the record as it was in Kafka, then what is wrong with it and which pipeline and transaction found
 it. Withheld bytes are null."""
-
 ROW_GROUP_LETTERS = 10_000
 READ_LETTERS = 1000
 BUFFERED_BYTES = 16 * 1024 * 1024
@@ -173,6 +177,67 @@ def _path(origin: RowSource, first_offset: int, instant: str) -> str:
     # Built like a base file's name, so it is unique to an attempt and the sweep can tell whose file it is.
     identifier = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, folder, instant)
     return f"{folder}/{identifier}_{origin.write_token}_{instant}.parquet"
+
+
+def most_bad_records(pipeline: Pipeline, kind: TransactionKind) -> int | None:
+    """The number that a transaction may have; None for any. A retry's bad records have all been counted before."""
+    if kind is TransactionKind.RETRY:
+        return None
+    return 0 if pipeline.on_bad_record == "fail" else pipeline.max_bad_records
+
+
+def keeps_letters(pipeline: Pipeline, kind: TransactionKind) -> bool:
+    """Whether bad records become dead letters. In a retry they stay dead letters whatever the pipeline file says now."""
+    return pipeline.on_bad_record == "dead_letter" or kind is TransactionKind.RETRY
+
+
+def withholds_bytes(pipeline: Pipeline, kind: TransactionKind) -> bool:
+    """Whether dead letters must not hold the records' bytes, because they include masked values. A retry's letters keep the
+    bytes they have: removing them would lose the records."""
+    if kind is TransactionKind.RETRY:
+        return False
+    return any(transform.kind == "mask" for transform in pipeline.transforms) and not pipeline.dead_letters.keep_masked
+
+
+def require_bad_accounted(pipeline: Pipeline, kind: TransactionKind, reports: Sequence[SliceReport]) -> None:
+    """Raises BadRecord if the whole transaction has more bad records than the pipeline allows, WriteIncomplete unless each of
+    them is a dead letter, if they are kept."""
+    rejected = sum(report.rejected for report in reports)
+    records = sum(report.rows + report.filtered + report.rejected for report in reports)
+    # The first of each slice before the second of any.
+    ranks = zip_longest(*(report.bad_records for report in sorted(reports, key=lambda report: report.slice)))
+    notes = [note for rank in ranks for note in rank if note is not None]
+    limit = most_bad_records(pipeline, kind)
+    if limit is not None and rejected > limit:
+        number = "1 record cannot become a row" if rejected == 1 else f"{rejected} records cannot become rows"
+        setting = "on_bad_record is fail" if pipeline.on_bad_record == "fail" else f"max_bad_records is {limit}"
+        raise _refusal(pipeline, f"{number}, and {setting}", rejected, notes)
+    ratio = None if kind is TransactionKind.RETRY else pipeline.max_bad_ratio
+    if ratio is not None and records and rejected / records > ratio:
+        ratio_text = f"{rejected} of {records} records ({rejected / records:.2%}) cannot become rows, and max_bad_ratio is {ratio:g}"
+        raise _refusal(pipeline, ratio_text, rejected, notes)
+    kept = sum(file.letters for report in reports for file in report.letters)
+    expected = rejected if keeps_letters(pipeline, kind) else 0
+    if kept != expected:
+        raise WriteIncomplete(
+            f"pipeline {pipeline.name}: {rejected} bad records are reported, but the files of dead letters hold {kept}. "
+            "Nothing was published; run the ops again."
+        )
+
+
+def _refusal(pipeline: Pipeline, limit: str, count: int, notes: Sequence[BadRecordNote]) -> BadRecord:
+    alternative = "raise that limit"
+    if pipeline.on_bad_record == "fail":
+        alternative = (
+            "continue without such records with on_bad_record: skip, or dead_letter, which keeps them for a retry"
+        )
+    return BadRecord(
+        pipeline=pipeline.name,
+        limit=limit,
+        count=count,
+        records=sorted(notes[:NAMED_BAD_RECORDS], key=lambda note: (note.topic, note.partition, note.offset)),
+        alternative=alternative,
+    )
 
 
 def letter_batches(

@@ -6,11 +6,12 @@ No JVM: committed offsets come from hudi-rs, watermarks from confluent-kafka.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
-from hudi_ingest.exceptions import NothingToDo, TableUnreachable
+from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableUnreachable
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.hudi.storage.durability import durability_of
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import advice
@@ -23,16 +24,29 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.lineage.emitter import listener
 from hudi_ingest.lineage.step import found_committed
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
+from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
-from hudi_ingest.transaction.plan.offset_losses import find_losses, require_held, stop_text
-from hudi_ingest.transaction.plan.offset_order import require_offset_order
-from hudi_ingest.transaction.plan.planning import Lag, Limits, lag, plan_transaction, slice_starts
+from hudi_ingest.transaction.plan.planning import (
+    Lag,
+    Limits,
+    backlog_limit,
+    fair_shares,
+    find_losses,
+    is_stopped,
+    lag,
+    reason_to_wait,
+    require_held,
+    require_offset_order,
+    slice_starts,
+    sources_text,
+    stop_text,
+)
 
 ASKED_PARTITIONS = 100
+_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +260,96 @@ def keep_letters_copied(pipeline: Pipeline, situation: Situation) -> int:
     return LetterCopies(pipeline).catch_up(checkpoint.letters if checkpoint else None)
 
 
+def plan_transaction(
+    *,
+    pipeline: str,
+    suffix: str,
+    situation: Situation,
+    limits: Limits,
+    now: datetime,
+    accepts: Callable[[OffsetLoss], bool] = lambda loss: False,
+    starts_at_ends: bool = False,
+) -> IngestPlan:
+    """The next transaction. Pure.
+
+    `suffix` makes the transaction's id unique among attempts at the same sequence. The interval and
+    `max_wait_seconds` count from the start of the table's last transaction; the first transaction and a full one do not wait. Every partition gets a slice, an empty one if idle; all
+    are empty when a first start is pinned at the topics' ends. A partition whose committed offset the broker cannot honour
+    is reset if `accepts` says so (for all partitions of a recreated topic, or for none), else it is stopped: the plan
+    names it and gives it no slice. One without a leader gets an empty slice where it is committed, and none if it is not.
+    `starts_at_ends`: `situation.first` holds the topics' ends, which move on until they are committed.
+
+    Raises NothingToDo when none is due; OffsetsLost instead when a partition is stopped; and KafkaUnreachable.
+    """
+    checkpoint, watermarks = situation.committed.checkpoint, situation.watermarks
+    losses = situation.losses
+    resets = tuple(loss for loss in losses if accepts(loss))
+    stopped = tuple(loss for loss in losses if not accepts(loss))
+    committed = checkpoint.offsets if checkpoint else {}
+    readable = {
+        source: marks
+        for source, marks in watermarks.items()
+        if not is_stopped(source, stopped) and (marks.led or source in committed)
+    }
+    starts = slice_starts(checkpoint, readable, situation.first, resets)
+    backlog = lag(starts, readable)
+    most = backlog_limit(limits, checkpoint.record_bytes if checkpoint else 0)
+    # A first start at a topic's end must be committed, or each tick would find a later end and never read anything; at the end of
+    # an empty topic, too, or the records that come before the next tick would be skipped. A take-over must be, so that the table
+    # belongs to this pipeline from then on, and an accepted loss too, or it would stay invisible until the next record.
+    has_to_commit = bool(resets or situation.take_over) or (
+        checkpoint is None
+        and (starts_at_ends or any(starts[source] > marks.begin for source, marks in readable.items()))
+    )
+    wait = "no topic on the broker matches source.topics_pattern yet"
+    if readable:
+        led = len(backlog.by_partition)
+        began = situation.committed.last_began_at
+        wait = reason_to_wait(backlog.total, most, led, has_to_commit, limits, now, began)
+    leaderless = situation.leaderless
+    if wait and leaderless:
+        wait += f"; nobody knows what is waiting in {listed(leaderless, _SHOWN)}, which {'has' if len(leaderless) == 1 else 'have'} no leader"
+    if wait:
+        raise _lost_for_now(pipeline, stopped, wait if readable else "") if stopped else NothingToDo(pipeline, wait)
+    shares = fair_shares(backlog.by_partition, most)
+    sequence = checkpoint.sequence + 1 if checkpoint else 1
+    return IngestPlan(
+        pipeline=pipeline,
+        transaction_id=f"{pipeline}-{sequence:06d}-{suffix}",
+        sequence=sequence,
+        slices=tuple(
+            Slice(source.topic, source.partition, starts[source], starts[source] + shares.get(source, 0))
+            for source in sorted(readable)
+        ),
+        topics={
+            topic: _version(topic, checkpoint, situation.topic_ids, resets)
+            for topic in sorted({source.topic for source in readable})
+        },
+        resets=resets,
+        stopped=stopped,
+        take_over=situation.take_over,
+    )
+
+
+def _lost_for_now(pipeline: str, stopped: Sequence[OffsetLoss], others_wait: str) -> OffsetsLost:
+    others = f"\nThe other partitions continue; now: {others_wait}." if others_wait else ""
+    return OffsetsLost(
+        f"pipeline {pipeline}: the broker no longer has the next offset of {sources_text(stopped)}. Nothing was "
+        f"written.\n{stop_text(pipeline, stopped)}{others}",
+        topic=stopped[0].topic,
+        partition=stopped[0].partition,
+        offset=stopped[0].committed,
+    )
+
+
+def _version(
+    topic: str, checkpoint: Checkpoint | None, topic_ids: Mapping[str, str], resets: Iterable[OffsetLoss]
+) -> TopicVersion:
+    version = checkpoint.topics.get(topic, TopicVersion("")) if checkpoint else TopicVersion("")
+    repeats = any(loss.topic == topic and loss.repeats for loss in resets)
+    return TopicVersion(topic_ids.get(topic) or version.topic_id, version.generation + repeats)
+
+
 def plan_next(
     pipeline: Pipeline,
     situation: Situation,
@@ -261,21 +365,16 @@ def plan_next(
     plan = plan_transaction(
         pipeline=pipeline.name,
         suffix=secrets.token_hex(3),
-        checkpoint=situation.committed.checkpoint,
-        watermarks=situation.watermarks,
-        topic_ids=situation.topic_ids,
-        first=situation.first,
+        situation=situation,
         limits=Limits(
-            interval_seconds=settings.interval_seconds,
+            interval_seconds=0 if at_once else settings.interval_seconds,
             min_records=1 if at_once else settings.min_records,
             max_records=settings.max_records,
             max_bytes=settings.max_bytes,
             max_wait_seconds=settings.max_wait_seconds,
         ),
         now=now or datetime.now(timezone.utc),
-        last_began_at=None if at_once else situation.committed.last_began_at,
         accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
-        take_over=situation.take_over,
         starts_at_ends=pipeline.source.starting_offsets == "latest",
     )
     require_offset_order(pipeline, situation.committed.checkpoint, plan)

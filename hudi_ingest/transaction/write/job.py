@@ -1,14 +1,27 @@
-"""One Spark job whose tasks read exactly the slices' offsets and write them, and the reports on each slice."""
+"""One Spark job whose tasks read exactly the slices' offsets and write them.
+
+Spark reuses its Python workers from job to job, and they keep the modules they have imported: a corrected converter would
+keep running in its old version, in live transactions and in the replay that is meant to correct its rows. So the version of the
+users' own code, converters and functions, is part of the workers' environment.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import heapq
+import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path  # files: users' modules
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -21,8 +34,6 @@ from hudi_ingest.exceptions import (
     Fenced,
     IngestError,
     KafkaUnreachable,
-    OffsetsLost,
-    RangeRefused,
     RegistryRefused,
     RegistryUnreachable,
     SchemaMissing,
@@ -36,36 +47,48 @@ from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.write_client import HudiWriter
-from hudi_ingest.kafka.cluster import kept_cluster
-from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, length
-from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionPlan
-from hudi_ingest.model.report import BaseFile, Counts, FieldsSeen, LogFile, SliceReport
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import ReplayPlan, RetryPlan
+from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.convert.formats import ENTRY_POINTS, is_built_in
+from hudi_ingest.records.transform.chain import Chain
+from hudi_ingest.records.transform.user_function import PythonFunction
 from hudi_ingest.spark.executors import executor_problem
 from hudi_ingest.spark.session import answers, job_group
-from hudi_ingest.transaction.bad_records import (
-    NAMED_BAD_RECORDS,
+from hudi_ingest.transaction.columns.decoding import row_maker_of
+from hudi_ingest.transaction.dead_letters.letter_file import (
+    LetterLayout,
     keeps_letters,
     most_bad_records,
     withholds_bytes,
 )
-from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
-from hudi_ingest.transaction.decoding import row_maker_of
-from hudi_ingest.transaction.gaps import longest_gaps, require_true_gaps
-from hudi_ingest.transaction.write.outcomes import require_none
+from hudi_ingest.transaction.write.reports import (
+    longest_gaps,
+    require_all_replaced,
+    require_same_topics,
+    require_true_gaps,
+    slice_report,
+)
 from hudi_ingest.transaction.write.task import (
     CopyTask,
     RangesToRead,
     TaskReport,
     WriteTask,
+    require_none,
     run_copies,
     run_ranges,
     run_retry,
 )
-from hudi_ingest.transaction.write.task_ranges import ranges_of_tasks, rows_of_a_slice, rows_per_task
-from hudi_ingest.transaction.write.user_code import import_paths, version_of, workers_of
 
+SMALLEST_TASK_ROWS = 100_000
+SMALLEST_TASK_BYTES = 20_000_000
+"""Fewer records and bytes are not worth a Spark task of their own."""
+_SLICES_OF_A_TASK = 100
+"""So many with hardly a record are worth a task: each has files of its own, with markers."""
+VARIABLE = "HUDI_INGEST_OWN_CODE"
+_environment = threading.Lock()
 _SHUT_DOWN = "SparkContext was shut down"
 _SILENT_ABOUT_ROWS = (
     RegistryUnreachable,
@@ -143,40 +166,39 @@ def write_slices(
 
 def _layout(spark: SparkSession, pipeline: Pipeline, transaction: OpenTransaction) -> BaseFileLayout | KeyedLayout:
     """How rows become files: base files, or the log files of a keyed table."""
-    if pipeline.table.is_keyed:
-        return _keyed_layout(pipeline, transaction, HudiWriter(spark, pipeline).log_schema(transaction.schema))
-    return _base_file_layout(pipeline, transaction)
+    table = pipeline.table
+    if not table.is_keyed:
+        return _base_file_layout(pipeline, transaction)
+    return KeyedLayout(
+        **_common_layout(pipeline, transaction),
+        key=table.key,
+        ordering=table.ordering_fields,
+        buckets=table.buckets,
+        schema_json=HudiWriter(spark, pipeline).log_schema(transaction.schema),
+        groups=transaction.groups,
+    )
 
 
 def _base_file_layout(pipeline: Pipeline, transaction: OpenTransaction) -> BaseFileLayout:
     return BaseFileLayout(
-        instant=transaction.instant,
-        epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
-        partition_by=pipeline.table.partition_columns,
+        **_common_layout(pipeline, transaction),
         rows_per_file=pipeline.table.rows_per_file,
         target_file_bytes=pipeline.table.target_file_bytes,
-        compression=pipeline.table.compression,
         generations=transaction.plan.generations,
-        hive_style=pipeline.table.hive_style,
-        escaped_folders=transaction.schema.escaped_folders,
         record_key=transaction.schema.record_key,
     )
 
 
-def _keyed_layout(pipeline: Pipeline, transaction: OpenTransaction, log_schema: str) -> KeyedLayout:
-    return KeyedLayout(
-        instant=transaction.instant,
-        epoch=Epoch(transaction.epoch, transaction.plan.transaction_id),
-        partition_by=pipeline.table.partition_columns,
-        hive_style=pipeline.table.hive_style,
-        escaped_folders=transaction.schema.escaped_folders,
-        key=pipeline.table.key,
-        ordering=pipeline.table.ordering_fields,
-        buckets=pipeline.table.buckets,
-        schema_json=log_schema,
-        compression=pipeline.table.compression,
-        groups=transaction.groups,
-    )
+def _common_layout(pipeline: Pipeline, transaction: OpenTransaction) -> dict[str, Any]:
+    """The fields that both layouts have."""
+    return {
+        "instant": transaction.instant,
+        "epoch": Epoch(transaction.epoch, transaction.plan.transaction_id),
+        "partition_by": pipeline.table.partition_columns,
+        "compression": pipeline.table.compression,
+        "hive_style": pipeline.table.hive_style,
+        "escaped_folders": transaction.schema.escaped_folders,
+    }
 
 
 def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLayout | None:
@@ -185,74 +207,6 @@ def _letter_layout(pipeline: Pipeline, transaction: OpenTransaction) -> LetterLa
         return None
     withhold = withholds_bytes(pipeline, plan.kind)
     return LetterLayout(transaction.instant, pipeline.name, plan.transaction_id, transaction.shape, withhold)
-
-
-def require_same_topics(pipeline: Pipeline, plan: TransactionPlan, topics: Iterable[str]) -> None:
-    """Raises OffsetsLost if a topic was recreated since the plan: an id seen before and after reading was there all the time,
-    because ids are never reused."""
-    with kept_cluster(pipeline.source) as cluster:
-        current = cluster.topics()
-    for topic in sorted(topics):
-        planned_id, current_id = plan.topics[topic].topic_id, current[topic].topic_id
-        if planned_id and current_id and planned_id != current_id:
-            raise OffsetsLost(
-                f"topic {topic} was deleted and recreated while transaction {plan.transaction_id} read it (id {planned_id}, now "
-                f"{current_id}), so the records read may be from either topic. Nothing of it is visible; the next plan reports "
-                "the loss.",
-                servers=pipeline.source.bootstrap_servers,
-                topic=topic,
-            )
-
-
-def require_all_replaced(
-    transaction_id: str, replaced: Mapping[TopicPartition, Ranges], task_reports: Iterable[TaskReport]
-) -> None:
-    """Raises RangeRefused unless Kafka returned every record whose row a replay removes from the table: compaction may have
-    removed some since, and their rows would be lost."""
-    read_again: Counter[TopicPartition] = Counter()
-    for report in task_reports:
-        read_again[TopicPartition(report.topic, report.partition)] += report.replaced
-    problems = [
-        f"{source}: {length(offsets) - read_again[source]} of {length(offsets)} records with a row in the table are no longer in "
-        "Kafka (most likely compacted away), and their rows would be lost. Replay a range whose records are all there"
-        for source, offsets in sorted(replaced.items())
-        if read_again[source] != length(offsets)
-    ]
-    if problems:
-        raise RangeRefused(f"replay {transaction_id} is refused, nothing of it is visible", problems)
-
-
-def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport], seconds: float) -> SliceReport:
-    """Combine the reports of the tasks that read the slice's partition into the slice's. Raises WriteIncomplete if they overlap or leave the range."""
-    tasks = sorted(task_reports, key=_by_offset)
-    expected = slice_.start
-    for task in tasks:
-        if task.first_offset < expected or task.last_offset >= slice_.end:
-            raise WriteIncomplete(
-                f"{slice_}: a task read offsets {task.first_offset} to {task.last_offset}, outside the rest of the range from "
-                f"{expected}. Nothing is visible; the op is retried."
-            )
-        expected = task.last_offset + 1
-    counted = Counts(**{name: sum(task.counts[name] for task in tasks) for name in Counts().counts})
-    counted = replace(counted, gaps=slice_.count - counted.counted)
-    files = [file for task in tasks for file in task.files]
-    return SliceReport(
-        slice=slice_,
-        attempt=attempt,
-        files=tuple(file for file in files if isinstance(file, BaseFile)),
-        value_bytes=sum(task.value_bytes for task in tasks),
-        seconds=round(seconds, 3),
-        letters=tuple(file for task in tasks for file in task.letters),
-        bad_records=tuple(note for task in tasks for note in task.bad_records)[:NAMED_BAD_RECORDS],
-        log_files=tuple(file for file in files if isinstance(file, LogFile)),
-        fields=FieldsSeen.combined(task.fields for task in tasks),
-        copies=(),
-        **counted.counts,
-    )
-
-
-def _by_offset(task: TaskReport) -> int:
-    return task.first_offset
 
 
 def _run(
@@ -324,41 +278,30 @@ def _job(
             driver_gone = not answers(spark) or _SHUT_DOWN in _text(error)
             if not driver_gone and not isinstance(error, (Py4JError, PySparkException)):
                 raise
-            python = str(spark.sparkContext.pythonExec)
-            raise _explained(
-                error, expired.is_set(), driver_gone, python, pipeline, transaction, slices, storage
-            ) from error
+            where = _where(transaction, slices)
+            if expired.is_set():
+                raise DeadlineExceeded(
+                    f"{where}: not written within timeout_seconds {pipeline.transaction.timeout_seconds}; its Spark job was "
+                    "cancelled and the instant will be rolled back. The next transaction reads the same offsets. Raise "
+                    "transaction.timeout_seconds or lower transaction.max_records."
+                ) from error
+            if driver_gone:
+                raise EngineLost(
+                    f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
+                    "visible; it is retried. If the engine does not come back, start it with `hudi-ingest up` or `hudi-ingest engine`."
+                ) from error
+            failed = _fenced(transaction, slices, storage) or _failed(
+                where, _text(error), spark.sparkContext.pythonExec
+            )
+            raise failed from error
 
 
-def _explained(
-    error: Exception,
-    expired: bool,
-    driver_gone: bool,
-    python: str,
-    pipeline: Pipeline,
-    transaction: OpenTransaction,
-    slices: Sequence[Slice],
-    storage: TableStorage,
-) -> Exception:
-    where = _where(transaction, slices)
-    if expired:
-        return DeadlineExceeded(
-            f"{where}: not written within timeout_seconds {pipeline.transaction.timeout_seconds}; its Spark job was "
-            "cancelled and the instant will be rolled back. The next transaction reads the same offsets. Raise "
-            "transaction.timeout_seconds or lower transaction.max_records."
-        )
-    if driver_gone:
-        return EngineLost(
-            f"{where}: the Spark driver went away while the op ran ({type(error).__name__}). Nothing of this attempt is "
-            "visible; it is retried. If the engine does not come back, start it with `hudi-ingest up` or `hudi-ingest engine`."
-        )
-    fenced = _fenced(transaction, slices, storage)
-    if fenced is not None:
-        return fenced
-    problem = executor_problem(_text(error), python)
+def _failed(where: str, text: str, python: str) -> IngestError:
+    """Explain the error text of a failed Spark job. `python`: the workers' interpreter."""
+    problem = executor_problem(text, python)
     if problem is not None:
         return EnvironmentProblem(f"{where}: {problem} {_INVISIBLE}")
-    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(_text(error))}. {_INVISIBLE}")
+    return WriteIncomplete(f"{where}: the Spark job failed: {root_cause(text)}. {_INVISIBLE}")
 
 
 def _fenced(transaction: OpenTransaction, slices: Sequence[Slice], storage: TableStorage) -> Fenced | None:
@@ -396,3 +339,91 @@ def root_cause(text: str) -> str:
     python = [line for line in errors if line.split(":", 1)[0].endswith("Error")]
     causes = [line for line in errors if line.startswith("Caused by: ")]
     return (python or causes or errors or lines[:1] or ["no text"])[-1].removeprefix("Caused by: ")[:500]
+
+
+def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:
+    """Roughly how many of a transaction's `count` records a Spark task gets: few enough to keep all cores busy, but enough
+    for files of a reasonable size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
+    """
+    return min(rows_per_file, max(1, _smallest_task(record_bytes), -(-count // parallelism)))
+
+
+def rows_of_a_slice(record_bytes: int) -> int:
+    """What a slice costs besides its records, in records."""
+    return _smallest_task(record_bytes) // _SLICES_OF_A_TASK
+
+
+def _smallest_task(record_bytes: int) -> int:
+    return min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes))
+
+
+def ranges_of_tasks(slices: Sequence[Slice], most_rows: int, slice_rows: int) -> tuple[tuple[Slice, ...], ...]:
+    """The ranges of each task. A slice longer than `most_rows` is cut into ranges for tasks of their own; shorter ones share
+    tasks. Each task writes its own files, so fewer tasks make larger files."""
+    long = [(part,) for slice_ in slices if slice_.count > most_rows for part in _parts(slice_, most_rows)]
+    return (*long, *_shared([slice_ for slice_ in slices if 0 < slice_.count <= most_rows], most_rows, slice_rows))
+
+
+def _parts(slice_: Slice, most_rows: int) -> Iterable[Slice]:
+    """Even parts. Their number is rounded to the nearest: a slice slightly too long for one task would make twice the files."""
+    count = max(1, (2 * slice_.count + most_rows) // (2 * most_rows))
+    bounds = [slice_.start + slice_.count * part // count for part in range(count + 1)]
+    return (Slice(slice_.topic, slice_.partition, start, end) for start, end in pairwise(bounds))
+
+
+def _shared(slices: Sequence[Slice], most_rows: int, slice_rows: int) -> list[tuple[Slice, ...]]:
+    """As few tasks as can have `most_rows` each, filled evenly: the longest slice first, to the task with the least. A slice
+    counts for its own cost, too."""
+    total = sum(slice_.count + slice_rows for slice_ in slices)
+    count = min(len(slices), -(-total // (most_rows + slice_rows)))
+    tasks: list[list[Slice]] = [[] for _ in range(count)]
+    rows_of_tasks = [(0, task) for task in range(count)]
+    for slice_ in sorted(slices, key=lambda slice_: (-slice_.count, slice_)):
+        rows, task = heapq.heappop(rows_of_tasks)
+        tasks[task].append(slice_)
+        heapq.heappush(rows_of_tasks, (rows + slice_.count + slice_rows, task))
+    return [tuple(sorted(ranges)) for ranges in tasks]
+
+
+def import_paths(formats: Iterable[str], chain: Chain) -> tuple[str, ...]:
+    """The `package.module:name` of each converter and function from outside this package."""
+    foreign = [name for name in formats if not is_built_in(name)]
+    # Looking for entry points reads the metadata of every installed package.
+    registered = {point.name: point.value for point in entry_points(group=ENTRY_POINTS)} if foreign else {}
+    converters = {name if ":" in name else registered.get(name, "") for name in foreign}
+    functions = {step.transform.path for step in chain.steps if isinstance(step.transform, PythonFunction)}
+    return tuple(sorted((converters | functions) - {""}))
+
+
+def version_of(paths: Iterable[str]) -> str:
+    """A text that changes whenever a file of the modules, or of their packages, changes or is replaced; "" if there are no
+    files. Other packages that they import do not count."""
+    files = sorted({file for path in paths for file in _files(path.partition(":")[0].partition(".")[0])})
+    facts = [f"{file} {status.st_mtime_ns} {status.st_size}" for file in files for status in [file.stat()]]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:16] if facts else ""
+
+
+def _files(name: str) -> list[Path]:
+    spec = find_spec(name)
+    if spec is None:
+        return []
+    if spec.submodule_search_locations:
+        return [file for folder in spec.submodule_search_locations for file in Path(folder).rglob("*.py")]
+    return [Path(spec.origin)] if spec.has_location and spec.origin else []
+
+
+@contextmanager
+def workers_of(spark: SparkSession, version: str) -> Iterator[None]:
+    """Functions passed to Spark inside run in workers that have imported no other version.
+
+    Spark reuses workers only for jobs with the same environment. Workers of the previous version end after a minute of
+    idleness; the process that forks them stays, idle, until the driver ends.
+    """
+    environment = spark.sparkContext.environment
+    with _environment:
+        if version:
+            environment[VARIABLE] = version
+        try:
+            yield
+        finally:
+            environment.pop(VARIABLE, None)

@@ -1,18 +1,20 @@
 """What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files, and the bad
-records among them dead letters."""
+records among them dead letters. Tasks return their reports, or the IngestErrors that ended them, as class and arguments."""
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.exceptions import IngestError, TableUnreachable, WriteIncomplete, concerning
+from hudi_ingest.exceptions import IngestError, TableUnreachable, Terminal, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
 from hudi_ingest.hudi.files.file_ids import RowSource
@@ -25,15 +27,18 @@ from hudi_ingest.model.report import BadRecordNote, BaseFile, Counts, FieldsSeen
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.row_maker import Refusal, RowMaker
-from hudi_ingest.transaction.bad_records import NAMED_BAD_RECORDS
-from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout, LetterWriter, records_for_retry
-from hudi_ingest.transaction.write.outcomes import packed
+from hudi_ingest.transaction.dead_letters.letter_file import (
+    NAMED_BAD_RECORDS,
+    LetterLayout,
+    LetterWriter,
+    records_for_retry,
+)
 
 if TYPE_CHECKING:
     from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
 
 LONGEST_GAPS = 3
-"""How many gaps per Kafka partition and task are looked up in Kafka again; see gaps.py."""
+"""How many gaps per Kafka partition and task are looked up in Kafka again; see reports.py."""
 LOOKED_AT = 100
 """The fields of how many records are named, per Kafka partition and task."""
 
@@ -97,6 +102,13 @@ class TaskReport(Counts):
     fields: FieldsSeen | None = None
 
 
+class WorkerTraceback(Exception):
+    """The traceback of a Spark worker's error, set as that error's cause in the driver."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
 def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -> Iterator[TaskReport | bytes]:
     """Runs in a Spark Python worker on the ranges of the tasks with these numbers. Yields what `outcomes` yields."""
     # Imported here because it loads compiled code, which drivers do not need.
@@ -148,14 +160,9 @@ class _Progress:
 
     first_offset: int
     last_offset: int
-    rows: int = 0
-    skipped: int = 0
-    filtered: int = 0
-    rejected: int = 0
+    counts: Counts = field(default_factory=Counts)
     value_bytes: int = 0
     replaced: int = 0
-    deletes: int = 0
-    moves: int = 0
     bad_records: list[BadRecordNote] = field(default_factory=list)
     gaps: Ranges = ()
     fields: FieldsSeen | None = None
@@ -181,34 +188,35 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
         for source, batch in records:
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
                 _note_offsets(progress_of, source, batch)
-                progress = progress_of[source]
+                progress, dropped = progress_of[source], 0
                 if task.replaced or task.only_replaced:
                     had_rows = within(batch["offset"], task.replaced.get(source, ()))
                     progress.replaced += had_rows.true_count
                     if task.only_replaced:
-                        progress.filtered += batch.num_rows - had_rows.true_count
+                        dropped = batch.num_rows - had_rows.true_count
                         batch = batch.filter(had_rows)
                 progress.value_bytes += batch["value"].nbytes
                 outcome = task.maker.make(source, batch, LOOKED_AT if progress.fields is None else 0)
                 progress.fields = FieldsSeen.combined((progress.fields, outcome.fields))
-                progress.skipped += outcome.skipped
-                progress.filtered += outcome.filtered
-                progress.rejected += len(outcome.bad)
                 progress.bad_records += notes_of(
                     source, batch, outcome.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
                 )
+                is_keyed = DELETED in outcome.rows.column_names
+                deletes = (pc.sum(outcome.rows[DELETED]).as_py() or 0) if is_keyed else 0
+                counts = Counts(
+                    rows=outcome.rows.num_rows - outcome.moves,
+                    skipped=outcome.skipped,
+                    filtered=outcome.filtered + dropped,
+                    rejected=len(outcome.bad),
+                    deletes=deletes - outcome.moves,
+                    moves=outcome.moves,
+                )
+                progress.counts = Counts.total((progress.counts, counts))
                 if task.most_bad is not None:
-                    refused = (
-                        sum(partition_progress.rejected for partition_progress in progress_of.values()) > task.most_bad
-                    )
+                    refused = sum(other.counts.rejected for other in progress_of.values()) > task.most_bad
                 origin = _row_source(source, task.attempts)
-                if outcome.rows.num_rows:
-                    progress.rows += outcome.rows.num_rows - outcome.moves
-                    progress.moves += outcome.moves
-                    if DELETED in outcome.rows.column_names:
-                        progress.deletes += pc.sum(outcome.rows[DELETED]).as_py() - outcome.moves
-                    if not refused:
-                        writer.write(origin, outcome.rows)
+                if outcome.rows.num_rows and not refused:
+                    writer.write(origin, outcome.rows)
                 if outcome.bad and letters is not None and not refused:
                     letters.write(origin, batch, outcome.bad)
         if refused:
@@ -227,13 +235,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 partition=source.partition,
                 first_offset=progress.first_offset,
                 last_offset=progress.last_offset,
-                rows=progress.rows,
-                skipped=progress.skipped,
-                filtered=progress.filtered,
-                rejected=progress.rejected,
-                deletes=progress.deletes,
-                superseded=writer.superseded.get(source, 0),
-                moves=progress.moves,
+                **replace(progress.counts, superseded=writer.superseded.get(source, 0)).counts,
                 value_bytes=progress.value_bytes,
                 files=tuple(writer.files.get(source, ())),
                 bad_records=tuple(progress.bad_records),
@@ -315,3 +317,22 @@ def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusa
         )
         for refusal in bad
     ]
+
+
+def packed(error: IngestError) -> bytes:
+    """Pickle the error and its traceback, for `require_none`."""
+    return pickle.dumps((error, "".join(traceback.format_exception(error))))
+
+
+def require_none(errors: Iterable[bytes]) -> None:
+    """Raises the tasks' most important error: terminal ones first, then the lowest topic, partition and offset."""
+    unpacked: list[tuple[IngestError, str]] = [pickle.loads(packed_error) for packed_error in errors]
+    if unpacked:
+        error, worker_traceback = min(unpacked, key=lambda failure: _rank(failure[0]))
+        raise error from WorkerTraceback(worker_traceback)
+
+
+def _rank(error: IngestError) -> tuple[bool, str, int, int]:
+    partition = -1 if error.partition is None else error.partition
+    offset = -1 if error.offset is None else error.offset
+    return not isinstance(error, Terminal), error.topic or "", partition, offset

@@ -11,7 +11,7 @@ from benchmarks.loads import DEFAULT_LOADS, Load, orders_load, parse_load, parse
 from benchmarks.pipelines import made_pipeline
 from benchmarks.results import CONTENDERS, STREAMING
 from benchmarks.run import taking_part
-from hudi_ingest.transaction.decoding import converter_of
+from hudi_ingest.transaction.columns.decoding import converter_of
 
 SOME = 400
 

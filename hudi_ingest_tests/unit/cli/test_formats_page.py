@@ -16,7 +16,7 @@ from hudi_ingest.cli import app as cli
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.records.convert.protobuf.schema import compile_protos
 from hudi_ingest.records.convert.values import beside, decode_keys
-from hudi_ingest.transaction.decoding import converter_of, key_converter_of
+from hudi_ingest.transaction.columns.decoding import converter_of, key_converter_of
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "formats.md"
 FILE = re.compile(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", re.DOTALL)

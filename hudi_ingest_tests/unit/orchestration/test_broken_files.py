@@ -11,7 +11,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, SkipReason, build_
 from hudi_ingest.orchestration.broken_files import FILE_LOADS
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.folder import load_each
-from hudi_ingest.transaction.decoding import format_problems
+from hudi_ingest.transaction.columns.decoding import format_problems
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
 
 

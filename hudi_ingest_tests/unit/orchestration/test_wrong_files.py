@@ -24,7 +24,7 @@ from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.folder import LoadedFolder, folder_version, load_file_alone, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import keys, nested_model
-from hudi_ingest.transaction.decoding import format_problems
+from hudi_ingest.transaction.columns.decoding import format_problems
 from hudi_ingest_tests.support.pipeline_files import document
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hudi_ingest.transaction.decoding import format_problems, key_converter_of
+from hudi_ingest.transaction.columns.decoding import format_problems, key_converter_of
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem, problems
 
 REGISTRY = {"url": "http://registry:8081"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
-from hudi_ingest.transaction.decoding import converter_of, route_converter_of
+from hudi_ingest.transaction.columns.decoding import converter_of, route_converter_of
 from hudi_ingest_tests.support.pipeline_files import load_pipelines
 
 pytestmark = pytest.mark.fast

@@ -16,8 +16,8 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction import carried_columns
 from hudi_ingest.transaction.columns import planned as columns
+from hudi_ingest.transaction.columns import topic_sample
 from hudi_ingest.transaction.columns.planned import proposed_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.unit.records.convert.test_connect_json import framed, of, struct
@@ -42,7 +42,7 @@ def propose(write: Write, monkeypatch: pytest.MonkeyPatch) -> Propose:
         **settings: Any,
     ) -> TransactionSchema:
         values = [(f"orders:0:{place}", framed({}, struct(**members))) for place, members in enumerate(newest, first)]
-        monkeypatch.setattr(carried_columns, "newest_values", lambda pipeline, count: (values, {"orders:0": end}))
+        monkeypatch.setattr(topic_sample, "newest_values", lambda pipeline, count: (values, {"orders:0": end}))
         record = parse_ddl("id long, n int, old string")
         columns = table_schema(record, ("topic", "timestamp")).columns
         found = {RECORD_PROPERTY: spark_json(record), **(properties or {})}
@@ -123,7 +123,7 @@ def test_the_first_records_of_a_new_keyed_table_may_lack_what_the_newest_have(
     newer = {"id": LONG, "new": TEXT}
     both = [(f"orders:0:{place}", framed({}, struct(**members))) for place, members in enumerate([OLD, newer])]
     monkeypatch.setattr(columns, "first_values", lambda pipeline, count: both)
-    monkeypatch.setattr(carried_columns, "newest_values", lambda pipeline, count: (both[::-1], {"orders:0": 2}))
+    monkeypatch.setattr(topic_sample, "newest_values", lambda pipeline, count: (both[::-1], {"orders:0": 2}))
     pipeline = load(write, source__envelope="connect", table__schema="infer", table__base_path="/nowhere", **KEYED)
     found = proposed_schema(pipeline, Timeline("/nowhere"))
     assert parse_spark_json(found.record).names == ["id", "n", "old", "new"]

@@ -11,7 +11,7 @@ import pytest
 from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
-from hudi_ingest.transaction.decoding import NewerSchemaGuard
+from hudi_ingest.transaction.columns.decoding import NewerSchemaGuard
 
 
 @dataclass(frozen=True)

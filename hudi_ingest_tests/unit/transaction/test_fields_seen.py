@@ -25,7 +25,7 @@ from hudi_ingest.records.row_maker import BatchOutcome
 from hudi_ingest.records.schema.columns import ddl, spark_json
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.transaction.checks import require_fields
-from hudi_ingest.transaction.decoding import row_maker_of
+from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.unit.transaction.test_change_formats import batch_of
 

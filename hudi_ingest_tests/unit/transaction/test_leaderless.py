@@ -16,8 +16,8 @@ from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.plan.planning import Limits, plan_transaction
-from hudi_ingest.transaction.plan.situation import Situation, held_offsets, oldest_waiting_seconds
+from hudi_ingest.transaction.plan.planning import Limits
+from hudi_ingest.transaction.plan.situation import Situation, held_offsets, oldest_waiting_seconds, plan_transaction
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
@@ -55,13 +55,9 @@ def planned(broker: Broker, checkpoint: Checkpoint | None) -> IngestPlan:
     return plan_transaction(
         pipeline="orders",
         suffix="abc",
-        checkpoint=checkpoint,
-        watermarks=marks,
-        topic_ids=topic_ids,
-        first=broker.first_offsets(marks),
+        situation=Situation(CommittedState(True, checkpoint), marks, broker.first_offsets(marks), topic_ids),
         limits=Limits(interval_seconds=60, min_records=1, max_records=50),
         now=NOW,
-        last_began_at=None,
     )
 
 

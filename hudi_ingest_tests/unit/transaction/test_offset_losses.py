@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import KafkaUnreachable, NothingToDo, OffsetsLost, PlanOutdated, WriteIncomplete
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.transaction.checks import require_current, require_sums
-from hudi_ingest.transaction.plan.offset_losses import find_losses, stop_text
-from hudi_ingest.transaction.plan.planning import Limits, plan_transaction
+from hudi_ingest.transaction.plan.planning import Limits, find_losses, stop_text
+from hudi_ingest.transaction.plan.situation import Situation, plan_transaction
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
@@ -34,13 +35,9 @@ def planned(
     return plan_transaction(
         pipeline="shop",
         suffix="abc",
-        checkpoint=checkpoint,
-        watermarks=marks,
-        topic_ids=ids,
-        first={},
+        situation=Situation(CommittedState(True, checkpoint), marks, {}, ids),
         limits=Limits(60, 1, 10**6),
         now=NOW,
-        last_began_at=None,
         accepts=lambda loss: accepted,
     )
 

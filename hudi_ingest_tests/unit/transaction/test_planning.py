@@ -10,17 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import NothingToDo
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.plan.planning import (
-    Limits,
-    backlog_limit,
-    fair_shares,
-    group_slices,
-    plan_transaction,
-    slice_starts,
-)
+from hudi_ingest.transaction.plan.planning import Limits, backlog_limit, fair_shares, group_slices, slice_starts
+from hudi_ingest.transaction.plan.situation import Situation, plan_transaction
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 ANY = Limits(interval_seconds=60, min_records=1, max_records=1000)
@@ -40,13 +35,11 @@ def plan(
         return plan_transaction(
             pipeline="orders",
             suffix="abc",
-            checkpoint=checkpoint,
-            watermarks=marks,
-            topic_ids={"orders": "o1", "payments": "p1"},
-            first=first,
+            situation=Situation(
+                CommittedState(True, checkpoint, last_began_at=last), marks, first, {"orders": "o1", "payments": "p1"}
+            ),
             limits=limits,
             now=NOW,
-            last_began_at=last,
         )
     except NothingToDo as nothing:
         return nothing
@@ -189,13 +182,9 @@ def test_a_first_start_at_the_end_is_pinned_by_an_empty_transaction() -> None:
     found = plan_transaction(
         pipeline="orders",
         suffix="abc",
-        checkpoint=None,
-        watermarks={source: Watermarks(0, 50)},
-        topic_ids={"orders": "o1"},
-        first={source: 50},
+        situation=Situation(CommittedState(True, None), {source: Watermarks(0, 50)}, {source: 50}, {"orders": "o1"}),
         limits=Limits(60, 10, 100),
         now=NOW,
-        last_began_at=None,
     )
     assert found.slices == (Slice("orders", 0, 50, 50),)
 
@@ -207,13 +196,9 @@ def test_f1_a_first_start_at_the_end_of_an_empty_topic_is_pinned_before_records_
         plan_transaction,
         pipeline="orders",
         suffix="abc",
-        checkpoint=None,
-        watermarks=empty,
-        topic_ids={"orders": "o1"},
-        first={source: 0},
+        situation=Situation(CommittedState(True, None), empty, {source: 0}, {"orders": "o1"}),
         limits=Limits(60, 10, 100),
         now=NOW,
-        last_began_at=None,
     )
     assert first(starts_at_ends=True).slices == (Slice("orders", 0, 0, 0),)
     # One that starts at the earliest offset finds it again at each tick.

@@ -31,7 +31,7 @@ from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest.records.times import KAFKA_TIME
-from hudi_ingest.transaction.decoding import NewerSchemaGuard, row_maker_of
+from hudi_ingest.transaction.columns.decoding import NewerSchemaGuard, row_maker_of
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.registry import canned_registry
 

@@ -36,11 +36,24 @@ from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.times import KAFKA_TIME
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Filter, Hash, Mask
-from hudi_ingest.transaction.bad_records import require_bad_accounted
 from hudi_ingest.transaction.dead_letters.copies import behind, connect_headers
-from hudi_ingest.transaction.dead_letters.letter_file import HEADERS, LETTERS, LetterLayout, read_letters
-from hudi_ingest.transaction.dead_letters.log import PAGE, DeadLetterLog, LetterEntry, waiting_files
-from hudi_ingest.transaction.dead_letters.reading import PREVIEW_CHARACTERS, count_letters, find_letters, preview
+from hudi_ingest.transaction.dead_letters.letter_file import (
+    HEADERS,
+    LETTERS,
+    LetterLayout,
+    read_letters,
+    require_bad_accounted,
+)
+from hudi_ingest.transaction.dead_letters.log import (
+    PAGE,
+    PREVIEW_CHARACTERS,
+    DeadLetterLog,
+    LetterEntry,
+    count_letters,
+    find_letters,
+    preview,
+    waiting_files,
+)
 from hudi_ingest.transaction.write.task import TaskReport, WriteTask, run_retry
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
 from hudi_ingest_tests.support.task_reports import reports_of, written

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.transaction.write.task_ranges import (
+from hudi_ingest.transaction.write.job import (
     SMALLEST_TASK_BYTES,
     SMALLEST_TASK_ROWS,
     ranges_of_tasks,

@@ -14,8 +14,8 @@ import pytest
 from hudi_ingest.records.convert.formats import ENTRY_POINTS
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.user_function import PythonFunction
-from hudi_ingest.transaction.write import user_code
-from hudi_ingest.transaction.write.user_code import import_paths, version_of
+from hudi_ingest.transaction.write import job
+from hudi_ingest.transaction.write.job import import_paths, version_of
 
 pytestmark = pytest.mark.fast
 
@@ -47,7 +47,7 @@ def test_a_built_in_format_is_not_looked_for_among_installed_packages(monkeypatc
         asked.append(group)
         return installed
 
-    monkeypatch.setattr(user_code, "entry_points", entry_points)
+    monkeypatch.setattr(job, "entry_points", entry_points)
     assert import_paths(["json", "avro"], Chain(SCHEMA, ())) == ()
     assert not asked, "the metadata of all packages is read for it"
     assert import_paths(["json", "own"], Chain(SCHEMA, ())) == ("shop.orders:Own",)

@@ -37,13 +37,12 @@ from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Drop, Filter, InsertKafka, Mask, Redact
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
-from hudi_ingest.transaction.gaps import longest_gaps
 from hudi_ingest.transaction.write.job import (
     require_all_replaced,
     root_cause,
     slice_report,
 )
-from hudi_ingest.transaction.write.outcomes import packed, require_none
+from hudi_ingest.transaction.write.reports import longest_gaps
 from hudi_ingest.transaction.write.task import (
     LONGEST_GAPS,
     CopyTask,
@@ -51,6 +50,8 @@ from hudi_ingest.transaction.write.task import (
     WriteTask,
     _note_offsets,
     _Progress,
+    packed,
+    require_none,
     run_copies,
 )
 from hudi_ingest_tests.support.task_reports import reports_of, written

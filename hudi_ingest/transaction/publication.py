@@ -1,4 +1,5 @@
-"""The file groups of a keyed table's transaction: found at its begin, checked and made at its commit."""
+"""What a transaction publishes besides its files: the commit's metadata, and the file groups of a keyed table, which are found at its
+begin, checked and made at its commit."""
 
 from __future__ import annotations
 
@@ -15,9 +16,14 @@ from hudi_ingest.hudi.files.file_groups import (
     require_current_ids,
 )
 from hudi_ingest.hudi.options import OTHER_WRITERS_PROPERTY
+from hudi_ingest.hudi.timeline.other_writers import STREAMER_KEY, streamer_text
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
-from hudi_ingest.model.report import BaseFile, LogFile
+from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import BaseFile, LogFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.transaction.ports import TransactionPorts
 
@@ -103,3 +109,20 @@ def _are_known(ports: TransactionPorts, log_files: Iterable[LogFile], commits: S
         return False
     published = published_groups(path for commit in commits for path in commit.files)
     return {(file.partition_path, file.file_id) for file in log_files} <= published
+
+
+def commit_metadata(
+    pipeline: Pipeline, plan: TransactionPlan, checkpoint: Checkpoint, reports: Sequence[SliceReport]
+) -> dict[str, str]:
+    """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
+    pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
+    metadata = {
+        pipeline.checkpoint_key: checkpoint.to_json(),
+        pipeline.transaction_key: Accounting.of(plan, reports).to_json(),
+    }
+    if len(pipeline.source.topics) == 1:
+        topic = pipeline.source.topics[0]
+        # The pipeline may have read other topics before.
+        offsets = {source.partition: offset for source, offset in checkpoint.offsets.items() if source.topic == topic}
+        metadata[STREAMER_KEY] = streamer_text(topic, offsets)
+    return metadata
