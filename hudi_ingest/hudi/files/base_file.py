@@ -26,7 +26,7 @@ from hudi_ingest.hudi.files.partition_split import (
     split_rows,
     with_column,
 )
-from hudi_ingest.hudi.storage.paths import marker_path
+from hudi_ingest.hudi.storage.paths import marker_path, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
@@ -211,7 +211,7 @@ class BaseFileWriter(DiscardedOnError):
         instant, first_offset = self._layout.instant, rows[OFFSET][0].as_py()
         file_id = file_ids.file_id(source.source.topic, source.source.partition, first_offset, path, instant)
         name = f"{file_id}_{source.write_token}_{instant}.parquet"
-        relative = f"{path}/{name}" if path else name
+        relative = path_in(path, name)
         stream = self._new_files.open(source, path, relative)
         writer = parquet_writer(stream, file_schema(rows.schema), rows, self._layout.compression)
         file = self._open[path] = _OpenFile(
@@ -244,7 +244,7 @@ def write_empty_base_file(
     readers that begin with base files (hudi-rs, read-optimized queries) would not see the file group at all. Writing it twice does
     no harm. Raises OSError."""
     name = f"{file_id}_0-0-0_{instant}.parquet"
-    path = f"{partition_path}/{name}" if partition_path else name
+    path = path_in(partition_path, name)
     schema = pa.schema([*(pa.field(meta, pa.string()) for meta in META_COLUMNS), *columns])
     buffer = pa.BufferOutputStream()
     with parquet_writer(buffer, schema, schema.empty_table(), compression):

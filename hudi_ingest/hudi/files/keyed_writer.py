@@ -21,6 +21,7 @@ from hudi_ingest.hudi.files.file_ids import RowSource, log_token
 from hudi_ingest.hudi.files.log_file import avro_block, delete_block, log_file_name, parquet_block
 from hudi_ingest.hudi.files.new_files import DiscardedOnError, KeyedLayout, NewFiles
 from hudi_ingest.hudi.files.partition_split import ONE_TEXT, split_rows, with_column
+from hudi_ingest.hudi.storage.paths import path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
@@ -153,7 +154,7 @@ class KeyedFileWriter(DiscardedOnError):
         name = log_file_name(
             file_id, layout.instant, log_token(source.source.topic, source.write_token, self._next_number)
         )
-        path = f"{partition_path}/{name}" if partition_path else name
+        path = path_in(partition_path, name)
         deletes = rows.slice(upserts)
         blocks = []
         if upserts:

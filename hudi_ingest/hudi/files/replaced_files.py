@@ -14,7 +14,7 @@ from hudi_ingest.hudi.files import file_ids
 from hudi_ingest.hudi.files.base_file import ROW_GROUP_ROWS, parquet_writer
 from hudi_ingest.hudi.files.file_ids import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence
-from hudi_ingest.hudi.storage.paths import marker_path
+from hudi_ingest.hudi.storage.paths import marker_path, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, union
 from hudi_ingest.model.plan import ReplacedFile
@@ -119,7 +119,7 @@ def copy_other_rows(
         folder = old.partition_path
         file_id = file_ids.file_id(topic, partition, first_offset, folder, layout.instant)
         name = f"{file_id}_{source.write_token}_{layout.instant}.parquet"
-        path = f"{folder}/{name}" if folder else name
+        path = path_in(folder, name)
         storage.write(marker_path(layout.instant, path), b"")
         try:
             with storage.open_output(path) as stream:

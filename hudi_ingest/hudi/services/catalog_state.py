@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
-from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.storage.paths import CATALOG_STATE
-from hudi_ingest.hudi.storage.storage import TableStorage, advice
+from hudi_ingest.hudi.storage.storage import TableStorage, reaching
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 
 RECENT_PARTITIONS = 1000
@@ -123,31 +122,20 @@ def partitions_of(commit: CommittedInstant) -> Iterable[str]:
 
 def read_state(storage: TableStorage) -> CatalogState:
     """Read what the catalog is known to have. A damaged file counts as none. Raises TableUnreachable."""
-    try:
-        return CatalogState.from_json(storage.read(CATALOG_STATE).decode())
-    except FileNotFoundError:
-        return CatalogState()
-    except OSError as error:
-        raise _unreachable(storage, "read", error) from error
-    except (ValueError, TypeError, KeyError):
-        # It only saves syncs, and the next one writes it again.
-        return CatalogState()
+    with reaching(storage, f"read {CATALOG_STATE}"):
+        try:
+            return CatalogState.from_json(storage.read(CATALOG_STATE).decode())
+        except (FileNotFoundError, ValueError, TypeError, KeyError):
+            # It only saves syncs, and the next one writes it anew.
+            return CatalogState()
 
 
 def write_state(storage: TableStorage, state: CatalogState) -> None:
     """Raises TableUnreachable."""
-    try:
+    with reaching(storage, f"write {CATALOG_STATE}"):
         storage.replace(CATALOG_STATE, state.to_json().encode())
-    except OSError as error:
-        raise _unreachable(storage, "write", error) from error
 
 
 def _schema_of(commits: Sequence[CommittedInstant]) -> str:
     schema = next((commit.metadata["schema"] for commit in commits if commit.metadata.get("schema")), "")
     return hashlib.sha256(schema.encode()).hexdigest()[:16]
-
-
-def _unreachable(storage: TableStorage, operation: str, error: OSError) -> TableUnreachable:
-    return TableUnreachable(
-        f"cannot {operation} {CATALOG_STATE} of the table at {storage.base_path}: {error}. {advice(error)}"
-    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.storage.durability import durability_of
-from hudi_ingest.hudi.storage.storage import advice, storage_at
+from hudi_ingest.hudi.storage.storage import reaching, storage_at
 from hudi_ingest.hudi.write_client import HudiWriter, java_errors
 
 USER = "hudi-ingest"
@@ -80,17 +79,12 @@ class HudiPartitions(HudiWriter):
     def delete(self, partitions: Collection[str]) -> str:
         """Remove all file groups that these partitions have now, and return the instant. Readers of earlier instants see them until
         they are cleaned. Raises TableUnreachable, also while a clustering or compaction of them is pending, and EngineLost."""
-        durability = durability_of(
-            storage_at(self._base_path, self._pipeline.table.storage_options), self._pipeline.table.fsync
-        )
-        try:
+        storage = storage_at(self._base_path, self._pipeline.table.storage_options)
+        durability = durability_of(storage, self._pipeline.table.fsync)
+        with reaching(storage, "flush the timeline"):
             before = durability.look()
             instant = self._delete(partitions)
             durability.sync_changes(before)
-        except OSError as error:
-            raise TableUnreachable(
-                f"cannot flush the timeline of the table at {self._base_path}: {error}. {advice(error)}"
-            ) from error
         return instant
 
     def _delete(self, partitions: Collection[str]) -> str:

@@ -12,10 +12,10 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import DeadlineExceeded, TableUnreachable, TransactionInFlight
+from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.hudi.options import BY_LISTING, clustering_options, compaction_options
 from hudi_ingest.hudi.storage.durability import NoDurability, durability_of
-from hudi_ingest.hudi.storage.storage import advice, storage_at
+from hudi_ingest.hudi.storage.storage import reaching, storage_at
 from hudi_ingest.hudi.timeline.ownership import Service, ServiceClaim
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter, java_errors, java_messages
@@ -43,7 +43,7 @@ class FencedService(HudiWriter):
         Raises TableUnreachable, EngineLost, and TransactionInFlight if other services take the claim at this moment.
         """
         newest = Timeline(self._base_path, self._pipeline.table.storage_options).newest_instant()
-        with self._reaching_storage(f"claim a {self.service}"):
+        with reaching(self._storage, f"claim a {self.service}"):
             self._claim.plan(newest)
             before = self._durability.look()
         with (
@@ -52,7 +52,7 @@ class FencedService(HudiWriter):
         ):
             planned = schedule(client)
             instant = str(planned.get()) if planned.isPresent() else None
-        with self._reaching_storage("flush the plan"):
+        with reaching(self._storage, "flush the plan"):
             if instant is None:
                 self._claim.drop()
             # Before anyone begins it: a plan that a power cut leaves empty cannot be read by any client of Hudi.
@@ -62,7 +62,7 @@ class FencedService(HudiWriter):
     def _execute(self, client: Any, instant: str) -> tuple[int, ...]:
         """Execute a plan, after removing files of an earlier try that died, and flush what it wrote; returns the figures of
         TableService.java. Raises TransactionInFlight if another try has taken over, TableUnreachable, Py4JJavaError."""
-        with self._reaching_storage(f"claim {self.service} {instant}"):
+        with reaching(self._storage, f"claim {self.service} {instant}"):
             claim = self._claim.take(instant)
         flush = "" if isinstance(self._durability, NoDurability) else "flush"
         place = f"{self._base_path}/{self._claim.path}"
@@ -78,15 +78,6 @@ class FencedService(HudiWriter):
                 ) from error
             raise
         return tuple(map(int, figures.split(",")))
-
-    @contextmanager
-    def _reaching_storage(self, operation: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise TableUnreachable(
-                f"cannot {operation} of the table at {self._base_path}: {error}. {advice(error)}"
-            ) from error
 
 
 PLANNED_BY = "hudi_ingest.operations.upkeep.table_services"

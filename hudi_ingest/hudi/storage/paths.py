@@ -1,4 +1,4 @@
-"""Paths below a table's base path, other than data files: Hudi's own files and ours beside them."""
+"""Paths below a table's base path: Hudi's own files and ours beside them, and data files in their partitions."""
 
 from __future__ import annotations
 
@@ -42,9 +42,14 @@ def marked_path(instant: str, marker: str) -> str:
     return marker.removeprefix(f"{MARKERS}/{instant}/").removesuffix(_MARKER_SUFFIX)
 
 
+def path_in(partition: str, name: str) -> str:
+    """Return the path of a file in a partition, whose path is "" in a table without partitions."""
+    return f"{partition}/{name}" if partition else name
+
+
 def partition_metadata_path(partition: str) -> str:
-    """Return the metadata file of a partition path, "" in a table without partitions."""
-    return f"{partition}/{PARTITION_METADATA}" if partition else PARTITION_METADATA
+    """Return the metadata file of a partition path."""
+    return path_in(partition, PARTITION_METADATA)
 
 
 def dead_letters_folder(instant: str) -> str:

@@ -6,6 +6,7 @@ import errno
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import IO, Any
@@ -13,6 +14,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.storage.paths import HOODIE
 from hudi_ingest.model.storage_options import StorageOptions, is_s3
 
@@ -313,3 +315,14 @@ def storage_at(base_path: str, options: StorageOptions) -> TableStorage:
     from hudi_ingest.hudi.storage.s3 import S3Storage
 
     return S3Storage(base_path, options) if is_s3(base_path) else LocalStorage(base_path)
+
+
+@contextmanager
+def reaching(storage: TableStorage, operation: str) -> Iterator[None]:
+    """Raises TableUnreachable for an OSError of the block. `operation` is a verb and its object: `read the epoch`."""
+    try:
+        yield
+    except OSError as error:
+        raise TableUnreachable(
+            f"cannot {operation} of the table at {storage.base_path}: {error}. {advice(error)}"
+        ) from error

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH
-from hudi_ingest.hudi.storage.storage import TableStorage, Versioned, WriteConflict, advice
+from hudi_ingest.hudi.storage.storage import TableStorage, Versioned, WriteConflict, reaching
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,8 @@ class TableEpoch:
         return self._read()[0]
 
     def _read(self) -> tuple[Epoch, Versioned]:
-        try:
+        with reaching(self._storage, "read the epoch"):
             stored = self._storage.read_versioned(EPOCH_PATH)
-        except OSError as error:
-            raise self._unreachable("read", error) from error
         if not stored.content:
             return Epoch(0, ""), stored
         try:
@@ -102,12 +100,5 @@ class TableEpoch:
             )
 
     def _put(self, epoch: Epoch, before: Versioned) -> None:
-        try:
+        with reaching(self._storage, "write the epoch"):
             self._storage.put_if(EPOCH_PATH, epoch.to_json().encode(), before)
-        except OSError as error:
-            raise self._unreachable("write", error) from error
-
-    def _unreachable(self, operation: str, error: OSError) -> TableUnreachable:
-        return TableUnreachable(
-            f"cannot {operation} the epoch of the table at {self._storage.base_path}: {error}. {advice(error)}"
-        )
