@@ -60,7 +60,7 @@ SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, i
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
 
 SchemaResolver = Callable[[], TransactionSchema]
-"""Finds the columns of the next transaction; see columns.py."""
+"""Finds the columns of the next transaction; see columns/planned.py."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,7 @@ class TransactionProtocol(TransactionPorts):
 
         `run_is_finished` says whether an orchestrator's run has ended (None: unknown).
         Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost, what `resolve_schema` of
-        columns.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
+        columns/planned.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
         """
         started = time.monotonic()
         with self._table_lock():
