@@ -37,12 +37,8 @@ from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Drop, Filter, InsertKafka, Mask, Redact
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
-from hudi_ingest.transaction.write.job import (
-    require_all_replaced,
-    root_cause,
-    slice_report,
-)
-from hudi_ingest.transaction.write.reports import longest_gaps
+from hudi_ingest.transaction.write.job import root_cause
+from hudi_ingest.transaction.write.reports import longest_gaps, require_all_replaced, slice_report
 from hudi_ingest.transaction.write.task import (
     LONGEST_GAPS,
     CopyTask,
