@@ -48,7 +48,7 @@ class Routing:
         return pa.schema([field])
 
     def judge(self, converter: Converter, values: pa.BinaryArray) -> tuple[pa.Array, list[Rejected]]:
-        """The int64 places of the table's own records, ascending, and the bad ones, which are nobody else's. `converter`: to
+        """The int64 places of the table's own records, ascending, and the bad ones, which no other table has. `converter`: to
         `columns`."""
         texts = self._texts(converter, values)
         own = _is(texts, [self.own]) if self.own is not None else np.zeros(len(values), bool)

@@ -53,7 +53,7 @@ class RequiredFields:
     versions: tuple[tuple[RegisteredSchema, ...], ...] = ()
     """The versions of each subject, ascending."""
     recent: frozenset[str] = frozenset()
-    """Paths of columns that a schema may lack for now, so nobody has to make them optional."""
+    """Paths of columns that a schema may lack for now without being made optional."""
 
     @property
     def record(self) -> pa.StructType:
