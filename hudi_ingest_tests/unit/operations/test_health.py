@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
+from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import PLAN_TYPES, LossReason, OffsetLoss, TransactionKind
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.operations.health.judgement import (
     QUESTIONS,
-    Finding,
     accounting_holds,
     compacted_in_time,
     dead_letters,
