@@ -1,4 +1,4 @@
-"""Asset keys of tables and topics."""
+"""Asset keys of tables and topics, and the names of sensors."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ def source_keys(pipeline: Pipeline) -> tuple[AssetKey, ...]:
 
 def topic_key(topic: str) -> AssetKey:
     return AssetKey(["kafka", f"{topic}_topic"])
+
+
+def sensor_name(pipeline: str) -> str:
+    """Return the name of the sensor that begins the pipeline's transactions."""
+    return f"{pipeline}_coordinator"

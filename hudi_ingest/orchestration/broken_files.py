@@ -22,7 +22,7 @@ from dagster import (
     sensor,
 )
 
-from hudi_ingest.orchestration.coordinator.sensor import sensor_name
+from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.pipeline.folder import BrokenFile
 
 FILE_LOADS = "pipeline_file_loads"

@@ -23,8 +23,10 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
 from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
 from hudi_ingest.orchestration.housekeeping.job import housekeeping_definitions
+from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, ingest_resources
-from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.jobs.upkeep import CATALOG
+from hudi_ingest.orchestration.pipeline_definitions import maintenance_of, pipeline_definitions
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.reports.overview import overview_definitions
 from hudi_ingest.orchestration.reports.topic_assets import topic_assets, topics_by_pipeline
@@ -64,7 +66,7 @@ def ingest_definitions(
         loaded = LoadedFolder(tuple(pipelines))
     # Definitions of several folders may be merged, and no two sensors or schedules of a code location may have the same name.
     suffix = "" if where in ("", str(home.pipelines)) else f"_{zlib.crc32(where.encode()):08x}"
-    definitions, loaded = definitions_of(loaded, spark_config, io_manager_key)
+    definitions, loaded = definitions_of(loaded, spark_config, io_manager_key, suffix=suffix)
     shared = shared_definitions(loaded.pipelines, loaded.broken, suffix, housekeeping=housekeeping)
     return Definitions.merge(definitions, shared)
 
@@ -106,17 +108,25 @@ def definitions_of(
     io_manager_key: str = IO_MANAGER,
     only: str = "",
     others: Sequence[Pipeline] = (),
+    maintenance: Maintenance | None = None,
+    suffix: str = "",
 ) -> tuple[Definitions, LoadedFolder]:
-    """The definitions of each pipeline of a folder already loaded, and the folder with pipelines that have none among the broken.
-    `only`: the one pipeline to build, if it is among them; `others`: pipelines that the code location has elsewhere, which may
-    provide the topics that both read."""
+    """The definitions of each pipeline of a folder already loaded, with the maintenance jobs that they share, and the folder with
+    pipelines that have none among the broken. `only`: the one pipeline to build, if it is among them; `others`: pipelines that the
+    code location has elsewhere, which may provide the topics that both read; `maintenance`: the jobs that they share with those,
+    which the caller adds to the location; `suffix`: of the jobs' names otherwise."""
     resources = ingest_resources(spark_config)
+    pipelines = [pipeline for pipeline in folder.pipelines if pipeline.name == only] or folder.pipelines
+    shared = maintenance_of(pipelines, suffix) if maintenance is None else maintenance
     topics = topics_by_pipeline([*folder.pipelines, *others])
     parts, broken = list[Definitions](), list(folder.broken)
-    for pipeline in [pipeline for pipeline in folder.pipelines if pipeline.name == only] or folder.pipelines:
+    if maintenance is None:
+        parts.append(shared.definitions(resources))
+    for pipeline in pipelines:
         own_topics = topic_assets(pipeline, topics[pipeline.name])
         try:
-            parts.append(pipeline_definitions(pipeline, own_topics, resources, io_manager_key))
+            catalog = shared.jobs.get(CATALOG.kind) if pipeline.catalog else None
+            parts.append(pipeline_definitions(pipeline, own_topics, resources, io_manager_key, catalog))
         except Exception as error:
             _logger.error("Pipeline %s cannot be defined in Dagster", pipeline.name, exc_info=error)
             path = folder.paths.get(pipeline.name, Path(f"{pipeline.name}.yaml"))
@@ -128,7 +138,10 @@ def definitions_of(
         _logger.warning("%s", problem_text(file))
     finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
     failed = {file.name for file in broken[len(folder.broken) :]}
-    pipelines = tuple(pipeline for pipeline in folder.pipelines if pipeline.name not in failed)
-    assets = broken_definitions(broken, [pipeline.name for pipeline in pipelines])
-    built = replace(folder, pipelines=pipelines, broken=tuple(broken))
+    built = replace(
+        folder,
+        pipelines=tuple(pipeline for pipeline in folder.pipelines if pipeline.name not in failed),
+        broken=tuple(broken),
+    )
+    assets = broken_definitions(broken, [pipeline.name for pipeline in built.pipelines])
     return Definitions.merge(*parts, assets, Definitions(sensors=finders)), built

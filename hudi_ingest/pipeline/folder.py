@@ -290,18 +290,8 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
 
 
-JOBS = (
-    "_transaction",
-    "_sweep",
-    "_services",
-    "_ttl",
-    "_catalog",
-    "_backfill",
-    "_backfill_hours",
-    "_replay",
-    "_retry_dead_letters",
-)
-"""How the names of a pipeline's jobs in Dagster end, after its own."""
+_JOB = "_transaction"
+"""How the name of a pipeline's job in Dagster ends, after its own."""
 _OPS = ("__begin", "__write", "__commit")
 
 
@@ -342,14 +332,9 @@ def _jobs(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
     """Pipelines with the name of another one's job or op. Only they are to blame, and stop no other pipeline."""
     positions = {pipeline.name: position for position, pipeline in valid}
     for owner, pipeline in valid:
-        absent = {
-            "_ttl": not pipeline.table.ttl,
-            "_catalog": not pipeline.catalog,
-            "_backfill_hours": pipeline.table.is_keyed,
-        }
-        for ending in (*JOBS, *_OPS):
+        for ending in (_JOB, *_OPS):
             name = f"{pipeline.name}{ending}"
-            if name in positions and not absent.get(ending):
+            if name in positions:
                 text = f"the name {name} is that of a job of the pipeline {pipeline.name}; choose another one"
                 yield (positions[name],) * 2, 0, f"{_both_files(loaded, owner, positions[name])}: {text}"
 

@@ -60,8 +60,16 @@ _TAKEN = frozenset(
         "output",
         "type",
         "hudi_ingest_alerts",
+        "hudi_ingest_backfill",
+        "hudi_ingest_backfill_hours",
+        "hudi_ingest_catalog",
         "hudi_ingest_housekeeping",
         "hudi_ingest_overview",
+        "hudi_ingest_replay",
+        "hudi_ingest_retry_dead_letters",
+        "hudi_ingest_services",
+        "hudi_ingest_sweep",
+        "hudi_ingest_ttl",
     ]
 )
 

@@ -218,8 +218,8 @@ def test_r10_p5_everything_works_in_a_stock_dagster_and_a_run_that_died_with_its
         assert len(processes) == 5, "begin, two write ops, one of them twice, and commit"
         ranges = {"topic": calm.name, "partition": 0, "start": 0, "end": 10}
         for kind, range_ in (("backfill", ranges), ("replay", {**ranges, "start": 5, "end": 15})):
-            job, config = f"{calm.name}_{kind}", {"ranges": [range_]}
-            run_id = launch(team.url, job, {"ops": {f"{calm.name}__{kind}": {"config": config}}})
+            config = {"ops": {kind: {"config": {"ranges": [range_]}}}}
+            run_id = launch(team.url, f"hudi_ingest_{kind}_components", config, partition=calm.name)
             assert await_end(team.url, run_id, RUN_SECONDS) == "SUCCESS"
         assert verify(calm_table, calm.produced).exact
 
@@ -252,7 +252,7 @@ def test_r10_p5_everything_works_in_a_stock_dagster_and_a_run_that_died_with_its
 
 def unfinished_begin(instance: DagsterInstance, pipeline: str) -> str:
     """The run of the pipeline whose begin op is at work; "" if there is none."""
-    for run in instance.get_runs(RunsFilter(tags={"hudi_ingest/pipeline": pipeline}), limit=3):
+    for run in instance.get_runs(RunsFilter(job_name=f"{pipeline}_transaction"), limit=3):
         if not run.is_finished and instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_START):
             return run.run_id
     return ""

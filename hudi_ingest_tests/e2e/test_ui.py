@@ -26,6 +26,7 @@ from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
+from hudi_ingest_tests.support.launching import launch
 from hudi_ingest_tests.support.waiting import wait_for
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
@@ -170,7 +171,7 @@ def backfill_states(shop: Shop) -> list[str]:
 
 
 def job_page(shop: Shop, job: str, tab: str) -> str:
-    return f"{shop.stack.url}/locations/{webserver.LOCATION}/jobs/{NAME}_{job}/{tab}"
+    return f"{shop.stack.url}/locations/{webserver.LOCATION}/jobs/hudi_ingest_{job}/{tab}"
 
 
 def newest_run(shop: Shop, job: str) -> str:
@@ -211,7 +212,7 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     page.goto(job_page(shop, "backfill_hours", "partitions"))
     page.get_by_role("button", name="Launch backfill").click()
     hours = page.get_by_placeholder(re.compile("^ex: "))
-    hours.fill(f"[{shop.hours[0]:%Y-%m-%d-%H:00}...{shop.hours[-1]:%Y-%m-%d-%H:00}]")
+    hours.fill(f"[{NAME}|{shop.hours[0]:%Y-%m-%d-%H:00}...{NAME}|{shop.hours[-1]:%Y-%m-%d-%H:00}]")
     hours.press("Enter")
     submit = page.get_by_role("button", name=f"Submit {HOURS} runs")
     submit.wait_for()
@@ -220,7 +221,7 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     shop.await_rows(sum(LIVE) + HOURS * AN_HOUR)
     wait_for(lambda: backfill_states(shop) == ["COMPLETED_SUCCESS"], "the backfill is done", pause_seconds=1.0)
     page.goto(f"{shop.stack.url}/runs?view=backfills")
-    page.get_by_text(f"{NAME}_backfill_hours").first.wait_for()
+    page.get_by_text("hudi_ingest_backfill_hours").first.wait_for()
     wait_for(lambda: DONE.search(page.inner_text("body")), "the page says that it is done", 30, pause_seconds=0.5)
     take_picture(page, shop, screenshots / "backfill.png")
     open_asset(page, shop, "overview")
@@ -231,14 +232,8 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
 
 def test_d1_a_failed_run_says_in_one_sentence_what_to_do(shop: Shop, page: Any, screenshots: Path) -> None:
     ranges = [{"topic": NAME, "partition": 0, "start": 0, "end": 1_000_000}]
-    config = {"ops": {f"{NAME}__replay": {"config": {"ranges": ranges}}}}
-    page.goto(job_page(shop, "replay", "playground"))
-    page.locator(".CodeMirror").wait_for()
-    page.evaluate(
-        "text => document.querySelector('.CodeMirror').CodeMirror.setValue(text)",
-        yaml.safe_dump(config, sort_keys=False),
-    )
-    page.get_by_role("button", name="Launch Run").click()
+    config = {"ops": {"replay": {"config": {"ranges": ranges}}}}
+    page.goto(f"{shop.stack.url}/runs/{launch(shop.stack.url, 'hudi_ingest_replay', config, partition=NAME)}")
     page.get_by_text("ends after the committed offset").first.wait_for()
     page.get_by_text("Process for run exited").first.wait_for()
     take_picture(page, shop, screenshots / "failed-run.png")

@@ -386,12 +386,14 @@ def require_replay_by_a_job(ground: Ground, pipeline: Pipeline, instance: Dagste
     from hudi_ingest.orchestration.definitions import build_definitions
 
     definitions = build_definitions([pipeline])
-    job = definitions.resolve_job_def(f"{pipeline.name}_replay")
+    job = definitions.resolve_job_def("hudi_ingest_replay")
     asked = {"topic": ground.name, "partition": 1, "start": 3}
 
     def launch_replay(**range_: int) -> ExecuteInProcessResult:
-        config = {"ops": {f"{pipeline.name}__replay": {"config": {"ranges": [{**asked, **range_}]}}}}
-        return job.execute_in_process(run_config=config, instance=instance, raise_on_error=False)
+        config = {"ops": {"replay": {"config": {"ranges": [{**asked, **range_}]}}}}
+        return job.execute_in_process(
+            run_config=config, instance=instance, raise_on_error=False, partition_key=pipeline.name
+        )
 
     with coordinated(pipeline, definitions, instance) as runs:
         replay = launch_replay()

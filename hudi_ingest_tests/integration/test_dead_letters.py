@@ -329,13 +329,13 @@ def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
     ground.run(pipeline)
     fixed = make_pipeline(ground, **FIXED)
     definitions = build_definitions([fixed])
-    job = definitions.resolve_job_def(f"{fixed.name}_retry_dead_letters")
+    job = definitions.resolve_job_def("hudi_ingest_retry_dead_letters")
     key = AssetCheckKey(AssetKey([fixed.name]), "dead_letters")
     with dagster_on_disk() as instance:
 
         def retry(**config: Any) -> dict[str, Any]:
-            ops = {"ops": {f"{fixed.name}__retry_dead_letters": {"config": config}}}
-            result = job.execute_in_process(instance=instance, run_config=ops)
+            ops = {"ops": {"retry_dead_letters": {"config": config}}}
+            result = job.execute_in_process(instance=instance, run_config=ops, partition_key=fixed.name)
             (output,) = [each.step_output_data for each in result.all_events if each.is_successful_output]
             return {name: each.value for name, each in output.metadata.items()}
 

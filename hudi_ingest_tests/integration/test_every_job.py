@@ -16,6 +16,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VA
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
 from hudi_ingest.orchestration.embedded.home_instance import DAGSTER_VARIABLE
+from hudi_ingest.orchestration.housekeeping.job import JOB as HOUSEKEEPING
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import coordinated
@@ -62,6 +63,7 @@ def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
 ) -> None:
     pipeline = make_pipeline(
         ground,
+        enabled=True,
         source={"starting_offsets": {ground.name: {0: 5}}},
         table={"partition_by": ["dt"], **TABLES[mode]},
         on_bad_record="dead_letter",
@@ -78,27 +80,32 @@ def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
     by_hand.remove(job_name(pipeline))
     run(code, instance, job_name(pipeline))
     for name, schedule in schedules.items():
-        context = build_schedule_context(instance, datetime.now(timezone.utc), repository_def=repository)
-        tick = schedule.evaluate_tick(context)
+        # All tables have been due since then.
+        tonight = datetime.now(timezone.utc).replace(hour=2, minute=59)
+        tick = schedule.evaluate_tick(build_schedule_context(instance, tonight, repository_def=repository))
         assert tick.run_requests, f"{name}: {tick.skip_message}"
         (asked,) = tick.run_requests
+        assert schedule.job_name == HOUSEKEEPING or asked.tags[tags.PIPELINE] == pipeline.name
         run(code, instance, schedule.job_name, run_config=asked.run_config, tags=asked.tags)
     with coordinated(pipeline, definitions, instance):
         for name in by_hand:
-            run(code, instance, name, **by_hand_of(pipeline, name.removeprefix(f"{pipeline.name}_")))
+            run(code, instance, name, **by_hand_of(pipeline, name.removeprefix("hudi_ingest_")))
 
 
 def by_hand_of(pipeline: Pipeline, kind: str) -> dict[str, Any]:
-    """What a person enters to launch the job, if it cannot do without: its config, or its partition."""
+    """What a person enters to launch the job: its partition, and the config that it cannot do without."""
+    if kind == "housekeeping":
+        return {}
+    partition = {"dagster/partition": pipeline.name}
     if kind == "backfill_hours":
         hour = datetime.now(timezone.utc) - timedelta(hours=1)
-        return {"tags": {"dagster/partition": f"{hour:%Y-%m-%d-%H}:00"}}
+        return {"tags": {"dagster/partition": f"{pipeline.name}|{hour:%Y-%m-%d-%H}:00"}}
     asked = {"backfill": (0, 5), "replay": (5, 10)}.get(kind)
     if asked is None:
-        return {}
+        return {"tags": partition}
     ends = {} if pipeline.table.is_keyed else {"end": asked[1]}
     ranges = [{"topic": pipeline.name, "partition": 0, "start": asked[0], **ends}]
-    return {"run_config": {"ops": {f"{pipeline.name}__{kind}": {"config": {"ranges": ranges}}}}}
+    return {"tags": partition, "run_config": {"ops": {kind: {"config": {"ranges": ranges}}}}}
 
 
 def run(code: ReconstructableRepository, instance: DagsterInstance, name: str, **asked: Any) -> None:
@@ -109,3 +116,6 @@ def run(code: ReconstructableRepository, instance: DagsterInstance, name: str, *
     assert result.success, f"{name}: {failures}"
     reports = [event.step_output_data.metadata for event in result.all_events if event.is_successful_output]
     assert any(reports), f"{name}: its run has no report"
+    done = instance.get_run_by_id(result.run_id)
+    assert done is not None
+    assert name == HOUSEKEEPING or done.tags[tags.PIPELINE], "so that a person finds it"

@@ -27,7 +27,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
-from hudi_ingest.orchestration.jobs.services_job import compaction_run
+from hudi_ingest.orchestration.jobs.upkeep import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session, in_services_pool, job_group
 from hudi_ingest.transaction.plan.situation import observe
@@ -262,8 +262,10 @@ def test_d1_a_due_compaction_is_a_run_that_shows_on_the_asset(keyed: Keyed, monk
         (pipeline_status,) = json.loads(answer(home, "status", pipeline.name, "--json").stdout)
         status = pipeline_status["compaction"]
         assert (status["in_time"], status["due"], status["log files per file group (max)"]) == (True, "yes", 2)
-        job = build_definitions([pipeline]).resolve_job_def(f"{pipeline.name}_services")
-        assert job.execute_in_process(run_config=request.run_config, instance=instance).success
+        job = build_definitions([pipeline]).resolve_job_def("hudi_ingest_services")
+        assert job.execute_in_process(
+            run_config=request.run_config, instance=instance, partition_key=pipeline.name
+        ).success
         (record,) = instance.fetch_observations(AssetKey([pipeline.name]), limit=5).records
         assert record.asset_observation is not None
         assert record.asset_observation.metadata["services/log files compacted"].value == 2

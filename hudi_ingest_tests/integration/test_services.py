@@ -230,15 +230,15 @@ def test_d1_services_are_a_job_that_shows_on_the_asset(
     from hudi_ingest.orchestration.definitions import build_definitions, job_name
 
     definitions = build_definitions([pipeline])
-    job = definitions.resolve_job_def(f"{pipeline.name}_services")
+    job = definitions.resolve_job_def("hudi_ingest_services")
     assert not job.graph.pools & definitions.resolve_job_def(job_name(pipeline)).graph.pools
-    schedule = definitions.resolve_schedule_def(f"{pipeline.name}_services_daily")
+    schedule = definitions.resolve_schedule_def("hudi_ingest_services_daily")
     assert schedule.default_status is DefaultScheduleStatus.STOPPED, "as the pipeline's sensor"
     for start in (0, 9):
         ground.send_rows(0, 9, start)
         ground.run(pipeline)
     with DagsterInstance.ephemeral() as instance:
-        assert job.execute_in_process(instance=instance).success
+        assert job.execute_in_process(instance=instance, partition_key=pipeline.name).success
         (record,) = instance.fetch_observations(AssetKey([pipeline.name]), limit=5).records
     assert record.asset_observation is not None
     assert record.asset_observation.metadata["services/files replaced"].value == 6

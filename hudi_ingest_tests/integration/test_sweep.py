@@ -6,14 +6,13 @@ import json
 import os
 import time
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 from dagster import (
     DagsterEventType,
-    DagsterInstance,
     DefaultScheduleStatus,
     ExecuteInProcessResult,
     TableMetadataValue,
@@ -33,6 +32,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.requesting import dagster_on_disk
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -251,27 +251,37 @@ def test_r9_d1_the_sweep_is_a_job_that_no_transaction_waits_for(
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    from hudi_ingest.orchestration import tags
     from hudi_ingest.orchestration.definitions import build_definitions, job_name
 
+    pipeline = pipeline.model_copy(update={"enabled": True})
     definitions = build_definitions([pipeline])
-    job = definitions.resolve_job_def(f"{pipeline.name}_sweep")
+    job = definitions.resolve_job_def("hudi_ingest_sweep")
     transaction = definitions.resolve_job_def(job_name(pipeline))
     assert not job.graph.pools & transaction.graph.pools
-    schedule = definitions.resolve_schedule_def(f"{pipeline.name}_sweep_daily")
+    schedule = definitions.resolve_schedule_def("hudi_ingest_sweep_daily")
     assert schedule.default_status is DefaultScheduleStatus.STOPPED
     published, rolled_back, _ = zombies(ground, pipeline)
     ground.run(pipeline)
     make_old(ground)
     files, before = ground.data_files(), rows(ground)
-    with DagsterInstance.ephemeral() as instance:
-        shown = job.execute_in_process(instance=instance)
+    with dagster_on_disk() as instance:
+        shown = job.execute_in_process(instance=instance, partition_key=pipeline.name)
         assert ground.data_files() == files, "nothing is deleted without config"
         assert set(table_paths(shown)) >= published | rolled_back
-        (request,) = schedule.evaluate_tick(build_schedule_context(instance)).run_requests or ()
-        done = job.execute_in_process(run_config=request.run_config, instance=instance)
+        context = build_schedule_context(
+            instance, datetime.now(timezone.utc), repository_def=definitions.get_repository_def()
+        )
+        (request,) = schedule.evaluate_tick(context).run_requests or ()
+        assert request.tags[tags.PIPELINE] == pipeline.name
+        done = job.execute_in_process(
+            run_config=request.run_config, instance=instance, partition_key=request.partition_key
+        )
         assert done.success
-        too_young = {"ops": {f"{pipeline.name}__sweep": {"config": {"older_than_hours": 0.01}}}}
-        refused = job.execute_in_process(run_config=too_young, instance=instance, raise_on_error=False)
+        too_young = {"ops": {"sweep": {"config": {"older_than_hours": 0.01}}}}
+        refused = job.execute_in_process(
+            run_config=too_young, instance=instance, raise_on_error=False, partition_key=pipeline.name
+        )
         assert not refused.success
     assert table_paths(done) == table_paths(shown)
     assert {relative(ground, path) for path in set(files) - set(ground.data_files())} == published | rolled_back

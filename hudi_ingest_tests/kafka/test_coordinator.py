@@ -101,7 +101,7 @@ def evaluated(pipeline: Pipeline, instance: DagsterInstance) -> dict[str, str]:
 def test_d3_a_tick_beside_a_run_that_hangs_tells_of_the_checks_and_the_lag(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, asset={"max_lag": 2})
     ground.send_rows(0, 3)
-    run_tags = {tags.PIPELINE: pipeline.name, tags.TRANSACTION: "orders-000001-abc"}
+    run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: "orders-000001-abc"}
     with DagsterInstance.ephemeral() as instance:
         run = DagsterRun(job_name=f"{pipeline.name}_transaction", status=DagsterRunStatus.STARTING, tags=run_tags)
         instance.add_run(run)

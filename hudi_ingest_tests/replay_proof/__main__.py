@@ -64,7 +64,7 @@ def _perform(stage: Stage, records: int, per_second: int) -> tuple[dict[int, int
     spans = [("hudi-ingest replay", *_replay_by_command(stage))]
     _say("now they are a tenth of what they should be")
     stage.convert_by(3)
-    spans.append((f"the job {NAME}_replay", *_replay_by_dagster(stage)))
+    spans.append(("the job hudi_ingest_replay", *_replay_by_dagster(stage)))
     stage.end_live()
     stage.await_rows({partition: stage.produced_to(partition) for partition in asked}, MOST_SECONDS)
     stage.end_ticks()
@@ -92,9 +92,9 @@ def _replay_by_command(stage: Stage) -> tuple[float, float]:
 
 def _replay_by_dagster(stage: Stage) -> tuple[float, float]:
     config = {"from_time": _iso(stage.from_time), "to_time": _iso(stage.to_time)}
-    _say(f"the job {NAME}_replay with {config}")
+    _say(f"the job hudi_ingest_replay of {NAME} with {config}")
     began = time.time()
-    run = launch(stage.stack.url, f"{NAME}_replay", {"ops": {f"{NAME}__replay": {"config": config}}})
+    run = launch(stage.stack.url, "hudi_ingest_replay", {"ops": {"replay": {"config": config}}}, partition=NAME)
     status = await_end(stage.stack.url, run, MOST_SECONDS)
     assert status == "SUCCESS", f"run {run} ended with {status}; see {stage.home.dagster}"
     return began, time.time()

@@ -26,12 +26,17 @@ mutation($id: String!) { terminateRun(runId: $id) {
 } }"""
 
 
-def launch(url: str, job: str, config: Mapping[str, Any]) -> str:
-    """What *Launch Run* in the job's Launchpad does with this config. Returns the run's id."""
+def launch(url: str, job: str, config: Mapping[str, Any], partition: str = "") -> str:
+    """What *Launch Run* in the job's Launchpad does with this config, for a partition if the job has some. Returns the run's id."""
     selector = {"repositoryName": "__repository__", "repositoryLocationName": webserver.LOCATION, "jobName": job}
-    found = webserver.query(
-        url, _LAUNCH, {"params": {"selector": selector, "runConfigData": config, "mode": "default"}}
-    )
+    run_tags = [{"key": "dagster/partition", "value": partition}] if partition else []
+    params = {
+        "selector": selector,
+        "runConfigData": config,
+        "mode": "default",
+        "executionMetadata": {"tags": run_tags},
+    }
+    found = webserver.query(url, _LAUNCH, {"params": params})
     answer = (found or {}).get("launchRun") or {}
     assert answer.get("__typename") == "LaunchRunSuccess", answer
     return str(answer["run"]["runId"])

@@ -344,8 +344,8 @@ def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], n
             pipeline.name, COMPACTED_IN_TIME, True, f"{logs} {f'Due: {due}.' if due else 'Not due.'}", figures
         )
     text = (
-        f"{logs} Overdue: {due}. Check that the schedule {pipeline.name}_compaction is on and that the runs of "
-        f"{pipeline.name}_services succeed: if not, they say why. `hudi-ingest services {pipeline.name}` compacts now. If "
+        f"{logs} Overdue: {due}. Check that the schedule hudi_ingest_compaction is on and that its runs of "
+        f"{pipeline.name} succeed: if not, they say why. `hudi-ingest services {pipeline.name}` compacts now. If "
         "compactions take too long, give the engine more cores, or choose more table.buckets for a new table."
     )
     return answer(pipeline.name, COMPACTED_IN_TIME, False, text, figures, warns=True)

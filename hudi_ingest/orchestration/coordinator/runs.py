@@ -46,8 +46,8 @@ class FailedRun:
 
 
 def active_runs(pipeline: Pipeline) -> RunsFilter:
-    """Return the filter of the pipeline's runs that have not ended, without those from the asset's page that have not begun."""
-    return RunsFilter(tags={tags.PIPELINE: pipeline.name}, statuses=ACTIVE)
+    """Return the filter of transactions' runs that have not ended, without those from the asset's page that have not begun."""
+    return RunsFilter(tags={tags.TABLE: pipeline.table.base_path}, statuses=ACTIVE)
 
 
 def busy_text(run: DagsterRun) -> str:

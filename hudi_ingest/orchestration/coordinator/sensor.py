@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 
@@ -32,6 +32,7 @@ from hudi_ingest.kafka.shared_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
 from hudi_ingest.orchestration.coordinator.quiet_ticks import (
     forget,
@@ -55,13 +56,15 @@ _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInF
 """Errors that may be gone by the next tick."""
 
 
-def coordinator_sensor(pipeline: Pipeline, jobs: Sequence[JobDefinition | OneAssetJob]) -> SensorDefinition:
-    """Build the pipeline's sensor, which runs these jobs. It starts no JVM, and each tick plans from the table. The cursor only
-    serves messages and backoff, and may be lost."""
+def coordinator_sensor(
+    pipeline: Pipeline, transaction: OneAssetJob, catalog: JobDefinition | None = None
+) -> SensorDefinition:
+    """Build the pipeline's sensor, which runs the job of its transactions, and that of its catalog if it has one. It starts no JVM,
+    and each tick plans from the table. The cursor only serves messages and backoff, and may be lost."""
 
     @sensor(
         name=sensor_name(pipeline.name),
-        jobs=jobs,
+        jobs=[transaction, *([catalog] if catalog is not None else [])],
         minimum_interval_seconds=pipeline.transaction.tick_seconds,
         default_status=DefaultSensorStatus.RUNNING if pipeline.enabled else DefaultSensorStatus.STOPPED,
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
@@ -78,13 +81,12 @@ def coordinator_sensor(pipeline: Pipeline, jobs: Sequence[JobDefinition | OneAss
         for tag in (tags.STOPPED, tags.RESET):
             if isinstance(outcome, RunRequest) and tag in outcome.tags:
                 context.log.warning(f"{tag}: {outcome.tags[tag]}; see the log of the run's begin op for the reason")
+        if isinstance(outcome, RunRequest) and catalog is not None and outcome.job_name != transaction.name:
+            # A code location that merges several folders has several jobs for catalogs.
+            return outcome.with_replaced_attrs(job_name=catalog.name)
         return outcome
 
     return coordinator
-
-
-def sensor_name(pipeline: str) -> str:
-    return f"{pipeline}_coordinator"
 
 
 def tick(

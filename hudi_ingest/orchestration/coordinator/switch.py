@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home, stack_runs
-from hudi_ingest.orchestration.coordinator.sensor import sensor_name
+from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.embedded.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.pipeline.pipeline import Pipeline
 

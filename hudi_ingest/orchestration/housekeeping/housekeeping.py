@@ -74,7 +74,7 @@ class Housekeeping:
         events = ticks = snapshots = 0
         deleted_since = self._since(now, "deleted_pipeline")
         known, active = self._pipelines(deleted_since)
-        deleted = OwnDefinitions.of_deleted(frozenset() if self.broken else known - active)
+        deleted = OwnDefinitions.of_deleted(frozenset() if self.broken else known - active, self.own.jobs)
         files, unreadable = self._tables(now, dry_run)
         freed += sum(file.size_bytes for file in files)
         if self.instance is not None:
@@ -176,7 +176,8 @@ class Housekeeping:
         if self.instance is None:
             return 0
         filters = [RunsFilter(tags={kind: [*self.own.pipelines]}) for kind in tags.KINDS if self.own.pipelines]
-        return sum(map(self.instance.get_runs_count, [*filters, RunsFilter(tags={tags.HOUSEKEEPING: "true"})]))
+        filters.append(RunsFilter(tags={tags.HOUSEKEEPING: "true"}))
+        return len({run_id for each in filters for run_id in self.instance.get_run_ids(each)})
 
     def _databases(self) -> Sequence[Path]:
         own = [self.ledger.file] if self.ledger.file else []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dagster import AssetKey, JobDefinition, RepositoryDefinition, SensorDefinition
+from dagster import AssetKey, RepositoryDefinition, SensorDefinition
 
 from hudi_ingest.orchestration import tags
-from hudi_ingest.pipeline.folder import JOBS
+from hudi_ingest.orchestration.pipeline_definitions import MAINTENANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class OwnDefinitions:
     @classmethod
     def of(cls, repository: RepositoryDefinition) -> OwnDefinitions:
         jobs = {job.name: job for job in repository.get_all_jobs() if tags.OF_PIPELINES & job.tags.keys()}
-        pipelines = sorted({name for job in jobs.values() if (name := _pipeline(job))})
+        pipelines = sorted({name for job in jobs.values() if (name := job.tags.get(tags.PIPELINE))})
         sensors = {sensor.name for sensor in repository.sensor_defs if _targets(sensor) & jobs.keys()}
         schedules = {schedule.name for schedule in repository.schedule_defs if schedule.job_name in jobs}
         tables = tuple(AssetKey([name]) for name in pipelines)
@@ -34,24 +34,43 @@ class OwnDefinitions:
             for parent in repository.asset_graph.get(table).parent_keys
             if parent.path[0] == TOPICS
         }
+        former = cls.of_deleted(pipelines, jobs)
         return cls(
-            tuple(pipelines), frozenset(jobs), frozenset(sensors | schedules), tables, frozenset({*tables, *topics})
+            tuple(pipelines),
+            former.jobs,
+            frozenset(sensors | schedules | former.instigators),
+            tables,
+            frozenset({*tables, *topics}),
         )
 
     @classmethod
-    def of_deleted(cls, names: Iterable[str]) -> OwnDefinitions:
-        """What pipelines of these names had. Their topics may be read by others."""
+    def of_deleted(cls, names: Iterable[str], jobs: Iterable[str] = ()) -> OwnDefinitions:
+        """Return what pipelines of these names had, and `jobs`. Their topics may be read by others."""
         pipelines = tuple(sorted(names))
         tables = tuple(AssetKey([name]) for name in pipelines)
         return cls(
             pipelines,
-            frozenset(f"{name}{ending}" for name in pipelines for ending in JOBS),
+            frozenset([*jobs, *_SHARED, *(f"{name}{ending}" for name in pipelines for ending in _JOBS)]),
             frozenset(f"{name}{ending}" for name in pipelines for ending in _INSTIGATORS),
             tables,
             frozenset(tables),
         )
 
 
+_SHARED = frozenset(kind.name for kind in MAINTENANCE)
+_JOBS = (
+    "_transaction",
+    # Of earlier versions, in which each pipeline had its own; their runs are deleted in time.
+    "_sweep",
+    "_services",
+    "_ttl",
+    "_catalog",
+    "_backfill",
+    "_backfill_hours",
+    "_replay",
+    "_retry_dead_letters",
+)
+"""How the names of a pipeline's jobs end, after its own."""
 _INSTIGATORS = ("_coordinator", "_compaction", "_sweep_daily", "_services_daily", "_ttl_daily")
 TOPICS = "kafka"
 """The first part of the key of a topic's asset."""
@@ -59,7 +78,3 @@ TOPICS = "kafka"
 
 def _targets(sensor: SensorDefinition) -> set[str]:
     return {target.job_name for target in sensor.targets}
-
-
-def _pipeline(job: JobDefinition) -> str:
-    return next((job.tags[kind] for kind in tags.KINDS if kind in job.tags), "")

@@ -43,11 +43,13 @@ def expired_runs(instance: DagsterInstance, own: OwnDefinitions, limits: RunLimi
     ask which commits have one, and freshness, checks and plots read them.
     """
     kept = {*_reexecuted(instance), *(_materializers(instance, own, limits.least) if limits.least else ())}
-    expired = []
+    expired, counted = list[str](), set[str]()
     for kind, name in _kinds(own):
         ended = RunsFilter(tags={kind: name}, statuses=ENDED)
         old = {*instance.get_run_ids(RunsFilter(tags={kind: name}, statuses=ENDED, created_before=limits.since))}
-        newest_first = instance.get_run_ids(ended)
+        # A run has the tag of all runs of its pipeline, too, which comes last.
+        newest_first = [run_id for run_id in instance.get_run_ids(ended) if run_id not in counted]
+        counted.update(newest_first)
         expired += [
             run_id
             for place, run_id in reversed([*enumerate(newest_first)])

@@ -1,4 +1,4 @@
-"""Backfill, replay and dead-letter retry as Dagster jobs: backfills by hour, which the UI launches a day at a time, and the rest
+"""Backfill, replay and dead-letter retry as maintenance jobs: backfills by hour, which the UI launches a day at a time, and the rest
 from the Launchpad.
 
 A job files a request and shows its progress. The coordinator begins the request's transactions, each a run of the pipeline's
@@ -6,7 +6,7 @@ own job: planned, fanned out and retried like a live one.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,15 +14,11 @@ from dagster import (
     Config,
     DagsterExecutionInterruptedError,
     HourlyPartitionsDefinition,
-    JobDefinition,
-    Nothing,
-    OpDefinition,
+    MultiPartitionsDefinition,
     OpExecutionContext,
-    Out,
     Output,
+    PartitionsDefinition,
     TableColumn,
-    job,
-    op,
 )
 from pydantic import Field
 
@@ -45,7 +41,7 @@ from hudi_ingest.operations.requests.selection import (
 )
 from hudi_ingest.operations.requests.work import ASK_AGAIN_SECONDS, commit_text, follow, retry_result
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.failures import as_dagster_failures
+from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, NoConfig, pipelines_as_partitions
 from hudi_ingest.orchestration.jobs.resources import LEDGER
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -112,83 +108,34 @@ class RetryConfig(Config):
     dry_run: bool = Field(default=False, description="Show how many would become rows and change nothing")
 
 
-def request_jobs(pipeline: Pipeline) -> tuple[JobDefinition, ...]:
-    """Build `<name>_backfill`, `<name>_replay` and, unless the table is keyed, `<name>_backfill_hours` and
-    `<name>_retry_dead_letters`. Whatever a keyed table reads again, it reads to the committed offsets."""
-    # Such a run waits most of the time, so it needs no processes of its own.
-    shared = {tags.PIPELINE_RANGES: pipeline.name, tags.IN_PROCESS: "true"}
-    ranges, again, letters = _backfill_op(pipeline), _replay_op(pipeline), _retry_dead_letters_op(pipeline)
-
-    @job(name=f"{pipeline.name}_backfill", description=f"Adds offset ranges to {pipeline.name}.", tags=shared)
-    def backfill() -> None:
-        ranges()
-
-    @job(name=f"{pipeline.name}_replay", description=_what_a_replay_does(pipeline), tags=shared)
-    def replay() -> None:
-        again()
-
-    @job(
-        name=f"{pipeline.name}_retry_dead_letters",
-        description=f"Retries the dead letters of {pipeline.name} after a fix. Those that can become rows now are added to "
-        "the table, once.",
-        tags=shared,
-    )
-    def retry_dead_letters() -> None:
-        letters()
-
-    of_append = () if pipeline.table.is_keyed else (_backfill_hours_job(pipeline, shared), retry_dead_letters)
-    return *of_append, backfill, replay
+def _hours(pipelines: Sequence[Pipeline]) -> PartitionsDefinition:
+    """Return the hours of each pipeline, from the earliest of their first days on."""
+    first = min(pipeline.asset.backfill_from for pipeline in pipelines)
+    # The first dimension by name, so that the hours of one pipeline follow each other.
+    hours = HourlyPartitionsDefinition(start_date=f"{first:%Y-%m-%d}-00:00", end_offset=1)
+    return MultiPartitionsDefinition({"pipeline": pipelines_as_partitions(pipelines), "start": hours})
 
 
-def _backfill_hours_job(pipeline: Pipeline, shared: dict[str, str]) -> JobDefinition:
-    hours = _hours_op(pipeline)
-
-    @job(
-        name=f"{pipeline.name}_backfill_hours",
-        description=f"Adds the missing offsets of chosen hours, by Kafka timestamp, to {pipeline.name}. Records of the running "
-        "hour that are not committed yet are left to the sensor's transactions.",
-        partitions_def=HourlyPartitionsDefinition(
-            start_date=f"{pipeline.asset.backfill_from:%Y-%m-%d}-00:00", end_offset=1
-        ),
-        tags=shared,
-    )
-    def backfill_hours() -> None:
-        hours()
-
-    return backfill_hours
+def _is_appended(pipeline: Pipeline) -> bool:
+    """Keyed tables are read to the committed offsets, whatever they read again; an hour and a dead letter end before."""
+    return not pipeline.table.is_keyed
 
 
-def _what_a_replay_does(pipeline: Pipeline) -> str:
-    if pipeline.table.is_keyed:
-        return f"Applies changes of {pipeline.name} again, from the given offsets to the committed ones, in one transaction."
-    return f"Rewrites offset ranges of {pipeline.name}, replacing their rows."
+def _backfill_hour(context: OpExecutionContext, pipeline: Pipeline, config: NoConfig) -> Output[None]:
+    window = context.partition_time_window
+    hour = Selection(from_time=window.start, to_time=window.end)
+    try:
+        slices, situation = selected_slices(pipeline, hour)
+    except NothingToDo as nothing:
+        context.log.info(str(nothing))
+        return Output(None, metadata={"rows": 0, "why": str(nothing)})
+    # Live transactions do not end on the hour; what they have read of this one must not be read again.
+    return _backfill(context, pipeline, situation, slices, skip_covered=True)
 
 
-def _hours_op(pipeline: Pipeline) -> OpDefinition:
-    @op(description="Adds the missing offsets of an hour, if it has records.", **_settings(pipeline, "backfill_hours"))
-    def backfill_hours(context: OpExecutionContext) -> Output[None]:
-        window = context.partition_time_window
-        with as_dagster_failures():
-            hour = Selection(from_time=window.start, to_time=window.end)
-            try:
-                slices, situation = selected_slices(pipeline, hour)
-            except NothingToDo as nothing:
-                context.log.info(str(nothing))
-                return Output(None, metadata={"rows": 0, "why": str(nothing)})
-            # Live transactions do not end on the hour; what they have read of this one must not be read again.
-            return _backfill(context, pipeline, situation, slices, skip_covered=True)
-
-    return backfill_hours
-
-
-def _backfill_op(pipeline: Pipeline) -> OpDefinition:
-    @op(description="Adds offset ranges that are not in the table.", **_settings(pipeline, "backfill"))
-    def backfill(context: OpExecutionContext, config: BackfillConfig) -> Output[None]:
-        with as_dagster_failures():
-            slices, situation = _selected(pipeline, config)
-            return _backfill(context, pipeline, situation, slices, skip_covered=config.skip_covered)
-
-    return backfill
+def _backfill_ranges(context: OpExecutionContext, pipeline: Pipeline, config: BackfillConfig) -> Output[None]:
+    slices, situation = _selected(pipeline, config)
+    return _backfill(context, pipeline, situation, slices, skip_covered=config.skip_covered)
 
 
 def _backfill(
@@ -200,19 +147,14 @@ def _backfill(
     return _file_and_follow(context, pipeline, request)
 
 
-def _replay_op(pipeline: Pipeline) -> OpDefinition:
-    @op(description=_what_a_replay_does(pipeline), **_settings(pipeline, "replay"))
-    def replay(context: OpExecutionContext, config: ReplayConfig) -> Output[None]:
-        with as_dagster_failures():
-            slices, situation = _selected(pipeline, config, config.transaction)
-            facts = _replay_facts(survey_replay(pipeline, situation, slices))
-            context.log.info(f"{pipeline.name}: {facts}")
-            request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=config.respect_deletes)
-            if config.dry_run:
-                return Output(None, metadata=facts)
-            return _file_and_follow(context, pipeline, request, facts)
-
-    return replay
+def _replay(context: OpExecutionContext, pipeline: Pipeline, config: ReplayConfig) -> Output[None]:
+    slices, situation = _selected(pipeline, config, config.transaction)
+    facts = _replay_facts(survey_replay(pipeline, situation, slices))
+    context.log.info(f"{pipeline.name}: {facts}")
+    request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=config.respect_deletes)
+    if config.dry_run:
+        return Output(None, metadata=facts)
+    return _file_and_follow(context, pipeline, request, facts)
 
 
 def _replay_facts(survey: ReplaySurvey) -> dict[str, Any]:
@@ -227,43 +169,26 @@ def _replay_facts(survey: ReplaySurvey) -> dict[str, Any]:
     }
 
 
-def _retry_dead_letters_op(pipeline: Pipeline) -> OpDefinition:
-    @op(
-        description="Turns the dead letters that can become rows now into rows; the others stay.",
-        **_settings(pipeline, "retry_dead_letters"),
+def _retry_dead_letters(context: OpExecutionContext, pipeline: Pipeline, config: RetryConfig) -> Output[None]:
+    if not config.dry_run:
+        return _file_and_follow(context, pipeline, new_request(pipeline, TransactionKind.RETRY))
+    survey = survey_retry(pipeline)
+    return Output(
+        None,
+        metadata={
+            "dead letters": survey.tried,
+            "would become rows": survey.rows,
+            "would be left out": survey.left_out,
+            "would stay": survey.bad,
+            **_why_letters_stay(survey),
+        },
     )
-    def retry_dead_letters(context: OpExecutionContext, config: RetryConfig) -> Output[None]:
-        with as_dagster_failures():
-            if config.dry_run:
-                survey = survey_retry(pipeline)
-                return Output(
-                    None,
-                    metadata={
-                        "dead letters": survey.tried,
-                        "would become rows": survey.rows,
-                        "would be left out": survey.left_out,
-                        "would stay": survey.bad,
-                        **_why_letters_stay(survey),
-                    },
-                )
-            return _file_and_follow(context, pipeline, new_request(pipeline, TransactionKind.RETRY))
-
-    return retry_dead_letters
 
 
 def _why_letters_stay(result: RetryResult | RetrySurvey) -> dict[str, Any]:
     return {
         **({"why letters stay": "\n".join(result.reasons)} if result.reasons else {}),
         **({"letters without bytes": result.withheld} if result.withheld else {}),
-    }
-
-
-def _settings(pipeline: Pipeline, name: str) -> dict[str, Any]:
-    """Return the settings that the ops share."""
-    return {
-        "name": f"{pipeline.name}__{name}",
-        "out": Out(Nothing),
-        "required_resource_keys": {LEDGER},
     }
 
 
@@ -367,3 +292,42 @@ def _row(commit: RequestedCommit, slice_: Slice) -> dict[str, str | int]:
         "start": slice_.start,
         "end": slice_.end,
     }
+
+
+_FILED: Mapping[str, Any] = {
+    # Such a run waits most of the time, so it needs no processes of its own.
+    "job_tags": {tags.IN_PROCESS: "true"},
+    "resources": frozenset({LEDGER}),
+}
+BACKFILL_HOURS = MaintenanceJob(
+    "backfill_hours",
+    tags.PIPELINE_RANGES,
+    "Adds the missing offsets of chosen hours, by Kafka timestamp, to a table. Records of the running hour that are not committed "
+    "yet are left to the sensor's transactions.",
+    _backfill_hour,
+    concerns=_is_appended,
+    partitions=_hours,
+    **_FILED,
+)
+BACKFILL = MaintenanceJob(
+    "backfill", tags.PIPELINE_RANGES, "Adds offset ranges to a table.", _backfill_ranges, BackfillConfig, **_FILED
+)
+REPLAY = MaintenanceJob(
+    "replay",
+    tags.PIPELINE_RANGES,
+    "Rewrites offset ranges of a table, replacing their rows. In a keyed table it applies changes again, from the given offsets to "
+    "the committed ones, in one transaction.",
+    _replay,
+    ReplayConfig,
+    **_FILED,
+)
+RETRY_DEAD_LETTERS = MaintenanceJob(
+    "retry_dead_letters",
+    tags.PIPELINE_RANGES,
+    "Retries a table's dead letters after a fix. Those that can become rows now are added to the table, once; the others stay.",
+    _retry_dead_letters,
+    RetryConfig,
+    concerns=_is_appended,
+    **_FILED,
+)
+REQUESTS = (BACKFILL_HOURS, BACKFILL, REPLAY, RETRY_DEAD_LETTERS)

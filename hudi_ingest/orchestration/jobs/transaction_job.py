@@ -36,6 +36,7 @@ def transaction_job(pipeline: Pipeline) -> OneAssetJob:
         description=f"One transaction of {pipeline.name}: without config it takes all waiting records, up to the limits.",
         tags={
             tags.PIPELINE: pipeline.name,
+            tags.TABLE: pipeline.table.base_path,
             tags.MAX_RUNTIME: max_runtime(pipeline),
             tags.MAX_RETRIES: NO_RUN_RETRIES,
         },

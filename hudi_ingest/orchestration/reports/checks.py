@@ -124,7 +124,7 @@ def report_trouble(
 def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: datetime | None) -> Finding:
     """Find out whether the newest runs failed, of those that ended after `since`, the begin of the last committed transaction."""
     ended_runs = RunsFilter(
-        tags={tags.PIPELINE: pipeline.name}, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
+        tags={tags.TABLE: pipeline.table.base_path}, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
     )
     records = instance.get_run_records(ended_runs, limit=_SHOWN_RUNS)
     failed = [

@@ -15,7 +15,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.exposition import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
-from hudi_ingest.orchestration.coordinator.sensor import sensor_name
+from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.coordinator.switch import is_of_stopped_stack, is_on, silent_daemons, switches_of
 from hudi_ingest.orchestration.embedded.home_instance import dagster_folder, open_instance
 from hudi_ingest.orchestration.housekeeping.job import why_it_failed

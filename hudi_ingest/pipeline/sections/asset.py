@@ -68,7 +68,8 @@ class AssetSettings(Model):
             "default": "the first day of the last month",
         },
     )
-    """The first day whose hours the job `<name>_backfill_hours` offers, in UTC. Use `<name>_backfill` for older history."""
+    """The first day whose hours the job `hudi_ingest_backfill_hours` offers, in UTC; the earliest of all pipelines counts. Use
+    `hudi_ingest_backfill` for older history."""
 
     @field_validator("owners")
     @classmethod

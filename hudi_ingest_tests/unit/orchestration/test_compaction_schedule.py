@@ -9,7 +9,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, SkipReason
 
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.services_job import compaction_run
+from hudi_ingest.orchestration.jobs.upkeep import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -32,7 +32,9 @@ def test_without_a_table_nothing_is_due(pipeline: Pipeline) -> None:
 
 def test_while_a_run_of_services_is_active_no_other_is_launched(pipeline: Pipeline) -> None:
     with DagsterInstance.ephemeral() as instance:
-        run = DagsterRun("orders_services", tags={tags.PIPELINE_SERVICES: "orders"}, status=DagsterRunStatus.STARTED)
+        run = DagsterRun(
+            "hudi_ingest_services", tags={tags.PIPELINE_SERVICES: "orders"}, status=DagsterRunStatus.STARTED
+        )
         instance.add_run(run)
         assert skipped(pipeline, instance) == f"run {run.run_id[:8]} of table services has not ended"
 
@@ -41,7 +43,7 @@ def test_after_failures_it_waits_longer_and_longer(pipeline: Pipeline) -> None:
     with DagsterInstance.ephemeral() as instance:
         for failures, seconds in ((1, 0), (2, 60), (3, 120)):
             run = DagsterRun(
-                "orders_services", tags={tags.PIPELINE_SERVICES: "orders"}, status=DagsterRunStatus.STARTED
+                "hudi_ingest_services", tags={tags.PIPELINE_SERVICES: "orders"}, status=DagsterRunStatus.STARTED
             )
             instance.add_run(run)
             instance.report_run_failed(run)

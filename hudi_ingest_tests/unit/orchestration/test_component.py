@@ -40,14 +40,18 @@ def attributes(name: str = "orders", **changes: Any) -> dict[str, Any]:
 def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_path: Path) -> None:
     definitions = load_project(make_project(tmp_path, orders=attributes()))
     repository = definitions.get_repository_def()
-    assert {"orders_transaction", "orders_sweep", "orders_services"} <= set(repository.job_names)
+    assert {
+        "orders_transaction",
+        "hudi_ingest_sweep_components",
+        "hudi_ingest_services_components",
+    } <= set(repository.job_names)
     assert {each.name for each in repository.sensor_defs} == {
         "orders_coordinator",
         "hudi_ingest_overview_components",
     }
     assert {each.name for each in repository.schedule_defs} == {
-        "orders_sweep_daily",
-        "orders_services_daily",
+        "hudi_ingest_sweep_daily_components",
+        "hudi_ingest_services_daily_components",
         "hudi_ingest_housekeeping_hourly_components",
     }
     graph = definitions.resolve_asset_graph()
@@ -63,15 +67,15 @@ def test_d1_a_keyed_table_also_has_a_schedule_that_compacts_when_due_and_a_check
     keyed = attributes(table__mode="upsert", table__key=["id"], enabled=True)
     repository = load_project(make_project(tmp_path, orders=keyed)).get_repository_def()
     schedules = {each.name: each.default_status for each in repository.schedule_defs}
-    assert schedules["orders_compaction"] is DefaultScheduleStatus.RUNNING
-    assert schedules["orders_services_daily"] is DefaultScheduleStatus.STOPPED
+    assert schedules["hudi_ingest_compaction_components"] is DefaultScheduleStatus.RUNNING
+    assert "hudi_ingest_services_daily_components" not in schedules, "the other one merges its files"
     assert "compacted_in_time" in {key.name for key in repository.asset_graph.asset_check_keys}
 
 
 def test_h3_nobody_has_to_turn_on_what_merges_the_small_files_of_an_enabled_pipeline(tmp_path: Path) -> None:
     repository = load_project(make_project(tmp_path, orders=attributes(enabled=True))).get_repository_def()
     schedules = {each.name: each.default_status for each in repository.schedule_defs}
-    assert schedules["orders_services_daily"] is DefaultScheduleStatus.RUNNING
+    assert schedules["hudi_ingest_services_daily_components"] is DefaultScheduleStatus.RUNNING
 
 
 def test_the_attributes_mean_what_a_pipeline_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

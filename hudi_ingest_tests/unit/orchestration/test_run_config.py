@@ -64,7 +64,12 @@ def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: IngestPlan
     begin = config["ops"]["orders"]["ops"][BEGIN]["config"]
     assert BeginConfig(**begin).plan("orders") == plan
     names = {each.name for each in definitions.resolve_all_job_defs()}
-    assert {"orders_backfill_hours", "orders_backfill", "orders_replay", "orders_retry_dead_letters"} <= names
+    assert {
+        "hudi_ingest_backfill_hours",
+        "hudi_ingest_backfill",
+        "hudi_ingest_replay",
+        "hudi_ingest_retry_dead_letters",
+    } <= names
 
 
 def test_a_keyed_table_has_the_jobs_that_can_read_up_to_its_committed_end(tmp_path: Path) -> None:
@@ -72,15 +77,15 @@ def test_a_keyed_table_has_the_jobs_that_can_read_up_to_its_committed_end(tmp_pa
     path.write_text(yaml.safe_dump(document(table__mode="upsert", table__key=["id"])))
     definitions = build_definitions([load_pipeline(path, {})])
     jobs = {job.name for job in definitions.resolve_all_job_defs()}
-    assert {"orders_backfill", "orders_replay"} <= jobs
-    assert not {"orders_backfill_hours", "orders_retry_dead_letters"} & jobs, "they could only refuse"
+    assert {"hudi_ingest_backfill", "hudi_ingest_replay"} <= jobs
+    assert not {"hudi_ingest_backfill_hours", "hudi_ingest_retry_dead_letters"} & jobs, "they could only refuse"
     for name in ("backfill", "replay"):
         for asked in (
             {"from_time": "2026-01-31T00:00:00Z"},
             {"ranges": [{"topic": "orders", "partition": 0, "start": 7}]},
         ):
-            config = {"ops": {f"orders__{name}": {"config": asked}}}
-            assert validate_run_config(definitions.resolve_job_def(f"orders_{name}"), config)
+            config = {"ops": {name: {"config": asked}}}
+            assert validate_run_config(definitions.resolve_job_def(f"hudi_ingest_{name}"), config)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +125,8 @@ SPARK_SETTING = {"hudi_ingest_spark": {"config": {"spark_config": {"spark.jars":
 )
 def test_no_runs_config_changes_what_ops_load_and_start(tmp_path: Path, resources: dict[str, object]) -> None:
     definitions = build_definitions([orders(tmp_path)], {"spark.executor.memory": "2g"})
-    jobs = [each for each in definitions.resolve_all_job_defs() if each.name.startswith("orders_")]
-    assert len(jobs) == 7
+    jobs = [each for each in definitions.resolve_all_job_defs() if not each.name.startswith("__")]
+    assert len(jobs) == 8
     for job in jobs:
         with pytest.raises(DagsterInvalidConfigError, match="Received unexpected config entry"):
             validate_run_config(job, {"resources": resources})

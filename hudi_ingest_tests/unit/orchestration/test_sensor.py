@@ -87,7 +87,7 @@ def test_d1_an_unreachable_ledger_is_a_skip_with_the_reason_and_red_on_the_asset
 @pytest.mark.parametrize("status", [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])
 def test_f1_while_a_run_is_in_flight_no_other_is_launched(pipeline: Pipeline, status: DagsterRunStatus) -> None:
     with DagsterInstance.ephemeral() as instance:
-        run_tags = {tags.PIPELINE: "orders", tags.TRANSACTION: "orders-000007-abc"}
+        run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: "orders-000007-abc"}
         instance.add_run(DagsterRun(job_name="orders_transaction", status=status, tags=run_tags))
         found = tick(pipeline, instance, datetime.now(timezone.utc))
     assert isinstance(found, SkipReason)
@@ -99,7 +99,7 @@ def test_f1_while_its_run_is_at_work_a_tick_only_asks_whether_it_still_is(
 ) -> None:
     # Else a slow machine would be the reason.
     monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 3600.0)
-    run_tags = {tags.PIPELINE: "orders", tags.TRANSACTION: "orders-000007-abc"}
+    run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: "orders-000007-abc"}
     with DagsterInstance.ephemeral() as instance:
         run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags=run_tags)
         instance.add_run(run)
@@ -195,7 +195,7 @@ def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
     now = datetime.now(timezone.utc)
     deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
     with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
-        run = DagsterRun(job_name=job, status=status, tags={tags.PIPELINE: "orders"})
+        run = DagsterRun(job_name=job, status=status, tags={tags.TABLE: pipeline.table.base_path})
         instance.add_run(run)
         plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
         owner = Owner.dagster_run(run.run_id)
@@ -233,7 +233,9 @@ def test_p5_the_processes_of_a_run_past_its_deadline_are_ended_before_the_run(
         launcher = RecordingLauncher()
         launcher.register_instance(instance)
         monkeypatch.setattr(type(instance), "run_launcher", property(lambda self: launcher))
-        run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
+        run = DagsterRun(
+            job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.TABLE: pipeline.table.base_path}
+        )
         instance.add_run(run)
         deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
         ledger.transactions.begin(
@@ -249,7 +251,9 @@ def test_p2_a_run_whose_commit_renews_its_lease_is_waited_for_past_its_deadline(
     now = datetime.now(timezone.utc)
     plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
     with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
-        run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
+        run = DagsterRun(
+            job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.TABLE: pipeline.table.base_path}
+        )
         instance.add_run(run)
         owner = Owner.dagster_run(run.run_id)
         ledger.transactions.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now - timedelta(hours=1))

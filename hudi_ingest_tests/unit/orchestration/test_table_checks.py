@@ -183,9 +183,11 @@ def test_d3_bad_records_are_a_warning_and_a_retry_of_dead_letters_is_told_at_onc
     }
 
 
-def failed_run(instance: DagsterInstance, *sentences: str) -> str:
+def failed_run(pipeline: Pipeline, instance: DagsterInstance, *sentences: str) -> str:
     """A run of the pipeline whose ops failed with these sentences, in this order."""
-    run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.PIPELINE: "orders"})
+    run = DagsterRun(
+        job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.TABLE: pipeline.table.base_path}
+    )
     instance.add_run(run)
     for number, sentence in enumerate(sentences):
         failure = UserFailureData("", description=sentence)  # type: ignore[no-untyped-call]
@@ -211,10 +213,12 @@ def test_d3_runs_that_fail_one_after_another_are_red_with_the_error_of_the_op_th
     state = situation(5, 5)
     with DagsterInstance.ephemeral() as instance:
         report_checks(pipeline, instance, state, now())
-        failed_run(instance, "BadRecord: orders:3:17: field n")
+        failed_run(pipeline, instance, "BadRecord: orders:3:17: field n")
         report_checks(pipeline, instance, state, now())
         assert evaluated(instance, RUNS_SUCCEED).severity is AssetCheckSeverity.WARN
-        newest = failed_run(instance, f"{STOPPED}orders:3 failed: …", "BadRecord: orders:3:18: field n\nCorrect it.")
+        newest = failed_run(
+            pipeline, instance, f"{STOPPED}orders:3 failed: …", "BadRecord: orders:3:18: field n\nCorrect it."
+        )
         for _ in range(2):
             report_trouble(pipeline, instance, KafkaUnreachable("no broker answered"), now())
         assert told(instance, RUNS_SUCCEED) == ["SUCCEEDED", "FAILED", "FAILED"]

@@ -67,13 +67,12 @@ def test_dagsters_shortest_freshness_is_a_minute(write: Write) -> None:
 
 
 def test_hours_are_offered_from_a_day_that_is_not_years_ago(write: Write) -> None:
-    from hudi_ingest.orchestration.jobs.request_jobs import request_jobs
+    from hudi_ingest.orchestration.jobs.request_jobs import BACKFILL_HOURS
 
     by_default, by_hand = load(write), load(write, asset__backfill_from="2026-01-31")
     assert timedelta(days=28) <= date.today() - by_default.asset.backfill_from <= timedelta(days=63)
-    hours = request_jobs(by_hand)[0].partitions_def
-    assert hours is not None
-    assert hours.get_first_partition_key() == "2026-01-31-00:00"
+    hours = BACKFILL_HOURS.partitions([by_hand])
+    assert hours.get_first_partition_key() == "orders|2026-01-31-00:00"
     assert problem(write, asset__backfill_from="soon").startswith("asset.backfill_from: ")
 
 
