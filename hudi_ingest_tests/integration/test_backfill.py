@@ -162,21 +162,23 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
     with dagster_on_disk() as instance, coordinated(pipeline, found, instance) as runs:
 
         def run(job: str, **how: Any) -> dict[str, Any]:
-            result = found.resolve_job_def(f"{pipeline.name}_{job}").execute_in_process(instance=instance, **how)
+            of_job = found.resolve_job_def(f"hudi_ingest_{job}")
+            how = {"partition_key": pipeline.name, **how}
+            result = of_job.execute_in_process(instance=instance, **how)
             (output,) = [each.step_output_data for each in result.all_events if each.is_successful_output]
             return {key: each.value for key, each in output.metadata.items()}
 
         for turn in range(2):
-            told = run("backfill_hours", partition_key=hour.strftime("%Y-%m-%d-%H:00"))
+            told = run("backfill_hours", partition_key=f"{pipeline.name}|{hour:%Y-%m-%d-%H}:00")
             assert told["rows"] == (0 if turn else 20)
             assert sorted(ground.rows()["n"].to_pylist()) == list(range(10, 30))
         ranges = [{"topic": ground.name, "partition": 1, "start": 5, "end": 10}]
-        told = run("backfill", run_config=config(pipeline, "backfill", ranges=ranges))
+        told = run("backfill", run_config=config("backfill", ranges=ranges))
         assert (told["rows"], told["transactions"]) == (5, 1)
         (transaction,) = {each.data["transaction"] for each in told["partitions"].records}
-        told = run("replay", run_config=config(pipeline, "replay", transaction=transaction, dry_run=True))
+        told = run("replay", run_config=config("replay", transaction=transaction, dry_run=True))
         assert (told["files replaced"], told["files rewritten"], told["deleted rows"]) == (1, 0, 0)
-        told = run("replay", run_config=config(pipeline, "replay", transaction=transaction))
+        told = run("replay", run_config=config("replay", transaction=transaction))
         assert told["rows"] == 5
         row = ground.ledger.transactions.history(pipeline.name, 1)[0]
         assert (row.owner.kind, row.request_id) == ("dagster", told["request"])
@@ -188,7 +190,7 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
         assert figures[:3] == [(5, None, None), (None, 5, None), (None, 20, None)]
         assert (shown[0]["transaction"], shown[0]["instant"]) == (row.transaction_id, row.instant)
         with pytest.raises(Failure, match="give one of: `ranges`; `from_time`"):
-            run("replay", run_config=config(pipeline, "replay"))
+            run("replay", run_config=config("replay"))
     assert runs == ["backfill", "backfill", "replay"]
     assert sorted(ground.rows()["n"].to_pylist()) == list(range(5, 30))
 
@@ -237,5 +239,5 @@ def materialized(entry: EventLogEntry) -> dict[str, Any]:
     return {key: each.value for key, each in entry.asset_materialization.metadata.items()}
 
 
-def config(pipeline: Pipeline, job: str, **found: Any) -> dict[str, Any]:
-    return {"ops": {f"{pipeline.name}__{job}": {"config": found}}}
+def config(job: str, **found: Any) -> dict[str, Any]:
+    return {"ops": {job: {"config": found}}}

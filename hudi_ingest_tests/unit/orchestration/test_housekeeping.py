@@ -542,19 +542,33 @@ def test_snapshots_of_our_jobs_go_when_no_run_has_them(
     anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger, repository: RepositoryDefinition
 ) -> None:
     snapshots = {}
-    for name in ("orders_sweep", "orders_services", "teams_job"):
+    for name in ("hudi_ingest_sweep", "hudi_ingest_services", "teams_job"):
         job_definition = repository.get_job(name)
         snapshots[name] = anywhere.run_storage.add_job_snapshot(job_definition.get_job_snapshot())
         plan = snapshot_from_execution_plan(create_execution_plan(job_definition), snapshots[name])
         snapshots[f"{name} plan"] = anywhere.run_storage.add_execution_plan_snapshot(plan)
-    run = DagsterRun("orders_services", str(uuid.uuid4()), job_snapshot_id=snapshots["orders_services"])
+    run = DagsterRun("hudi_ingest_services", str(uuid.uuid4()), job_snapshot_id=snapshots["hudi_ingest_services"])
     anywhere.run_storage.add_historical_run(run, NOW)
     has = anywhere.run_storage.has_snapshot
     assert keep(own, ledger, anywhere, dry_run=True).snapshots == 2
     assert all(map(has, snapshots.values()))
     assert keep(own, ledger, anywhere).snapshots == 2
-    assert {name for name, snapshot in snapshots.items() if not has(snapshot)} == {"orders_sweep", "orders_sweep plan"}
+    assert {name for name, snapshot in snapshots.items() if not has(snapshot)} == {
+        "hudi_ingest_sweep",
+        "hudi_ingest_sweep plan",
+    }
     assert keep(own, ledger, anywhere).snapshots == 0
+
+
+def test_runs_of_shared_jobs_count_by_their_own_kind(
+    instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
+) -> None:
+    both = {tags.PIPELINE: "orders", tags.PIPELINE_SWEEP: "orders"}
+    oldest, *swept = [run_of(instance, 70 - place, "hudi_ingest_sweep", more=both) for place in range(LEAST + 1)]
+    committed = [run_of(instance, 90 - place) for place in range(LEAST)]
+    done = keep(own, ledger, instance, run_days=10)
+    assert {run.run_id for run in instance.get_runs()} == {*swept, *committed}, f"without {oldest}"
+    assert (done.runs, done.runs_left) == (1, 2 * LEAST)
 
 
 def test_housekeeping_that_is_out_of_time_says_so(
