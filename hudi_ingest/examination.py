@@ -80,6 +80,6 @@ def stack_diagnoses(home: Home) -> Iterator[Finding]:
     dead = [record for record in stack.processes if not is_alive(record)]
     for record in dead:
         text = f"{record.name} of the stack in {home.root} has ended; the end of {record.log} says why."
-        yield problem(STACK, text, "`hudi-ingest up` starts what is not running.")
+        yield problem(STACK, text, "`hudi-ingest up` starts the missing services.")
     if not dead:
         yield ok(STACK, f"all {len(stack.processes)} processes run; the UI is at {stack.url}")

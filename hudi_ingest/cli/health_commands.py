@@ -100,7 +100,7 @@ def housekeeping(
     with Ledger.open(home.ledger_url) as ledger, housekeeping_of(home, settings, ledger) as kept:
         if kept.instance is None:
             progress(
-                f"no Dagster: DAGSTER_HOME is not set, and there is none in {home.dagster}; only the ledger is looked at"
+                f"no Dagster: DAGSTER_HOME is not set, and there is none in {home.dagster}; only the ledger is cleaned"
             )
         done = kept.run(datetime.now(timezone.utc), progress, dry_run=dry_run)
     print_result(as_json, done.to_dict(), done.sentence)

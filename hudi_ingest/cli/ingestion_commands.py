@@ -355,4 +355,7 @@ def topics(
         appeared = f", since {topic.seen_at.isoformat(timespec='seconds')}" if topic.seen_at else ""
         say(f"{topic.topic} → {topic.pipeline}{appeared}{gone}")
     if not listed:
-        say(f"no topic has matched {template.source.topics_pattern} yet" + ("" if refresh else "; --refresh looks now"))
+        say(
+            f"no topic has matched {template.source.topics_pattern} yet"
+            + ("" if refresh else "; --refresh asks the broker now")
+        )

@@ -161,7 +161,7 @@ def savepoints(
         str | None,
         typer.Option(
             metavar="INSTANT",
-            help="Take back all later commits, with their checkpoint: the next transaction reads their offsets again. Pause the "
+            help="Roll back all later commits, with their checkpoint: the next transaction re-reads their offsets. Pause the "
             "pipeline before.",
         ),
     ] = None,

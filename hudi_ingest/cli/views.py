@@ -94,7 +94,7 @@ def age_text(status: PipelineStatus, now: datetime) -> str:
     if committed_at is not None:
         commit = f"last commit {duration_text((now - committed_at).total_seconds())} ago, at {committed_at:%Y-%m-%d %H:%M:%S} UTC"
     if status.lag is None:
-        return f"{commit}; nobody knows how many records are waiting"
+        return f"{commit}; the number of waiting records is unknown"
     if not status.lag:
         return f"{commit}; no records are waiting"
     if status.lag_seconds is None:
@@ -108,7 +108,7 @@ def undecided_texts(status: PipelineStatus) -> Iterator[str]:
         if partition.undecided:
             yield (
                 f"{partition.undecided.source} has {counted(partition.undecided.count, 'offset')} from "
-                f"{partition.undecided.start:,} on that nobody can read yet: a producer has a transaction open there. If this "
+                f"{partition.undecided.start:,} on that are not readable yet: a producer has a transaction open there. If this "
                 "stays, its producer hangs: find it with kafka-transactions.sh find-hanging and abort it, or wait for its "
                 "transaction.timeout.ms."
             )

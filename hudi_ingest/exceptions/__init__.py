@@ -315,7 +315,7 @@ class NoSuchSavepoint(ServiceRefused):
 
 
 class RestoreUnfinished(Terminal):
-    """A restore to a savepoint was cut short, so the table is neither what it was nor what it shall be."""
+    """A restore to a savepoint was cut short, so the table is in an intermediate state."""
 
 
 class RangeRefused(Terminal):
@@ -329,7 +329,7 @@ class RangeRefused(Terminal):
 
 
 class Fenced(Terminal):
-    """This transaction was superseded: its instant is no longer open, or its epoch is over.
+    """The transaction was superseded: its instant is no longer open, or its epoch is over.
 
     `transaction_id` and `instant` are of the transaction that must not continue, as far as known.
     """
@@ -365,7 +365,7 @@ class ChannelFailed(Transient):
     def __init__(self, channel: str, reason: str) -> None:
         self.channel = channel
         super().__init__(
-            f"the channel {channel} of alerts.yaml was not told: {reason}. The next tick tries again; `hudi-ingest test-alerts` "
+            f"the channel {channel} of alerts.yaml was not reached: {reason}. The next tick tries again; `hudi-ingest test-alerts` "
             "tries at once."
         )
 

@@ -595,8 +595,8 @@ class java_errors:
                     ) from error
             if any("Found pending restore in active timeline" in message for message in chain):
                 raise RestoreUnfinished(
-                    f"could not {self._operation}: a restore to a savepoint was cut short, and later commits may be half taken back. "
-                    "Nothing was written. Give the same `hudi-ingest savepoints NAME --restore INSTANT` again, which completes it "
+                    f"could not {self._operation}: a restore to a savepoint was cut short, and later commits may be only partly rolled back. "
+                    "Nothing was written. Re-run the same `hudi-ingest savepoints NAME --restore INSTANT` to finish the restore "
                     "(without --restore it lists the savepoints); the next transaction then continues from there."
                 ) from error
             if any(

@@ -117,7 +117,7 @@ class Backlog:
             del self._open[range_.slice.source]
 
     def hold(self) -> list[TopicPartition]:
-        """Hold the ranges that are not being handed on if too much of them waits. Returns those to be read no more."""
+        """Hold the ranges that are not being handed on if too much of them waits. Returns the partitions to stop reading."""
         if self._current is None or self._size - self._current.size <= self._most_waiting_bytes:
             return []
         held = [

@@ -121,7 +121,7 @@ def _refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:
     security = source.security
     if security is not None and security.oauth is not None and _NO_TOKEN.search(reason):
         origin = security.oauth.token_url or security.oauth.token_function
-        advice = f"{origin} gave no token to log in with: correct source.security.oauth, or what it asks for there."
+        advice = f"{origin} returned no token: check source.security.oauth and the token endpoint."
     elif security is not None and security.sasl_mechanism in _WITHOUT_PASSWORD and _LOGIN_FAILED.search(reason):
         advice = (
             f"The broker does not accept this login over {security.sasl_mechanism}: correct source.security, or the broker's "

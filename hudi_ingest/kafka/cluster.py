@@ -146,7 +146,7 @@ class KafkaCluster:
         return self._list_offsets(partitions, OffsetSpec.latest())
 
     def undecided(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Slice]:
-        """Each partition's offsets that nobody can read yet, written in or after a transaction that its producer has not ended. Only
+        """Each partition's offsets that are not readable yet, written in or after a transaction that its producer has not ended. Only
         partitions that have some."""
         written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         # Asked last, so that records written meanwhile count as readable and not as undecided.

@@ -22,7 +22,7 @@ _TOPIC, _PARTITION, _OFFSET, _VALUE, _KEY = (
     int(getattr(Message, member).offset) for member in ("topic", "partition", "offset", "payload", "key")
 )
 _LENGTH = 8
-"""From a pointer to its length."""
+"""Bytes from a payload pointer to the field with its length."""
 _HEADER_BYTES = 8
 """What a header counts for besides its name and value, which may be empty."""
 _INT32_MAX = 2**31 - 1

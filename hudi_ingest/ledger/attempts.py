@@ -16,6 +16,8 @@ from hudi_ingest.model.report import SliceReport
 
 
 class Attempts(Repository):
+    """The attempts of transactions to write their slices."""
+
     def of_transaction(self, transaction_id: str) -> tuple[AttemptRow, ...]:
         """Return all attempts by topic, partition and number; empty for an unknown transaction."""
         with self._database.reading() as connection:

@@ -30,6 +30,8 @@ UNBOUNDED = "+Inf"
 
 
 class Counters(Repository):
+    """Counters of each table that only grow, for metrics."""
+
     def read(self) -> dict[str, dict[str, float]]:
         """Return all tables' counters, by base path and name."""
         with self._database.reading() as connection:

@@ -162,6 +162,8 @@ class ServiceRun:
 
 
 class ServiceRuns(Repository):
+    """The newest run of each table service, and of housekeeping."""
+
     def newest(self) -> tuple[ServiceRun, ...]:
         """Return the newest run of each service of all tables, and of housekeeping."""
         with self._database.reading() as connection:

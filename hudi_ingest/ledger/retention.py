@@ -32,6 +32,8 @@ class Kept:
 
 
 class Retention(Repository):
+    """Deletion of expired transactions, attempts and requests."""
+
     def expired(self, pipeline: str, kept: Kept) -> tuple[int, int]:
         """Count the pipeline's transactions and requests that `forget` would delete now. Transactions of a request follow it, so
         `forget` may delete more of them."""

@@ -1,4 +1,4 @@
-"""What a transaction tells about itself, for lineage."""
+"""Lineage events that a transaction emits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LineageListener = Callable[[TransactionStep], None]
 
 
 def unheard(step: TransactionStep) -> None:
-    """Nobody listens."""
+    """A listener that ignores every event."""
 
 
 def began(transaction: OpenTransaction) -> TransactionStep:

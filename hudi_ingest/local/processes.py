@@ -124,7 +124,7 @@ def start_listening(
     env: Mapping[str, str],
     cwd: Path,
 ) -> ProcessRecord:
-    """Start `command` as `start` does, and wait until it accepts connections on the port; `what` says so in words.
+    """Start `command` as `start` does, and wait until it accepts connections on the port; `what` is its name in error messages.
 
     Raises EnvironmentProblem if it does not in time; then nothing is left running.
     """
@@ -286,7 +286,7 @@ def log_tail(log: Path, lines: int | None = LOG_TAIL_LINES, after: int = 0) -> t
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on now and that is nobody else's before its server listens.
+    """Return a TCP port of 127.0.0.1 that nothing listens on now and that no other caller gets before its server listens.
 
     The system gives it to nobody who asks for any port, and no other call returns it, in no process, until this one ends.
     """

@@ -69,9 +69,7 @@ class OtlpExport:
             _logger.exception("metrics could not be exported")
             return False
         if not arrived and not self._has_failed:
-            _logger.warning(
-                "metrics could not be exported; see the exporter's own message. It is tried again and again."
-            )
+            _logger.warning("metrics could not be exported; see the exporter's own message. The export is retried.")
         self._has_failed = not arrived
         return arrived
 

@@ -81,7 +81,7 @@ def _schema_facts(schema: TransactionSchema) -> dict[str, Any]:
 BUCKET_BYTES = 1 << 30
 """Size of a file group that a compaction rewrites in one task, and that a reader still opens quickly."""
 _MANY_TIMES = 4
-"""A table with so many times more or fewer buckets than its size asks for is worth being made anew."""
+"""Rebuilding a table is recommended if its number of buckets is off by this factor."""
 
 
 def bucket_advice(buckets: int, sizes: Mapping[str, int]) -> str:
@@ -92,8 +92,8 @@ def bucket_advice(buckets: int, sizes: Mapping[str, int]) -> str:
     wanted = _wanted(size)
     where = f"its largest table partition, {path}," if path else "it"
     text = (
-        f"{counted(buckets, 'bucket')} per table partition; {where} has {size / BUCKET_BYTES:.3f} GiB, for which "
-        f"{counted(wanted, 'bucket')} of up to 1 GiB would be chosen"
+        f"{counted(buckets, 'bucket')} per table partition; {where} has {size / BUCKET_BYTES:.3f} GiB; recommended: "
+        f"{counted(wanted, 'bucket')} of up to 1 GiB"
     )
     if wanted >= _MANY_TIMES * buckets:
         text += ". Compaction rewrites few large files: ingest into a new table with more buckets"
@@ -108,7 +108,7 @@ def first_advice(buckets: int, records: int, size: int, is_partitioned: bool) ->
             f"{counted(buckets, 'bucket')} per table partition; {found} in all table partitions together: choose one for each GiB "
             "of the largest, before the table exists"
         )
-    text = f"{counted(buckets, 'bucket')}; {found}, for which {counted(_wanted(size), 'bucket')} of up to 1 GiB would be chosen"
+    text = f"{counted(buckets, 'bucket')}; {found}; recommended: {counted(_wanted(size), 'bucket')} of up to 1 GiB"
     return f"{text}; set `table.buckets` to what it grows to, it cannot be changed once the table exists"
 
 

@@ -47,8 +47,8 @@ _OWNED: Mapping[str, str] = {
     "spark.submit.deployMode": "the driver runs in the process that needs it, so only client mode is possible",
     "spark.jars": "hudi-ingest puts its own jars there; add others with spark.jars.packages, or with "
     "spark.driver.extraClassPath and spark.executor.extraClassPath",
-    "spark.python.daemon.module": "hudi-ingest's own compares versions and imports what write tasks need",
-    "spark.python.use.daemon": "hudi-ingest's daemon compares versions and imports what write tasks need",
+    "spark.python.daemon.module": "hudi-ingest's own compares versions and imports the modules of write tasks",
+    "spark.python.use.daemon": "hudi-ingest's daemon compares versions and imports the modules of write tasks",
     "spark.speculation": "Hudi refuses to write with it, because its own tasks may not run twice at a time",
     "spark.serializer": _HUDI,
     "spark.kryo.registrator": _HUDI,

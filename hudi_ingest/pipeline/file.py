@@ -167,7 +167,7 @@ _LOGIN = re.compile(r"://[^/\s@]*@")
 
 @dataclass(frozen=True, slots=True)
 class ShownFile:
-    """A file without secrets. `text` is None if it is not YAML, because then nobody can tell where a secret is."""
+    """A file without secrets. `text` is None if it is not YAML, because then it is unknown where its secrets are."""
 
     text: str | None
     settings: dict[str, Any] = field(default_factory=dict)

@@ -195,7 +195,7 @@ class Pipeline(_Model):
         source: KafkaSource | None = info.data.get("source")
         if source is not None and value.is_keyed and value.ordering is None and len(source.topics) > 1:
             text = (
-                f"missing; offsets of {len(source.topics)} topics do not tell which record of a key is newer: name a column that "
+                f"missing; offsets of {len(source.topics)} topics do not say which record of a key is newer: name a column that "
                 "does, or write each topic to its own table"
             )
             raise PlacedProblems([(("ordering",), text)])

@@ -267,7 +267,7 @@ class RowMaker:
         return rows.take(remaining), _of(places, remaining), _refusals(PARTITIONING, refused, places)
 
     def _unplaceable(self, rows: pa.Table, deleted: npt.NDArray[np.bool_] | None = None) -> dict[int, Rejected]:
-        """Those rows, by their places in `rows`, that the table cannot hold, and those that delete nothing."""
+        """The rows that the table cannot hold and those that delete nothing: each one's place in `rows` and the reason."""
         refused = {**self._timeless(rows, deleted), **self._homeless(rows)}
         if self.keyed is not None and deleted is not None:
             refused |= unapplicable(rows, deleted, self.keyed, self.partition_by)

@@ -72,7 +72,7 @@ class PipelineFile(BaseModel):
     name: str = Field(examples=["payments"])
     file: str = Field(examples=["payments.yaml"])
     version: str = Field(description="The ETag without its quotes: give it back as `If-Match` to change the file.")
-    text: str | None = Field(description="None if it is not YAML, because then nobody can tell where a secret is.")
+    text: str | None = Field(description="None if it is not YAML, because then it is unknown where its secrets are.")
     settings: dict[str, Any] = Field(description="The text's values as written, without defaults.")
     masked: list[str] = Field(default=[], description="Keys whose secrets are masked.")
     problems: list[PlacedProblem] = Field(default=[], description="Why it cannot be loaded, if so.")
@@ -104,7 +104,7 @@ class PartitionState(BaseModel):
     partition: int
     committed: int | None = Field(description="The next offset to read; None before the first commit.")
     end: int | None = Field(
-        description="Where the broker's records end; None if it no longer has the partition, or nobody leads it."
+        description="Where the broker's records end; None if it no longer has the partition, or the partition has no leader."
     )
     lag: int | None = Field(
         description="Offsets that wait; None while the broker is away, or the partition has no leader."
@@ -358,7 +358,7 @@ class LossBody(Body):
     """The stopped partitions and recreated topics whose lost offsets are given up."""
 
     partitions: list[StoppedPartition] = []
-    topics: list[Topic] = Field(default=[], description="Topics that were deleted and created again.")
+    topics: list[Topic] = Field(default=[], description="Topics that were deleted and recreated.")
 
     @model_validator(mode="after")
     def _some(self) -> LossBody:
@@ -396,7 +396,7 @@ class TemplateTopic(BaseModel):
     pipeline: str
     seen_at: datetime | None = Field(description="When it first matched the pattern; None if the file lists it.")
     missing: bool | None = Field(
-        description="Whether it is not on the broker, so that its pipeline fails; None if nobody has looked."
+        description="Whether it is not on the broker, so that its pipeline fails; None if that is unknown."
     )
 
 
@@ -450,7 +450,7 @@ class TtlPlan(BaseModel):
     days: int = Field(description="How long data is kept.")
     expired: list[ExpiredPartition]
     bytes: int = Field(description="Of all expired partitions.")
-    unknown: list[str] = Field(description="Partitions whose age nobody knows; they are kept.")
+    unknown: list[str] = Field(description="Partitions of unknown age; they are kept.")
     kept: int = Field(description="Number of partitions that stay.")
 
 

@@ -100,7 +100,7 @@ def survey_accept_loss(pipeline: Named, body: LossBody) -> Plan:
 @ROUTES.post("/pipelines/{name}/accept-loss", summary="Accept lost offsets", name="accept_loss")
 def accept_lost_offsets(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
     """Give up the offsets that stopped partitions have lost, and resume at the broker's first, in one transaction. Answers when
-    it is committed, which takes a Spark and up to the pipeline's timeout. 503 while another operation uses Spark."""
+    it is committed, which needs a Spark driver and may take up to the pipeline's timeout. 503 while another operation uses Spark."""
     partitions, topics = _losses(body)
     receipt = in_spark_process(partial(accept_loss, partitions=partitions, topics=topics), pipeline, home)
     return Receipt.model_validate(receipt.to_dict())

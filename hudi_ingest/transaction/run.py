@@ -171,5 +171,5 @@ def _commit(
         try:
             return protocol.commit(transaction, reports)
         except CommitOutcomeUnknown as error:
-            report(f"trying to commit again: {error}")
+            report(f"retrying the commit: {error}")
     return protocol.commit(transaction, reports)

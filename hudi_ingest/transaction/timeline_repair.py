@@ -182,7 +182,7 @@ def _outcome(damaged: DamagedInstant) -> str:
     if damaged.action == "clean":
         return "This plan of a cleaning was dropped; the next cleaning makes a new one."
     if damaged.plan:
-        return f"Nobody had executed this {damaged.action}, so the plan was dropped; the next services make a new one."
+        return f"No one had executed this {damaged.action}, so the plan was dropped; the next services make a new one."
     if damaged.action in ("compaction", "clustering"):
         return f"The {damaged.action} is pending again, and the next services redo it; no row is affected."
     return (

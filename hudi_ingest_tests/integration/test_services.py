@@ -308,7 +308,7 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     # As if the process had been killed before the restore's last step.
     (restored,) = Path(ground.base_path, TIMELINE).glob("*_*.restore")
     restored.unlink()
-    with pytest.raises(RestoreUnfinished, match="savepoints NAME --restore INSTANT` again"):
+    with pytest.raises(RestoreUnfinished, match="savepoints NAME --restore INSTANT` to finish"):
         ground.run(pipeline)
     savepoints.restore(first.instant, lines.append)
     assert ids(ground) == before

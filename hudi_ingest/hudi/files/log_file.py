@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from hudi_ingest.records.hudi_keys import is_ordering_type
 
 _DECIMAL_BYTES = 16
-"""Of a value in an Arrow array of decimals."""
+"""Bytes of one Arrow decimal128 value."""
 _EMPTY_ARRAY = b"\0"
 Schema = str | Mapping[str, Any] | Sequence[Any]
 

@@ -88,7 +88,7 @@ class CatalogState:
         if not commits:
             return ""
         if self.catalog != catalog:
-            return "it is not there yet" if not self.catalog else f"until now it was in {self.catalog}"
+            return "it is not there yet" if not self.catalog else f"previously it was in {self.catalog}"
         later = self.unsynced(commits)
         if len(later) == len(commits):
             return "commits that it does not have are already archived"

@@ -214,7 +214,7 @@ def clock_diagnoses(where: str, skew_seconds: float) -> Iterator[Finding]:
 
 
 def _skew_seconds(folder: Path) -> float:
-    """By how much the clock of the folder's file system is ahead; that of a network file system is its server's."""
+    """Seconds by which the clock of the folder's file system is ahead; a network file system has its server's clock."""
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".clock-") as file:
         before = time.time()
         os.utime(file.fileno())

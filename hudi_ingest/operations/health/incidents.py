@@ -121,7 +121,7 @@ class Told:
 
     @classmethod
     def read(cls, cursor: str | None) -> Told:
-        """Parse a cursor; one that is lost, damaged or of an older version tells everything again."""
+        """Parse a cursor; with one that is lost, damaged or of an older version, everything is sent once more."""
         try:
             content = json.loads(cursor or "{}")
             return cls({str(name): tuple(map(Announced.read, facts)) for name, facts in content.items()})

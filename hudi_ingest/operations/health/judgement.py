@@ -53,7 +53,9 @@ QUESTIONS = {
 CATALOG_QUESTION = (
     "Fails while the catalog does not have the table's newest columns and partitions, a minute after their commit."
 )
-COMPACTION_QUESTION = "Fails while what is not compacted exceeds a limit of table.compaction twice over: queries become slower and slower."
+COMPACTION_QUESTION = (
+    "Fails while uncompacted changes exceed a limit of table.compaction twice over: queries become slower and slower."
+)
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
 LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
@@ -161,7 +163,7 @@ def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
     """What is unknown while these partitions have no leader, and how they get one."""
     has = "has" if len(leaderless) == 1 else "have"
     return (
-        f"{listed(leaderless, _SHOWN)} {has} no leader, so nobody knows what is waiting there; the other partitions continue. "
+        f"{listed(leaderless, _SHOWN)} {has} no leader, so it is unknown how many records wait there; the other partitions continue. "
         "The brokers with replicas are down: start them. `kafka-topics.sh --describe --unavailable-partitions` names them."
     )
 

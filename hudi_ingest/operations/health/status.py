@@ -235,7 +235,7 @@ def statuses(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, Pipelin
     """The status of each pipeline by name, or its error: one pipeline's must not hide the state of the others. While the broker is
     away, a status has what table and ledger say, and the error.
 
-    A cluster that does not answer is waited for once, and its pipelines share the error.
+    An unreachable cluster is tried once, and its pipelines share the error.
     """
 
     def of_pipeline(pipeline: Pipeline) -> PipelineStatus | IngestError:

@@ -157,7 +157,7 @@ class TableServices:
         for pending in self.compactor.pending_compactions():
             if pending.leased:
                 raise self._is_running(f"compaction {pending.instant}")
-            report(f"compaction {pending.instant} was left unfinished; doing it again")
+            report(f"compaction {pending.instant} was left unfinished; redoing it")
             with self._beside_transactions():
                 compactions.append(self.compactor.compact(pending, report))
         while (piece := self._compact_a_piece(report)) is not None:
@@ -202,7 +202,7 @@ class TableServices:
         for pending in self.client.pending_clusterings():
             if pending.leased:
                 raise self._is_running(f"clustering {pending.instant}")
-            report(f"clustering {pending.instant} was left unfinished; doing it again")
+            report(f"clustering {pending.instant} was left unfinished; redoing it")
             with self._beside_transactions():
                 clusterings.append(self.client.cluster(pending.instant))
         while (piece := self._cluster_a_piece(report)) is not None:

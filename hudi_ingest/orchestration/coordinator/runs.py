@@ -40,6 +40,8 @@ class UnfinishedRun:
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
+    """A run that failed or was canceled."""
+
     run_id: str
     ended_at: float
     """Seconds since 1970; 0 if Dagster has no end."""

@@ -130,7 +130,7 @@ def _instance(home: Home) -> Iterator[DagsterInstance]:
     folder = dagster_folder(home)
     if folder is None:
         raise EnvironmentProblem(
-            f"there is no Dagster to tell: {DAGSTER_VARIABLE} does not name a folder with a dagster.yaml, and `hudi-ingest up` has "
+            f"no Dagster instance is configured: {DAGSTER_VARIABLE} does not name a folder with a dagster.yaml, and `hudi-ingest up` has "
             f"not run in {home.root}. Set {DAGSTER_VARIABLE} to that of your Dagster, or set `enabled` in the pipeline file."
         )
     try:

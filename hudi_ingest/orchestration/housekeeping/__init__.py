@@ -1,1 +1,1 @@
-"""Deletion of runs, events, ticks and snapshots that nobody needs any more."""
+"""Deletion of expired runs, events, ticks and snapshots."""

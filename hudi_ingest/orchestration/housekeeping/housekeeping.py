@@ -1,4 +1,4 @@
-"""Housekeeping: deletes what transactions have left in Dagster and in the ledger and nobody needs any more."""
+"""Housekeeping: deletes expired runs and events in Dagster and expired rows in the ledger."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def _housekeeping(context: OpExecutionContext) -> Output[None]:
 
 @job(
     name=JOB,
-    description="Deletes what the code location's pipelines have left in Dagster and in the ledger and nobody needs any more.",
+    description="Deletes expired runs and events of the code location's pipelines in Dagster, and their expired rows in the ledger.",
     tags={
         tags.HOUSEKEEPING: "true",
         tags.MAX_RUNTIME: str(_MOST_SECONDS),

@@ -20,9 +20,9 @@ class HousekeepingReport:
     transactions: int
     requests: int
     topics: int
-    """Of templates without pipelines."""
+    """Topics of templates that have no pipeline."""
     files: int
-    """Of tables: dead-letter files and lists that nobody needs, and instants put aside."""
+    """Expired files of tables: dead letters, listings, and instants put aside."""
     snapshots: int
     """Of jobs, that no run has any more."""
     deleted_pipelines: tuple[str, ...]

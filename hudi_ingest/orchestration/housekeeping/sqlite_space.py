@@ -1,4 +1,4 @@
-"""Gives the space of deleted rows in SQLite databases back to the disk, without keeping other writers waiting for long.
+"""Returns the space of deleted rows in SQLite databases to the disk, without keeping other writers waiting for long.
 
 A database whose `auto_vacuum` is incremental gives back some pages at a time. Others need one VACUUM to become like that, for which
 other writers wait while the rest is copied, so it is done only where little is left to copy. In larger ones new rows fill the

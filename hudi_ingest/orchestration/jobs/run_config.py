@@ -59,7 +59,7 @@ class BeginConfig(Config):
     """The transaction to run. Leave everything out to plan one now, from the committed offsets to the topic's ends."""
 
     transaction_id: str = Field(default="", description="Name of the transaction; empty: plan now")
-    kind: str = Field(default=TransactionKind.INGEST.value, description="What the transaction is for")
+    kind: str = Field(default=TransactionKind.INGEST.value, description="The purpose of the transaction")
     sequence: int = Field(default=0, description="Number of the transaction: the table's last one plus 1")
     slices: list[SliceConfig] = Field(default=[], description="Offset ranges, one for each Kafka partition")
     topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets belong to")

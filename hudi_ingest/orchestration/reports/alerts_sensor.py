@@ -53,7 +53,7 @@ def _alerts_sensor(
         name=name,
         minimum_interval_seconds=SECONDS,
         default_status=DefaultSensorStatus.RUNNING,
-        description="Tells the channels of alerts.yaml which checks began to fail, also of housekeeping, and which are well again.",
+        description="Sends to the channels of alerts.yaml which checks began to fail, also of housekeeping, and which have recovered.",
     )
     def alerts(context: SensorEvaluationContext) -> SkipReason:
         settings = load_alert_settings(home)

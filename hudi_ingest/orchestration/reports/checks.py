@@ -115,7 +115,7 @@ def report_trouble(
     if isinstance(error, OffsetsLost):
         findings.append(answer(pipeline.name, ACCOUNTING_HOLDS, False, str(error)))
     elif not isinstance(error, Transient) or (blind_since and now.timestamp() - blind_since >= BLIND_SECONDS):
-        findings.append(answer(pipeline.name, UP_TO_DATE, False, f"Cannot tell whether records are waiting: {error}"))
+        findings.append(answer(pipeline.name, UP_TO_DATE, False, f"It is unknown whether records are waiting: {error}"))
     for finding in findings:
         if reported.is_news(finding, now):
             instance.report_runless_asset_event(evaluation(pipeline, finding))

@@ -143,7 +143,7 @@ class Security(Model):
         if protocol in (None, "SSL"):
             return value
         if info.field_name == "sasl_mechanism" and value is None:
-            raise ValueError(f"missing; protocol {protocol} needs sasl_mechanism, and what it logs in with")
+            raise ValueError(f"missing; protocol {protocol} needs sasl_mechanism, and the credentials for it")
         if info.field_name == "oauth" and mechanism is not None:
             if (value is None) == (mechanism == "OAUTHBEARER"):
                 needs = "missing; OAUTHBEARER needs token_url or token_function in it"

@@ -398,4 +398,4 @@ def loop_problem(letters: DeadLetters, source: KafkaSource) -> str:
     if letters.topic is None or not source.reads(letters.topic):
         return ""
     read = "is one of source.topics" if source.topics else "matches source.topics_pattern"
-    return f"found {quoted(letters.topic)}, which {read}, so dead letters would be ingested again; name another topic"
+    return f"found {quoted(letters.topic)}, which {read}, so dead letters would be re-ingested; name another topic"

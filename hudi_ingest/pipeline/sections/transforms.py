@@ -388,7 +388,7 @@ class TransformStep(Model):
         if isinstance(value, Mapping) and not value:
             raise ValueError(f"found no key; allowed: one of {', '.join(cls.model_fields)}")
         if known and value[known[0]] is None:
-            raise PlacedProblems([((known[0],), "found nothing; add what to transform")])
+            raise PlacedProblems([((known[0],), "found nothing; add a transform")])
         return value
 
     @property

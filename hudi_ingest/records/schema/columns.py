@@ -251,7 +251,7 @@ def _name_problems(
         seen.setdefault(field.name.lower(), field.name)
         if first is not None:
             difference = "is declared twice" if first == field.name else f"differs from {first} only in case"
-            yield f"column {path}: {difference}; Spark cannot tell such names apart, so rename or remove one"
+            yield f"column {path}: {difference}; Spark cannot distinguish such names, so rename or remove one"
         if field.name not in renamable:
             yield from _type_name_problems(field.type, path)
     if fields and all(re.fullmatch(r"member\d+", field.name) and field.nullable for field in fields):

@@ -1,5 +1,5 @@
-"""What the ledger knows of a change of columns that waits for approval: a begin that was refused notes it, so that no run is started
-in vain until the change is approved or gone."""
+"""Column changes that wait for approval. A refused begin records the change in the ledger, so that the sensor starts no run that would
+fail."""
 
 from __future__ import annotations
 

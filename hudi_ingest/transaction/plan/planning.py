@@ -290,7 +290,7 @@ def require_offset_order(pipeline: Pipeline, checkpoint: Checkpoint | None, plan
     if len(topics) > 1:
         raise TableMismatch(
             f"the table at {table.base_path} keeps the record with the greatest Kafka offset of each key, and offsets of several "
-            f"topics ({', '.join(topics)}) do not tell which record is newer. Nothing was written. Name a column that does as "
+            f"topics ({', '.join(topics)}) do not say which record is newer. Nothing was written. Name a column that does as "
             "table.ordering, or write each topic to its own table: `{topic}` in table.base_path and in name."
         )
     if checkpoint is None:

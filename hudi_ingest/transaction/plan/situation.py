@@ -308,7 +308,7 @@ def plan_transaction(
         wait = reason_to_wait(backlog.total, most, led, has_to_commit, limits, now, began)
     leaderless = situation.leaderless
     if wait and leaderless:
-        wait += f"; nobody knows what is waiting in {listed(leaderless, _SHOWN)}, which {'has' if len(leaderless) == 1 else 'have'} no leader"
+        wait += f"; it is unknown how many records wait in {listed(leaderless, _SHOWN)}, which {'has' if len(leaderless) == 1 else 'have'} no leader"
     if wait:
         raise _lost_for_now(pipeline, stopped, wait if readable else "") if stopped else NothingToDo(pipeline, wait)
     shares = fair_shares(backlog.by_partition, most)

@@ -45,7 +45,7 @@ def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypat
     assert text.exit_code == 1
     assert text.output.count("127.0.0.1:1 within") == 1
     assert "Dagster: ? (no Dagster here; `hudi-ingest run orders` makes a transaction" in text.output
-    assert "nothing committed yet; nobody knows how many records are waiting" in text.output
+    assert "nothing committed yet; the number of waiting records is unknown" in text.output
     assert "error: orders, refunds: could not describe the cluster at Kafka 127.0.0.1:1 within 1 s" in text.output
     assert "error: views: could not describe the cluster at Kafka 127.0.0.1:2 within 1 s" in text.output
     assert f"error: not loaded: {folder / 'clicks.yaml'}: " in text.output

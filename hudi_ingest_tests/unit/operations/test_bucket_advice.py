@@ -17,11 +17,10 @@ GIB = 1 << 30
 def test_the_buckets_of_a_table_are_judged_by_its_largest_partition() -> None:
     assert bucket_advice(4, {}) == "4 buckets per table partition; its data has not been measured yet"
     assert bucket_advice(4, {"dt=a": GIB // 2, "dt=b": 3 * GIB}) == (
-        "4 buckets per table partition; its largest table partition, dt=b, has 3.000 GiB, for which 3 buckets of up to 1 GiB "
-        "would be chosen"
+        "4 buckets per table partition; its largest table partition, dt=b, has 3.000 GiB; recommended: 3 buckets of up to 1 GiB"
     )
     assert bucket_advice(1, {"": 1}) == (
-        "1 bucket per table partition; it has 0.000 GiB, for which 1 bucket of up to 1 GiB would be chosen"
+        "1 bucket per table partition; it has 0.000 GiB; recommended: 1 bucket of up to 1 GiB"
     )
 
 
@@ -32,8 +31,8 @@ def test_far_too_few_buckets_are_worth_a_new_table() -> None:
 
 def test_before_the_first_load_the_topic_tells_how_many_buckets_to_choose() -> None:
     assert first_advice(4, 1_000_000, 20 * GIB, False) == (
-        "4 buckets; the topic's 1,000,000 records would take about 20.000 GiB, for which 20 buckets of up to 1 GiB would be "
-        "chosen; set `table.buckets` to what it grows to, it cannot be changed once the table exists"
+        "4 buckets; the topic's 1,000,000 records would take about 20.000 GiB; recommended: 20 buckets of up to 1 GiB; "
+        "set `table.buckets` to what it grows to, it cannot be changed once the table exists"
     )
     assert "in all table partitions together: choose one for each GiB of the largest" in first_advice(1, 9, GIB, True)
 

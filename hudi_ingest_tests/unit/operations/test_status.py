@@ -75,7 +75,7 @@ def test_records_behind_an_open_transaction_are_told() -> None:
         shown(status(partitions=(PartitionStatus("orders", 0, 8, 8, 0, undecided=Slice("orders", 0, 8, 20)),))).split()
     )
     assert (
-        "orders:0 has 12 offsets from 8 on that nobody can read yet: a producer has a transaction open there." in text
+        "orders:0 has 12 offsets from 8 on that are not readable yet: a producer has a transaction open there." in text
     )
     assert "nobody can read" not in shown(status())
 
@@ -130,5 +130,5 @@ def test_a_partition_without_a_leader_has_an_unknown_lag_and_is_named_with_what_
     assert found.lag is None
     lines = [re.sub(r"[│ ]+", " ", line).strip() for line in shown(found).splitlines()]
     assert {"orders:0 5 8 3", "orders:1 7 ? ?", "all ?"} <= set(lines)
-    assert "orders:1 has no leader, so nobody knows what is waiting there" in shown(found)
+    assert "orders:1 has no leader, so it is unknown how many records wait there" in shown(found)
     assert "has no leader" not in shown(status(error=KafkaUnreachable("away")))

@@ -81,7 +81,7 @@ def test_all_settings_that_decide_the_rows_are_in_their_digest(write: Write) -> 
         ),
         (
             {"source__topics": ["a", "b"]},
-            "table.ordering: missing; offsets of 2 topics do not tell which record of a key is newer: name a column",
+            "table.ordering: missing; offsets of 2 topics do not say which record of a key is newer: name a column",
         ),
         (
             {"transforms": [{"insert_kafka": {"timestamp": "seen"}}], "table__partition_by": ["day(seen)"]},

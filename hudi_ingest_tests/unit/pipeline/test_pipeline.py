@@ -121,7 +121,7 @@ def test_ssl_needs_nothing_else(write: Write, tmp_path: Path) -> None:
 
 def test_security_cross_checks(write: Write) -> None:
     assert problems(write, source__security={"protocol": "SASL_SSL"}) == [
-        "source.security.sasl_mechanism: missing; protocol SASL_SSL needs sasl_mechanism, and what it logs in with"
+        "source.security.sasl_mechanism: missing; protocol SASL_SSL needs sasl_mechanism, and the credentials for it"
     ]
     assert problems(write, source__security={"protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}) == [
         f"source.security.{key}: missing; protocol SASL_SSL needs sasl_mechanism, username and password"
@@ -352,7 +352,7 @@ def test_schema_problems_are_at_table_schema(write: Write) -> None:
     assert problems(write, table__schema="id byte, _kafka_x int, a int, A int") == [
         "table.schema: column id: found type byte: Hudi would store it as int; use `int`",
         "table.schema: column _kafka_x: names beginning with _hoodie_ or _kafka_ belong to Hudi and hudi-ingest; rename it",
-        "table.schema: column A: differs from a only in case; Spark cannot tell such names apart, so rename or remove one",
+        "table.schema: column A: differs from a only in case; Spark cannot distinguish such names, so rename or remove one",
     ]
 
 

@@ -199,5 +199,5 @@ def test_dead_letters_do_not_become_topics_of_the_template(
     pipelines, broken = load_each(path)
     assert not pipelines
     assert "dead_letters.topic: " in broken[0].problems[0]
-    assert "matches source.topics_pattern, so dead letters would be ingested again" in broken[0].problems[0]
+    assert "matches source.topics_pattern, so dead letters would be re-ingested" in broken[0].problems[0]
     assert load_each(folder(shop=pattern(on_bad_record="dead_letter", dead_letters={"topic": "dead.{topic}"})))[0]

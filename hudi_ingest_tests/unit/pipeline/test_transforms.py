@@ -45,7 +45,7 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
             "transforms[0]: found the keys drop, keep in one entry; start each with its own `-`",
         ),
         ("- drop", "transforms[0]: must be a mapping of keys; found text; allowed: a mapping with the keys drop, keep"),
-        ("- drop:", "transforms[0].drop: found nothing; add what to transform"),
+        ("- drop:", "transforms[0].drop: found nothing; add a transform"),
         ("- drop: []", "transforms[0].drop: must not be empty"),
         ("- {}", "transforms[0]: found no key; allowed: one of drop, keep"),
         ("drop: [id]", "transforms: must be a list"),

@@ -97,7 +97,7 @@ def test_a_partition_without_a_leader_keeps_its_committed_offset() -> None:
 
 
 def test_nothing_to_do_names_the_partitions_without_a_leader() -> None:
-    with pytest.raises(NothingToDo, match="nobody knows what is waiting in orders:1, which has no leader"):
+    with pytest.raises(NothingToDo, match="it is unknown how many records wait in orders:1, which has no leader"):
         planned(Broker({FIRST: 5, SECOND: 9}, {SECOND}), COMMITTED)
 
 

@@ -1,4 +1,4 @@
-"""All tables as of 0.1.0
+"""All tables as of 0.1.0.
 
 Revision 0006, the first that can be upgraded.
 """
