@@ -92,7 +92,7 @@ def housekeeping(
     The Dagster is the one at DAGSTER_HOME, or the embedded stack's.
     """
     from hudi_ingest.ledger import Ledger
-    from hudi_ingest.orchestration.housekeeping.standalone import housekeeping_of
+    from hudi_ingest.orchestration.housekeeping.housekeeping import housekeeping_of
     from hudi_ingest.pipeline.code_location import load_housekeeping_settings
 
     home = Home.from_environment()

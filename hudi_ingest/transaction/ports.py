@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
+import hudi_ingest
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.storage.durability import Durability
@@ -16,12 +18,12 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.lineage.step import LineageListener, unheard
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
+from hudi_ingest.model.transaction_step import LineageListener, unheard
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 
@@ -61,6 +63,12 @@ SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, i
 
 SchemaResolver = Callable[[], TransactionSchema]
 """Finds the columns of the next transaction; see columns/planned.py."""
+
+
+def listener_of(pipeline: Pipeline) -> LineageListener:
+    """Return the listener that the steps of the pipeline's transactions are reported to."""
+    module, _, name = hudi_ingest.LISTENER.partition(":")
+    return cast("LineageListener", getattr(import_module(module), name)(pipeline))
 
 
 @dataclass(frozen=True, slots=True)

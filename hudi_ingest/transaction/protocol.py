@@ -30,13 +30,13 @@ from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, CommittedInstant
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.lineage.step import began
-from hudi_ingest.lineage.step import committed as lineage_committed
 from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes, whole_files, with_commit
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState
+from hudi_ingest.model.transaction_step import began
+from hudi_ingest.model.transaction_step import committed as lineage_committed
 from hudi_ingest.transaction.checks import (
     renumbered,
     require_complete,

@@ -22,7 +22,6 @@ from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.lineage.emitter import listener
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
@@ -35,7 +34,7 @@ from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import losses_text
 from hudi_ingest.transaction.plan.situation import losses_now, plan_now
-from hudi_ingest.transaction.ports import CatalogSyncer
+from hudi_ingest.transaction.ports import CatalogSyncer, listener_of
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 from hudi_ingest.transaction.write.job import write_slices
@@ -66,7 +65,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,
         sync_catalog=catalog_syncer(pipeline, table, spark),
-        tell_lineage=listener(pipeline),
+        tell_lineage=listener_of(pipeline),
     )
 
 

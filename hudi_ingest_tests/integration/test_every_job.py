@@ -15,7 +15,7 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions, job_name
-from hudi_ingest.orchestration.embedded.home_instance import DAGSTER_VARIABLE
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.orchestration.housekeeping.job import JOB as HOUSEKEEPING
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

@@ -15,7 +15,7 @@ import uvicorn
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.orchestration.embedded.home_instance import DAGSTER_VARIABLE
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.rest.access import Access
 from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest.rest.application import API, app

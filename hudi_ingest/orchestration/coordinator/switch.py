@@ -8,25 +8,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagster import DagsterError, DagsterInstance
+from dagster import DagsterInstance
+
+# Tried: `dagster sensor start`, the public way, takes a Python of its own and seconds for each sensor and cannot say which are on; and
+# the GraphQL mutations of the webserver, which may not run here, or ask for a login.
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
-from sqlalchemy.exc import SQLAlchemyError
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.folder import Home, stack_runs
+from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.asset_keys import sensor_name
-from hudi_ingest.orchestration.embedded.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
+from hudi_ingest.orchestration.home_instance import dagster_folder, home_instance, silent_daemons
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from dagster._core.remote_representation.external import RemoteSensor
-
-SILENT_SECONDS = 120.0
-"""Daemons send a heartbeat every 30 s."""
-
 
 _LOADED_SECONDS = 30
 """In which our own stack loads a new file also on a busy machine."""
@@ -41,7 +39,7 @@ def switched(home: Home) -> dict[str, bool]:
     if there is no Dagster. Raises EnvironmentProblem."""
     if dagster_folder(home) is None:
         return {}
-    with _instance(home) as instance:
+    with home_instance(home) as instance:
         return switches_of(instance)
 
 
@@ -65,7 +63,7 @@ def switch(home: Home, pipeline: Pipeline, on: bool) -> bool:
     A sensor that is not loaded yet is waited for, half a minute at most: the pipeline's file may be new. Raises EnvironmentProblem
     if there is no Dagster, and SensorNotLoaded.
     """
-    with _instance(home) as instance:
+    with home_instance(home) as instance:
         name = sensor_name(pipeline.name)
         states = [state for state in _states(instance) if state.name == name]
         if on == (_is_running(states[0], pipeline.enabled) if states else pipeline.enabled):
@@ -96,7 +94,7 @@ def activities(home: Home, pipelines: Sequence[Pipeline]) -> dict[str, tuple[boo
         by_hand = "? (no Dagster here; `hudi-ingest run {0}` makes a transaction, `hudi-ingest up` starts Dagster)"
         return {pipeline.name: (None, by_hand.format(pipeline.name)) for pipeline in pipelines}
     try:
-        with _instance(home) as instance:
+        with home_instance(home) as instance:
             switches, silent = switches_of(instance), bool(silent_daemons(home, folder, instance))
     except EnvironmentProblem as problem:
         return {pipeline.name: (None, f"? ({problem})") for pipeline in pipelines}
@@ -109,38 +107,6 @@ def _activity(pipeline: Pipeline, switches: Mapping[str, bool], silent: bool) ->
         return True, f"on, but Dagster's daemon is down, so nothing begins: {start}" if silent else "on"
     state = "paused" if sensor_name(pipeline.name) in switches else "never turned on"
     return False, f"{state}: `hudi-ingest resume {pipeline.name}` turns it on"
-
-
-def silent_daemons(home: Home, folder: Path, instance: DagsterInstance) -> list[str]:
-    """The daemons of the instance in `folder` that do not work; a stack that is down is known at once, others by their heartbeats."""
-    required = sorted(instance.get_required_daemon_types())
-    if is_of_stopped_stack(home, folder):
-        return required
-    heartbeats, oldest = instance.get_daemon_heartbeats(), time.time() - SILENT_SECONDS
-    return [name for name in required if name not in heartbeats or heartbeats[name].timestamp < oldest]
-
-
-def is_of_stopped_stack(home: Home, folder: Path) -> bool:
-    """Whether the instance in `folder` is that of the home's embedded stack, and the stack is down."""
-    return folder == home.dagster and home.kafka.exists() and not stack_runs(home)
-
-
-@contextmanager
-def _instance(home: Home) -> Iterator[DagsterInstance]:
-    folder = dagster_folder(home)
-    if folder is None:
-        raise EnvironmentProblem(
-            f"no Dagster instance is configured: {DAGSTER_VARIABLE} does not name a folder with a dagster.yaml, and `hudi-ingest up` has "
-            f"not run in {home.root}. Set {DAGSTER_VARIABLE} to that of your Dagster, or set `enabled` in the pipeline file."
-        )
-    try:
-        with open_instance(folder) as instance:
-            yield instance
-    except (DagsterError, SQLAlchemyError) as error:
-        first = str(error).partition("\n")[0]
-        raise EnvironmentProblem(
-            f"Dagster's instance in {folder} cannot be used: {type(error).__name__}: {first}. Check that its storage is up."
-        ) from error
 
 
 def _states(instance: DagsterInstance) -> list[InstigatorState]:

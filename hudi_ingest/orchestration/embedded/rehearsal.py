@@ -1,7 +1,6 @@
-"""A run that does nothing, in a temporary Dagster, when this module is imported: by the process that runs are forked from.
+"""A run that does nothing, in a temporary Dagster, for the process that runs are forked from.
 
-Dagster and SQLAlchemy import modules and fill caches when they are first used. What the forking process has done once, no run does
-again.
+Dagster and SQLAlchemy import modules and fill caches when they are first used. What the forking process has done once, no run repeats.
 """
 
 import logging
@@ -93,7 +92,15 @@ def rehearsed_job() -> JobDefinition:
 
 
 def rehearse() -> None:
-    """Run the job. Leaves no thread and no connection, so that the process can be forked."""
+    """Run the job. Leaves no thread and no connection, so that the process can be forked. A failure is logged, not raised: runs are as
+    right without a rehearsal, they only take longer to start."""
+    try:
+        _run_job()
+    except Exception:
+        _logger.warning("The rehearsal of a run failed, so each run takes longer to start.", exc_info=True)
+
+
+def _run_job() -> None:
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-rehearsal-") as folder:
         Path(folder, "dagster.yaml").write_text(_INSTANCE % (folder, folder))
         try:
@@ -101,10 +108,3 @@ def rehearse() -> None:
                 execute_job(reconstructable(rehearsed_job), instance, raise_on_error=True)
         finally:
             close_connections()
-
-
-try:
-    rehearse()
-except Exception:
-    # Runs are as right without it; they only take longer.
-    _logger.warning("The rehearsal of a run failed, so each run takes longer to start.", exc_info=True)

@@ -40,7 +40,8 @@ IMPORTED_BY_RUNS = [
     *IMPORTED_BY_OPS,
     # All that the definitions need, and not these: each run loads the pipeline files.
     "hudi_ingest.orchestration.code_location",
-    "hudi_ingest.orchestration.embedded.rehearsal",
+    # The last: it rehearses a run with all of the above.
+    "hudi_ingest.orchestration.embedded.preload",
 ]
 
 

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from dagster import DagsterInstance, RunsFilter
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.storage.storage import StoredFile
 from hudi_ingest.ledger import Kept, Ledger, Service
 from hudi_ingest.operations.topic_discovery import deserted_templates
 from hudi_ingest.operations.upkeep.service_log import logged
 from hudi_ingest.operations.upkeep.table_leftovers import TableLeftovers
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.housekeeping.event_retention import EventLimits, delete_events
+from hudi_ingest.orchestration.embedded.retention import (
+    EventLimits,
+    delete_events,
+    delete_snapshots,
+    delete_ticks,
+    sqlite_files,
+)
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
-from hudi_ingest.orchestration.housekeeping.report import HousekeepingReport
 from hudi_ingest.orchestration.housekeeping.run_retention import (
     RunLimits,
     delete_runs,
@@ -30,16 +40,95 @@ from hudi_ingest.orchestration.housekeeping.run_retention import (
     run_bytes,
     shorten_logs,
 )
-from hudi_ingest.orchestration.housekeeping.snapshot_retention import delete_snapshots
-from hudi_ingest.orchestration.housekeeping.sqlite_space import shrink, sqlite_files, stored_bytes
-from hudi_ingest.orchestration.housekeeping.tick_retention import delete_ticks
+from hudi_ingest.orchestration.housekeeping.sqlite_space import shrink, stored_bytes
 from hudi_ingest.pipeline.code_location import LEAST, HousekeepingSettings
-from hudi_ingest.pipeline.folder import BrokenFile
+from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 MOST_SECONDS = 1500.0
 """What is left then is for the next hour's run."""
 _REPORTED_RUNS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class HousekeepingReport:
+    """What was deleted or, in a dry run, would be. `freed_bytes`: of files on this machine; a PostgreSQL server reuses the space of
+    deleted rows itself."""
+
+    dry_run: bool
+    runs: int
+    events: int
+    ticks: int
+    transactions: int
+    requests: int
+    topics: int
+    """Topics of templates that have no pipeline."""
+    files: int
+    """Expired files of tables: dead letters, listings, and instants put aside."""
+    snapshots: int
+    """Of jobs, that no run has any more."""
+    deleted_pipelines: tuple[str, ...]
+    """Pipelines without a file of which everything goes; it is counted above."""
+    unreadable: tuple[str, ...]
+    """Why tables could not be looked at."""
+    freed_bytes: int
+    runs_left: int
+    """Runs of ours that remain, whatever their state."""
+    database_bytes: int
+    """Size of Dagster's and the ledger's SQLite databases now, without those of single runs."""
+    runs_expired: int
+    """Those that are left for the next time, when time runs out, are in it."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing expired is left for the next time."""
+        return self.runs == self.runs_expired
+
+    @property
+    def deleted(self) -> int:
+        parts = (
+            self.runs,
+            self.events,
+            self.ticks,
+            self.transactions,
+            self.requests,
+            self.topics,
+            self.files,
+            self.snapshots,
+        )
+        return sum(parts)
+
+    @property
+    def due(self) -> int:
+        return self.deleted + self.runs_expired - self.runs
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain numbers and lists: Dagster takes no tuple as metadata."""
+        facts = asdict(self)
+        del facts["runs_expired"]
+        names = {"deleted_pipelines": list(self.deleted_pipelines), "unreadable": list(self.unreadable)}
+        return {**facts, **names, "complete": self.complete}
+
+    @property
+    def sentence(self) -> str:
+        done = "would delete" if self.dry_run else "deleted"
+        counts = (
+            (self.runs, "run", ""),
+            (self.events, "event", ""),
+            (self.ticks, "tick", ""),
+            (self.transactions, "transaction", " of the ledger"),
+            (self.requests, "request", ""),
+            (self.topics, "topic", " of deleted templates"),
+            (self.files, "file", " of tables"),
+            (self.snapshots, "snapshot", " of jobs"),
+        )
+        parts = [f"{counted(count, name)}{place}" for count, name, place in counts if count]
+        sizes = [counted(self.freed_bytes, "byte")] if parts or self.freed_bytes else ["nothing"]
+        what = ", ".join([*parts, *sizes])
+        rest = "" if self.complete else " Time ran out; the next run continues."
+        gone = f" All of {', '.join(self.deleted_pipelines)}, which no file has." if self.deleted_pipelines else ""
+        tables = "".join(f" {text}" for text in self.unreadable)
+        return f"Housekeeping {done} {what}.{gone}{rest}{tables}"
 
 
 @dataclass(frozen=True)
@@ -94,11 +183,14 @@ class Housekeeping:
                         report(f"{runs} of {counted(runs_expired, 'run')} deleted")
                 freed += shorten_logs(self.instance, self.own)
             limits = EventLimits(self._since(now, "event"), self.settings.events, LEAST)
-            events = delete_events(self.instance, self.own, limits, dry_run=dry_run)
-            events += delete_events(self.instance, deleted, EventLimits(deleted_since, sys.maxsize, 0), dry_run=dry_run)
+            all_events = EventLimits(deleted_since, sys.maxsize, 0)
+            events = sum(
+                delete_events(self.instance, own.assets, own.checks, kept, dry_run=dry_run)
+                for own, kept in ((self.own, limits), (deleted, all_events))
+            )
             report(f"{counted(events, 'event')} without a run expired")
             ticks = sum(
-                delete_ticks(self.instance, own, self._since(now, "tick"), self.location, dry_run=dry_run)
+                delete_ticks(self.instance, own.instigators, self._since(now, "tick"), self.location, dry_run=dry_run)
                 for own in (self.own, deleted)
             )
             snapshots = delete_snapshots(self.instance, dry_run=dry_run)
@@ -182,3 +274,18 @@ class Housekeeping:
     def _databases(self) -> Sequence[Path]:
         own = [self.ledger.file] if self.ledger.file else []
         return [*own, *(sqlite_files(self.instance) if self.instance is not None else [])]
+
+
+@contextmanager
+def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) -> Iterator[Housekeeping]:
+    """Yield the housekeeping of the home's pipelines, outside a run of Dagster's, in the Dagster at `$DAGSTER_HOME` or, without it, the
+    embedded stack's. Raises ConfigError."""
+    # Imported here because it loads the pipelines.
+    from hudi_ingest.orchestration.definitions import defs
+
+    own = OwnDefinitions.of(defs.get_repository_def())
+    pipelines, broken = load_each(home.pipelines)
+    # A variable that names no instance is an error here, not a home without Dagster: what is not deleted there piles up.
+    folder = os.environ.get(DAGSTER_VARIABLE) or dagster_folder(home)
+    with open_instance(Path(folder)) if folder else nullcontext() as instance:
+        yield Housekeeping(settings, own, ledger, instance, pipelines=pipelines, broken=broken)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dagster import AssetKey, RepositoryDefinition, SensorDefinition
 
+from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, COMPACTED_IN_TIME, QUESTIONS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.pipeline_definitions import MAINTENANCE
 
@@ -55,6 +56,11 @@ class OwnDefinitions:
             tables,
             frozenset(tables),
         )
+
+    @property
+    def checks(self) -> Iterator[tuple[AssetKey, str]]:
+        """Each table with each check that it may have."""
+        return ((table, check) for table in self.tables for check in (*QUESTIONS, CATALOG_SYNCED, COMPACTED_IN_TIME))
 
 
 _SHARED = frozenset(kind.name for kind in MAINTENANCE)

@@ -17,8 +17,9 @@ from pathlib import Path
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.embedded.retention import run_database
 from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
-from hudi_ingest.orchestration.housekeeping.sqlite_space import empty_log, run_database, with_suffix
+from hudi_ingest.orchestration.housekeeping.sqlite_space import empty_log, with_suffix
 from hudi_ingest.orchestration.jobs.op_settings import ACTIVE
 
 ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]

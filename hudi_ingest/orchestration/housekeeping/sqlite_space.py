@@ -12,12 +12,6 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from dagster import DagsterInstance
-from dagster._core.instance import RUNLESS_RUN_ID
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
-from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
-from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
-
 PAGES_AT_ONCE = 2000
 """Some milliseconds, and 8 MB with pages of the usual size."""
 LEAST_FREE_BYTES = 8 << 20
@@ -26,25 +20,6 @@ MOST_COPIED_BYTES = 128 << 20
 """A VACUUM of that takes one or two seconds."""
 _BUSY_SECONDS = 5.0
 _INCREMENTAL = 2
-
-
-def sqlite_files(instance: DagsterInstance) -> list[Path]:
-    """Return the instance's SQLite databases that all runs share; none if its storage is not SQLite in files."""
-    files = []
-    events, schedules = instance.event_log_storage, instance.schedule_storage
-    if isinstance(events, SqliteEventLogStorage):
-        files += [Path(events.path_for_shard(shard)) for shard in (INDEX_SHARD_NAME, RUNLESS_RUN_ID)]
-    for storage in (instance.run_storage, schedules):
-        if isinstance(storage, (SqliteRunStorage, SqliteScheduleStorage)):
-            with storage.connect() as connection:
-                files.append(Path(connection.exec_driver_sql("PRAGMA database_list").fetchall()[0][2]))
-    return files
-
-
-def run_database(instance: DagsterInstance, run_id: str) -> Path | None:
-    """Return the SQLite database of the run's events; None if the instance has none for each run."""
-    events = instance.event_log_storage
-    return Path(events.path_for_shard(run_id)) if isinstance(events, SqliteEventLogStorage) else None
 
 
 def stored_bytes(databases: Iterable[Path]) -> int:

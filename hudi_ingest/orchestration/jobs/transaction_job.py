@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from dagster import AssetKey, AssetsDefinition, AssetSelection, JobDefinition
+
+# Tried: `define_asset_job`, the public name. It returns this class, whose `resolve` goes through all assets of the location for each
+# job, and takes no other way to find a job's assets.
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dagster import (
     AssetCheckEvaluation,
@@ -18,6 +18,7 @@ from dagster import (
     AssetChecksDefinition,
     AssetCheckSeverity,
     AssetCheckSpec,
+    DagsterEvent,
     DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
@@ -42,11 +43,6 @@ from hudi_ingest.orchestration.jobs.failures import STOPPED, as_dagster_failures
 from hudi_ingest.orchestration.reports.topic_assets import topic_observations
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe
-
-if TYPE_CHECKING:
-    from dagster._core.execution.plan.objects import StepFailureData
-    from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
-
 
 REPEAT_SECONDS = 300
 """How often a check is reported again when only its numbers have changed."""
@@ -142,7 +138,7 @@ def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: dateti
 def why_failed(instance: DagsterInstance, run_id: str) -> str:
     """Return the error of the op that failed first, or of the run if no op did, e.g. after a kill; "" if unknown."""
     steps = instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE)
-    texts = [_step_error(entry.dagster_event.step_failure_data) for entry in steps if entry.dagster_event]
+    texts = [_step_error(entry.dagster_event) for entry in steps if entry.dagster_event]
     own = [text for text in texts if text and not text.startswith(STOPPED)]
     if own or texts:
         return (own or texts)[0]
@@ -150,7 +146,8 @@ def why_failed(instance: DagsterInstance, run_id: str) -> str:
     return next((entry.message or entry.user_message for entry in ends), "")
 
 
-def _step_error(failure: "StepFailureData") -> str:
+def _step_error(event: DagsterEvent) -> str:
+    failure = event.step_failure_data
     if failure.user_failure_data is not None and failure.user_failure_data.description:
         return failure.user_failure_data.description
     return failure.error.message.strip() if failure.error else ""
@@ -178,10 +175,19 @@ def as_markdown(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class _Report:
+    """The newest report of a check; `evaluation`: None if there is only a plan for one. `at`: seconds since 1970, 0 without an event."""
+
+    evaluation: AssetCheckEvaluation | None
+    run_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class _ReportedChecks:
     """What Dagster already shows: the newest evaluation of each check, and when and by which run the table was materialized."""
 
-    records: Mapping[str, "AssetCheckExecutionRecord"]
+    records: Mapping[str, _Report]
     materialized_at: float = 0.0
     materialized_by: str = ""
 
@@ -191,7 +197,14 @@ class _ReportedChecks:
         keys = [AssetCheckKey(table, name) for name in questions(pipeline)]
         by_key = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
         materialized = instance.get_latest_materialization_event(table)
-        records = {key.name: record for key, record in by_key.items()}
+        records = {
+            key.name: _Report(
+                record.evaluation if isinstance(record.evaluation, AssetCheckEvaluation) else None,
+                record.run_id,
+                record.event.timestamp if record.event else 0.0,
+            )
+            for key, record in by_key.items()
+        }
         return cls(records, materialized.timestamp, materialized.run_id) if materialized else cls(records)
 
     def is_outdated(self, check: str, transaction_id: str) -> bool:
@@ -224,12 +237,10 @@ class _ReportedChecks:
         return self._reported_at(check) < self.materialized_at and not by_the_commit
 
     def _known(self, check: str) -> AssetCheckEvaluation | None:
-        evaluation = self.records[check].evaluation if check in self.records else None
-        return evaluation if isinstance(evaluation, AssetCheckEvaluation) else None
+        return self.records[check].evaluation if check in self.records else None
 
     def _reported_at(self, check: str) -> float:
-        record = self.records.get(check)
-        return record.event.timestamp if record and record.event else 0.0
+        return self.records[check].at if check in self.records else 0.0
 
 
 def newest_results(

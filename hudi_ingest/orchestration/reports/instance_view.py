@@ -16,8 +16,8 @@ from hudi_ingest.metrics.exposition import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.asset_keys import sensor_name
-from hudi_ingest.orchestration.coordinator.switch import is_of_stopped_stack, is_on, silent_daemons, switches_of
-from hudi_ingest.orchestration.embedded.home_instance import dagster_folder, open_instance
+from hudi_ingest.orchestration.coordinator.switch import is_on, switches_of
+from hudi_ingest.orchestration.home_instance import dagster_folder, is_of_stopped_stack, open_instance, silent_daemons
 from hudi_ingest.orchestration.housekeeping.job import why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -21,11 +21,10 @@ from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.kafka.records import first_times
 from hudi_ingest.kafka.shared_clusters import HeldOffsets
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.lineage.emitter import listener
-from hudi_ingest.lineage.step import found_committed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
+from hudi_ingest.model.transaction_step import found_committed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
@@ -44,6 +43,7 @@ from hudi_ingest.transaction.plan.planning import (
     sources_text,
     stop_text,
 )
+from hudi_ingest.transaction.ports import listener_of
 
 ASKED_PARTITIONS = 100
 _SHOWN = 10
@@ -214,7 +214,7 @@ def mark_if_committed(table: PipelineTable, ledger: Ledger, transaction_id: str)
         ) from error
     recorded = ledger.transactions.mark_committed_as_found(transaction_id, instant)
     if recorded:
-        listener(pipeline)(found_committed(transaction_id))
+        listener_of(pipeline)(found_committed(transaction_id))
     return recorded
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.ingestion_commands import status
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
-from hudi_ingest.orchestration.embedded.home_instance import DAGSTER_VARIABLE
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest_tests.support.pipeline_files import document
 
 

@@ -15,12 +15,12 @@ import yaml
 from hudi_ingest.lineage import emitter
 from hudi_ingest.lineage.emitter import is_configured, listener
 from hudi_ingest.lineage.events import column_origins
-from hudi_ingest.lineage.step import began, committed, found_committed, rolled_back, unheard
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema
+from hudi_ingest.model.transaction_step import began, committed, found_committed, rolled_back, unheard
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json

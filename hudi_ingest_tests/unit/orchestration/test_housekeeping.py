@@ -64,13 +64,13 @@ from hudi_ingest.model.plan import IngestPlan, TransactionKind
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, UP_TO_DATE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
+from hudi_ingest.orchestration.embedded.retention import sqlite_files
 from hudi_ingest.orchestration.housekeeping import housekeeping as kept
-from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping
+from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping, HousekeepingReport
 from hudi_ingest.orchestration.housekeeping.job import HOUSEKEEPING_JOB, next_run, why_it_failed
 from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
-from hudi_ingest.orchestration.housekeeping.report import HousekeepingReport
 from hudi_ingest.orchestration.housekeeping.run_retention import delete_run, run_bytes
-from hudi_ingest.orchestration.housekeeping.sqlite_space import LEAST_FREE_BYTES, shrink, sqlite_files
+from hudi_ingest.orchestration.housekeeping.sqlite_space import LEAST_FREE_BYTES, shrink
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation
 from hudi_ingest.orchestration.reports.overview import NAME as OVERVIEW

@@ -9,9 +9,8 @@ import pytest
 from dagster import DagsterInstance
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from hudi_ingest.orchestration.embedded.daemon import run_queue
-from hudi_ingest.orchestration.embedded.daemon.__main__ import daemons
-from hudi_ingest.orchestration.embedded.daemon.run_queue import PromptRunQueue
+from hudi_ingest.orchestration.embedded.daemon import __main__ as run_queue
+from hudi_ingest.orchestration.embedded.daemon.__main__ import PromptRunQueue, daemons
 
 QUEUE = "QUEUED_RUN_COORDINATOR"
 

@@ -30,12 +30,12 @@ from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable, committed_state
 from hudi_ingest.ledger import tables
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.lineage.step import Progress, TransactionStep
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, intersection, ranges, union
 from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.model.transaction_step import Progress, TransactionStep
 from hudi_ingest.operations.requests.ranges import RangeContext, next_ranges, range_transaction, to_read
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -1,4 +1,6 @@
-"""Runs Dagster's daemons until SIGTERM or SIGINT; the one that takes runs from the queue does so at once.
+"""Runs Dagster's daemons until SIGTERM or SIGINT; the one that takes runs from the queue does so as soon as one is submitted or has
+ended. Dagster's own checks once a second at best, so a small transaction waited for half a second on average, and so did the next run
+after each that ended.
 
 In a package of its own, because a process that multiprocessing starts imports its parent's main module, unless that is a
 `__main__`: each run would import Dagster's daemons.
@@ -7,23 +9,48 @@ In a package of its own, because a process that multiprocessing starts imports i
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dagster import DagsterInstance
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
+from dagster._core.workspace.context import IWorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster._daemon.controller import create_daemons_from_instance, daemon_controller_from_instance
-from dagster._daemon.daemon import DagsterDaemon
+from dagster._daemon.daemon import DaemonIterator, DagsterDaemon
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster._utils.interrupts import capture_interrupts, setup_interrupt_handlers
 
-from hudi_ingest.orchestration.embedded.daemon.run_queue import PromptRunQueue
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickRunStorage
 
 _LOG_LEVEL = "warning"
+_LOOK_SECONDS = 0.02
+_LOOKS_BEFORE_HEARTBEAT = 10
+
+
+class PromptRunQueue(QueuedRunCoordinatorDaemon):
+    """Dagster's queue, read when `changed` says that something about runs has changed, and at the latest after `seconds`."""
+
+    def __init__(self, changed: Callable[[], bool], seconds: float) -> None:
+        super().__init__(interval_seconds=0)
+        self._changed = changed
+        self._seconds = seconds
+
+    def run_iteration(
+        self, workspace_process_context: IWorkspaceProcessContext[Any], fixed_iteration_time: float | None = None
+    ) -> DaemonIterator:
+        due = time.monotonic() + self._seconds
+        looks = 0
+        while not self._changed() and time.monotonic() < due:
+            time.sleep(_LOOK_SECONDS)
+            looks += 1
+            if looks % _LOOKS_BEFORE_HEARTBEAT == 0:
+                # Dagster writes this daemon's heartbeat, or ends it.
+                yield None
+        yield from super().run_iteration(workspace_process_context, fixed_iteration_time)
 
 
 def daemons(instance: DagsterInstance) -> Iterable[DagsterDaemon[Any]]:

@@ -1,4 +1,4 @@
-"""Lineage events that a transaction emits."""
+"""The steps of a transaction, as listeners such as lineage receive them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TransactionStep:
 
 
 LineageListener = Callable[[TransactionStep], None]
-"""Is told each step; never raises, and returns within seconds."""
+"""Receives each step; never raises, and returns within seconds."""
 
 
 def unheard(step: TransactionStep) -> None:
