@@ -96,7 +96,7 @@ def test_dagster_home_goes_before_the_embedded_one(home: Home, tmp_path: Path) -
     assert dagster_folder(home, {DAGSTER_VARIABLE: str(other)}) == other
     (home.dagster / "dagster.yaml").unlink()
     assert switched(home) == {}
-    with pytest.raises(EnvironmentProblem, match="there is no Dagster to tell"):
+    with pytest.raises(EnvironmentProblem, match="no Dagster instance is configured"):
         switch(home, pipeline_of(home, True), False)
 
 

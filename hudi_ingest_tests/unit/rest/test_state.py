@@ -121,7 +121,7 @@ def test_what_is_wrong_with_the_installation_is_an_answer_and_no_error(api: Rest
         ("/pipelines/orders/backfills", {"times": {"start": "2026-01-31"}}, 422, "times.start"),
         ("/pipelines/orders/backfills", {"offset": 3}, 422, "offset: Extra inputs"),
         ("/pipelines/orders/accept-loss", {}, 422, "at least one partition or topic"),
-        ("/pipelines/orders/pause", None, 503, "there is no Dagster to tell"),
+        ("/pipelines/orders/pause", None, 503, "no Dagster instance is configured"),
         ("/pipelines/orders/schema-change/approve", {}, 422, "fingerprint: Field required"),
         ("/pipelines/orders/savepoints", {"why": "x"}, 422, "why: Extra inputs"),
         ("/pipelines/nobody/savepoints", {}, 404, "no pipeline is called 'nobody'"),
