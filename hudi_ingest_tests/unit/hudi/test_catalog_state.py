@@ -59,7 +59,7 @@ def test_what_is_new_to_a_catalog(state: CatalogState, commits: list[CommittedIn
 
 def test_another_catalog_gets_the_table_anew_and_only_recent_partitions_are_remembered() -> None:
     state = after(*(commit(number, f"p{number}") for number in range(RECENT_PARTITIONS + 5, 0, -1)))
-    assert state.news("there", [commit(1, "a")]) == "until now it was in here"
+    assert state.news("there", [commit(1, "a")]) == "previously it was in here"
     assert (len(state.partitions), state.partitions[0]) == (RECENT_PARTITIONS, f"p{RECENT_PARTITIONS + 5}")
 
 

@@ -206,7 +206,7 @@ def test_random_bytes_never_lead_it_out_of_its_memory(data: st.DataObject, seed:
     chance = random.Random(seed)
     form = written(chance.random() < 0.3, chance.random() < 0.5, chance.random() < 0.5)
     good = [form(record).encode() for _, record in records]
-    own = SimpleNamespace(**{name: getattr(pa, name) for name in ("struct", "Array", "RecordBatch")})
+    own = SimpleNamespace(**vars(pa))
     own.allocate_buffer = lambda size: Guarded(size).buffer(size)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(columns, "pa", own)
