@@ -37,7 +37,11 @@ def shape() -> Iterator[tuple[str, str]]:
     folder, files = Counter(path.parent for path in texts).most_common(1)[0]
     yield "files in the largest folder", f"{files} in {folder.relative_to(PACKAGE.parent)}"
     private = Counter(path for path, tree in trees.items() for _ in _private_imports(tree))
-    yield "imports of private Dagster modules", f"{private.total()} in {len(private)} modules"
+    outside = [path for path in private if "embedded" not in path.parts]
+    yield (
+        "imports of private Dagster modules",
+        f"{private.total()} in {len(private)} modules, {len(outside)} of them not embedded",
+    )
     wide = [
         function.name
         for tree in trees.values()
