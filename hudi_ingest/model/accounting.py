@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
-from hudi_ingest.model.report import Counts, FieldsSeen, SliceReport
+from hudi_ingest.model.report import FieldsSeen, SliceReport
 
 VERSION = 1
 _KEYED = ("deletes", "superseded", "moves")

@@ -27,6 +27,7 @@ from hudi_ingest.cli.main import _COMMANDS as REGISTERED
 from hudi_ingest.ledger.ledger import Ledger
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import (
     BackfillPlan,
@@ -41,7 +42,7 @@ from hudi_ingest.model.plan import (
     TakeOver,
     TransactionKind,
 )
-from hudi_ingest.model.report import BadRecordNote, BaseFile, Counts, FieldsSeen, LetterFile, LogFile, SliceReport
+from hudi_ingest.model.report import BadRecordNote, BaseFile, FieldsSeen, LetterFile, LogFile, SliceReport
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.cursor import SensorCursor
 from hudi_ingest.pipeline.file import load_pipeline

@@ -14,9 +14,10 @@ from dataclasses import replace
 from hudi_ingest.exceptions import OffsetsLost, RangeRefused, WriteIncomplete
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.kafka.records import first_records_in
+from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, length
 from hudi_ingest.model.plan import TransactionPlan
-from hudi_ingest.model.report import BaseFile, Counts, FieldsSeen, LogFile, SliceReport
+from hudi_ingest.model.report import BaseFile, FieldsSeen, LogFile, SliceReport
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.letter_file import NAMED_BAD_RECORDS
 from hudi_ingest.transaction.write.task import TaskReport, longest

@@ -21,9 +21,10 @@ from hudi_ingest.hudi.files.file_ids import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.replaced_files import copy_other_rows, within
 from hudi_ingest.hudi.storage.storage import StoreError, TableStorage
+from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
-from hudi_ingest.model.report import BadRecordNote, BaseFile, Counts, FieldsSeen, LetterFile, LogFile
+from hudi_ingest.model.report import BadRecordNote, BaseFile, FieldsSeen, LetterFile, LogFile
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.records.row_maker import Refusal, RowMaker

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.model.accounting import Accounting, SliceAccount
+from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionKind
-from hudi_ingest.model.report import Counts
 
 pytestmark = pytest.mark.fast
 

@@ -1,0 +1,49 @@
+"""The counts of the accounting: of each offset one, in a task, a slice or a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What became of offsets, by keyword only: a count in another's place would change the accounting unnoticed."""
+
+    rows: int = 0
+    skipped: int = 0
+    """Tombstones: records with no value."""
+    filtered: int = 0
+    """Records that a transform dropped on purpose."""
+    rejected: int = 0
+    """Bad records: those that cannot become rows."""
+    gaps: int = 0
+    """Offsets that the broker does not deliver: compacted away, transaction markers, aborted records. In a retry, offsets of
+    the range without a dead letter that it takes."""
+    deletes: int = 0
+    """Of a keyed table: rows that delete their key."""
+    superseded: int = 0
+    """Of a keyed table: rows and moves left out because the same task wrote a newer row of the key, perhaps of another slice."""
+    moves: int = 0
+    """Of a keyed table: records that also deleted a row elsewhere, because they changed its key or table partition."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """All counts by name."""
+        return {each.name: getattr(self, each.name) for each in fields(Counts)}
+
+    @staticmethod
+    def total(parts: Iterable[Counts]) -> Counts:
+        """Add up counts, each with its own kind."""
+        parts = tuple(parts)
+        return Counts(**{name: sum(part.counts[name] for part in parts) for name in Counts().counts})
+
+    @property
+    def counted(self) -> int:
+        """Offsets accounted for; the slice's count, unless the accounting is wrong."""
+        return self.rows + self.skipped + self.filtered + self.rejected + self.gaps
+
+    @property
+    def rows_in_files(self) -> int:
+        """Number of rows that the files must hold."""
+        return self.rows + self.moves - self.superseded
