@@ -40,6 +40,7 @@ from dagster import (
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import sensor_name
+from hudi_ingest.orchestration.coordinator.switch import is_on, switches_of
 from hudi_ingest.orchestration.jobs.failures import as_dagster_failures
 from hudi_ingest.orchestration.jobs.op_settings import retry_policy
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
@@ -151,11 +152,11 @@ def _of_pipeline(request: RunRequest, pipeline: Pipeline, now: datetime) -> RunR
 
 def _sensors_off(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> set[str]:
     """Return the names of pipelines whose table is not ours to change yet: not enabled, and their sensor was not turned on."""
-    not_enabled = {pipeline.name for pipeline in pipelines if not pipeline.enabled}
+    not_enabled = [pipeline for pipeline in pipelines if not pipeline.enabled]
     if not not_enabled:
         return set()
-    on = {state.instigator_name for state in instance.all_instigator_state() if state.is_running}
-    return {name for name in not_enabled if sensor_name(name) not in on}
+    switches = switches_of(instance)
+    return {pipeline.name for pipeline in not_enabled if not is_on(pipeline, switches)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,9 @@ def test_a_pipeline_that_was_never_turned_on_is_left_alone_until_its_sensor_is(t
         assert schedule.evaluate([off], instance, NIGHT)[0]
         instance.update_instigator_state(state.with_status(InstigatorStatus.STOPPED))
         assert not schedule.evaluate([off], instance, NIGHT)[0]
+        # Its sensor once ran because the file said so then.
+        instance.update_instigator_state(state.with_status(InstigatorStatus.DECLARED_IN_CODE))
+        assert not schedule.evaluate([off], instance, NIGHT)[0]
 
 
 def test_each_table_is_serviced_once_a_night_from_its_own_minute_on(instance: DagsterInstance) -> None:
