@@ -34,20 +34,14 @@ from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
-from hudi_ingest.orchestration.coordinator.quiet_ticks import (
-    forget,
-    remember_busy,
-    still_quiet,
-)
+from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, remember_busy, still_quiet
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.orchestration.jobs.run_config import BEGIN
 from hudi_ingest.orchestration.jobs.transaction_job import OneAssetJob
+from hudi_ingest.orchestration.jobs.upkeep import CATALOG
 from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import (
-    Situation,
-    observe,
-)
+from hudi_ingest.transaction.plan.situation import Situation, observe
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 
 _LOG = logging.getLogger(__name__)
@@ -74,16 +68,18 @@ def coordinator_sensor(
         if quiet is not None:
             return SkipReason(quiet)
         outcome = tick(
-            pipeline, context.instance, datetime.now(timezone.utc), context.cursor or "", context.update_cursor
+            pipeline,
+            context.instance,
+            datetime.now(timezone.utc),
+            context.cursor or "",
+            context.update_cursor,
+            catalog.name if catalog is not None else CATALOG.name,
         )
         if isinstance(outcome, RunRequest):
             context.log.info(request_text(outcome))
         for tag in (tags.STOPPED, tags.RESET):
             if isinstance(outcome, RunRequest) and tag in outcome.tags:
                 context.log.warning(f"{tag}: {outcome.tags[tag]}; see the log of the run's begin op for the reason")
-        if isinstance(outcome, RunRequest) and catalog is not None and outcome.job_name != transaction.name:
-            # A code location that merges several folders has several jobs for catalogs.
-            return outcome.with_replaced_attrs(job_name=catalog.name)
         return outcome
 
     return coordinator
@@ -95,6 +91,7 @@ def tick(
     now: datetime,
     cursor: str = "",
     remember: Callable[[str], None] = lambda cursor: None,
+    catalog_job: str = CATALOG.name,
 ) -> RunRequest | SkipReason:
     """Decide what to do at `now`: request one run, or say why none. Either way, first report the checks, the lag and the commits of
     others to Dagster. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
@@ -106,7 +103,7 @@ def tick(
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             with _failure_counted(pipeline, ledger):
                 ledger.requests.note_tick(pipeline.name, now)
-                this = Tick(pipeline, instance, ledger, PipelineTable(pipeline), now)
+                this = Tick(instance, ledger, PipelineTable(pipeline), now, catalog_job)
                 # Whatever comes after reads the timeline.
                 report_repairs(pipeline, instance, repair_timeline(this.table, ledger))
                 # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.

@@ -49,11 +49,16 @@ class Tick:
     Its methods raise KafkaUnreachable, TableUnreachable and LedgerUnreachable.
     """
 
-    pipeline: Pipeline
     instance: DagsterInstance
     ledger: Ledger
     table: PipelineTable
     now: datetime
+    catalog_job: str
+    """The job that syncs a table to its catalog. A code location that merges several folders has several."""
+
+    @property
+    def pipeline(self) -> Pipeline:
+        return self.table.pipeline
 
     def busy(self) -> str:
         """Say why no run may be launched, whatever is waiting; "" if one may."""
@@ -105,7 +110,7 @@ class Tick:
             plan = requested
         elif plan is None or wait:
             # A transaction syncs the catalog itself.
-            resync = catalog_run(pipeline, self.instance, situation, self.now)
+            resync = catalog_run(self.table, self.instance, situation, self.now, self.catalog_job)
             if resync is not None:
                 return resync
             if lost is not None:

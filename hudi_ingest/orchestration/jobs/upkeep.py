@@ -374,12 +374,13 @@ CATALOG = MaintenanceJob(
 
 
 def catalog_run(
-    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime
+    table: PipelineTable, instance: DagsterInstance, situation: Situation, now: datetime, job: str
 ) -> RunRequest | None:
-    """Request a run of the job if the catalog lacks something and a sync is due. Raises TableUnreachable."""
+    """Request a run of `job` if the catalog lacks something and a sync is due. Raises TableUnreachable."""
+    pipeline = table.pipeline
     if pipeline.catalog is None or not situation.committed.commits:
         return None
-    state, commits = read_state(PipelineTable(pipeline).storage), situation.committed.commits
+    state, commits = read_state(table.storage), situation.committed.commits
     if not state.news(pipeline.catalog_place, commits) or not state.may_try(now):
         return None
     records = instance.get_run_records(
@@ -389,7 +390,7 @@ def catalog_run(
         return None
     # Dagster never reuses a run key, and a run may die before it can note that it failed.
     key = f"{pipeline.name}-catalog-{int(now.timestamp()) // _SECONDS_A_KEY}"
-    return RunRequest(run_key=key, job_name=CATALOG.name, partition_key=pipeline.name)
+    return RunRequest(run_key=key, job_name=job, partition_key=pipeline.name)
 
 
 UPKEEP = (SERVICES, SWEEP, TTL, CATALOG)
