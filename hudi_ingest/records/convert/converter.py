@@ -6,7 +6,7 @@ A value that is not a row is Rejected, with the reason as short text that is saf
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -92,6 +92,18 @@ class Mismatch(Exception):
     def rejected(self, index: int) -> Rejected:
         """Reject the value at this index of its batch."""
         return Rejected(index, self.field, self.expected, self.found)
+
+
+def read_items(values: Iterable[Any], read: Callable[[Any], Any]) -> list[Any]:
+    """Read the items of a list. Raises the Mismatch of the first that does not match, with its index in the path."""
+    items: list[Any] = []
+    try:
+        for value in values:
+            items.append(read(value))  # one by one: the length is the index of the item that fails
+    except Mismatch as mismatch:
+        mismatch.under(f"[{len(items)}]")
+        raise
+    return items
 
 
 class Bare(str):

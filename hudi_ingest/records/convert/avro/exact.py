@@ -28,6 +28,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -35,7 +36,7 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
-from hudi_ingest.records.convert.converter import ABSENT, Mismatch, shortened
+from hudi_ingest.records.convert.converter import ABSENT, Mismatch, read_items, shortened
 from hudi_ingest.records.convert.wire_format import read_zigzag
 from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
@@ -159,7 +160,7 @@ def _value_reader(writer: AvroType, type_: pa.DataType, path: str, resolution: R
     if pa.types.is_struct(type_) and kind == "record":
         return _struct_reader(writer, list(type_), path, resolution)
     if pa.types.is_list(type_) and kind == "array":
-        return _list_reader(_field_reader(writer.parts[0], type_.value_field, f"{path}[]", resolution))
+        return partial(read_items, read=_field_reader(writer.parts[0], type_.value_field, f"{path}[]", resolution))
     if pa.types.is_map(type_) and kind == "map":
         return _map_reader(_field_reader(writer.parts[0], type_.item_field, f"{path}[]", resolution))
     if pa.types.is_decimal128(type_) and logical == "decimal":
@@ -223,20 +224,6 @@ def _struct_reader(writer: AvroType, fields: Sequence[pa.Field], path: str, reso
             mismatch.under("." + name)
             raise
         return row
-
-    return read
-
-
-def _list_reader(read_item: Reader) -> Reader:
-    def read(value: Any) -> list[Any]:
-        items: list[Any] = []
-        try:
-            for element in value:
-                items.append(read_item(element))
-        except Mismatch as mismatch:
-            mismatch.under(f"[{len(items)}]")
-            raise
-        return items
 
     return read
 

@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert.converter import ABSENT, Bare, Mismatch, shortened, shown
+from hudi_ingest.records.convert.converter import ABSENT, Bare, Mismatch, read_items, shortened, shown
 from hudi_ingest.records.times import EPOCH_ORDINAL, FIRST_DAY, FIRST_MICROSECOND, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
@@ -288,14 +288,7 @@ def _list_reader(item: pa.Field, path: str, texts: Mapping[str, float]) -> Reade
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise Mismatch("an array", shown(value))
-        items: list[Any] = []
-        try:
-            for element in value:
-                items.append(read_item(element))  # one by one: the length is the index of the item that fails
-        except Mismatch as mismatch:
-            mismatch.under(f"[{len(items)}]")
-            raise
-        return items
+        return read_items(value, read_item)
 
     return read
 

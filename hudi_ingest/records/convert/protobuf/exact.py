@@ -26,6 +26,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -36,7 +37,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.records.convert.converter import ABSENT, Mismatch, Rejected, shortened
+from hudi_ingest.records.convert.converter import ABSENT, Mismatch, Rejected, read_items, shortened
 from hudi_ingest.records.convert.protobuf.schema import JSON_MESSAGES, TIMESTAMP_MESSAGE, WRAPPERS, is_map, is_proto3
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.times import FIRST_SECOND, LAST_SECOND
@@ -197,20 +198,7 @@ def _column_reader(field: FieldDescriptor, type_: pa.DataType, path: str, timest
 
 
 def _list_reader(read: Reader | None) -> Reader:
-    if read is None:
-        return list
-
-    def read_list(values: Any) -> list[Any]:
-        items: list[Any] = []
-        try:
-            for value in values:
-                items.append(read(value))  # one by one: the length is the index of the item that fails
-        except Mismatch as mismatch:
-            mismatch.under(f"[{len(items)}]")
-            raise
-        return items
-
-    return read_list
+    return list if read is None else partial(read_items, read=read)
 
 
 def _map_reader(read: Reader | None) -> Reader:
