@@ -151,10 +151,9 @@ class HudiWriter:
             ) as client,
         ):
             action = self._action(plan.kind)
-            instant: str = client.startCommit(action, meta)
-            # A caller that is killed from here on closes no client, and a timer that went on in this driver would write the heartbeat
-            # again after a rollback.
-            client.getHeartbeatClient().stopHeartbeatTimers()
+            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
+            started = self._jvm.java.util.Optional.of(client).map(self._java_object("InstantStart", action, meta))
+            instant: str = started.get()
             reach("instant_requested")
             state = getattr(self._hudi.common.table.timeline, "HoodieInstant$State")
             model = self._hudi.common.model
@@ -184,8 +183,7 @@ class HudiWriter:
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
             self._locking_client(self._meta_client(), columns, more, self._few(), small) as client,
         ):
-            heartbeat = client.getHeartbeatClient()
-            if heartbeat.isHeartbeatExpired(instant):
+            if client.getHeartbeatClient().isHeartbeatExpired(instant):
                 raise Fenced(
                     f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is no longer open: it was "
                     "rolled back, or an earlier try to commit it failed (see that error). This call published nothing; "
@@ -208,18 +206,18 @@ class HudiWriter:
                 str(self._pipeline.table.is_keyed).lower(),
             )
             client.setOperationType(self._operation(publication.kind))
-            # From here on this client's timer renews the lease. Otherwise it could expire during the commit, and a waiting
-            # cleaner would roll the completed commit back.
-            heartbeat.start(instant)
-            reach("commit_leased")
-            client.commitStats(
+            commit = self._java_object(
+                "LeasedCommit",
                 instant,
-                self._write_stats(publication),
-                self._option(self._java_map(publication.metadata)),
                 self._action(publication.kind),
+                self._write_stats(publication),
+                self._java_map(publication.metadata),
                 self._file_ids_by_partition(publication.replaced),
-                self._option(guard),
+                guard,
             )
+            reach("commit_leased")
+            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
+            self._jvm.java.util.Optional.of(client).ifPresent(commit)
             reach("commit_landed")
 
     def roll_back(self, instant: str) -> bool:

@@ -32,6 +32,7 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     WriteIncomplete,
 )
+from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import committed_state
@@ -52,6 +53,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.damage import NewestCommit, cut
+from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.lineage_backend import told_of_transactions
 from hudi_ingest_tests.support.partitions import add_partitions
@@ -512,6 +514,27 @@ def test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone(
     committing.join()
     assert verify(ground.base_path, ground.produced).exact
     assert observe(pipeline).committed.checkpoint is not None
+
+
+@pytest.mark.parametrize("point", ["instant_requested", "instant_begun", "commit_leased", "commit_landed"])
+def test_p4_the_lease_of_a_caller_that_died_is_renewed_by_no_timer(
+    point: str, ground: Ground, pipeline: Pipeline, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine outlives its callers: its heartbeats for an instant that is rolled back would never end."""
+    ground.send_rows(0, 5)
+    jvm = current_session(ground.home)._jvm
+
+    def timers() -> set[int]:
+        threads = jvm.java.lang.Thread.getAllStackTraces().keySet().toArray()
+        return {thread.getId() for thread in threads if str(thread.getName()).startswith("Timer-")}
+
+    before = timers()
+    # A process that is killed closes nothing.
+    monkeypatch.setattr("hudi_ingest.hudi.write_client._Closing.__exit__", lambda *_: None)
+    fault.arm(point, "raise")
+    with pytest.raises(InjectedFault):
+        ground.run(pipeline)
+    wait_for(lambda: timers() <= before, f"the timers that the JVM had before, and no other: {before}")
 
 
 def test_a_transaction_of_nothing_but_tombstones_commits_its_offsets(ground: Ground, pipeline: Pipeline) -> None:
