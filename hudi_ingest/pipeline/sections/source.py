@@ -106,9 +106,9 @@ class KafkaSource(Model):
     optional_fields: tuple[str, ...] = Field(
         default=(), json_schema_extra={"allowed": "a list of fields, like [old_name, address.zip]", "default": "none"}
     )
-    """Fields that a record's schema may lack: they are null then. With `table.mode: upsert`, a record is bad whose schema has lost
+    """Fields that a record's schema may lack: they are null then. With `table.mode: upsert`, a record is bad whose schema lacks
     another declared field, because its row would erase the value that the table has: a JSON record with Connect's schema
-    (`envelope: debezium` or `connect`) that lacks the field, a record of a registry's schema that lacks one of an earlier version. If
+    (`envelope: debezium` or `connect`), a record of a registry's schema if another version has the field. If
     columns come from a registry, no transaction of such a table begins while the latest version lacks a field that one before
     had. See docs/formats.md."""
 

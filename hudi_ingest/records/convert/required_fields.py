@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,8 +51,8 @@ class RequiredFields:
     """Paths of columns that a schema may lack: they are null then."""
     within: str = ""
     """The event's field that holds the row; "" if the record is the row."""
-    versions: tuple[tuple[RegisteredSchema, ...], ...] = ()
-    """The versions of each subject, ascending."""
+    versions: tuple[tuple[RegisteredSchema, ...], ...] | None = None
+    """The versions of each subject. A column is required if any of them has it; all are if None, because a schema stands alone."""
     recent: frozenset[str] = frozenset()
     """Paths of columns that a schema may lack for now without being made optional."""
 
@@ -61,30 +62,31 @@ class RequiredFields:
         row = pa.struct(list(self.row))
         return pa.struct([pa.field(self.within, row)]) if self.within else row
 
-    def before(self, is_written: Callable[[RegisteredSchema], bool]) -> Iterator[RegisteredSchema]:
-        """The versions before the one that `is_written`; all of a subject without it, because it was registered since."""
-        known = [[*map(is_written, versions)] for versions in self.versions]
-        subjects = [at for at, flags in enumerate(known) if any(flags)] or range(len(known))
-        for at in subjects:
-            flags = known[at]
-            yield from reversed(self.versions[at][: flags.index(True) if any(flags) else None])
-
-    def refusal_of(self, shape: pa.DataType, earlier: Iterable[pa.DataType] | None = None) -> Refusal | None:
-        """Why records with a schema of this shape are bad; None if they are not. `earlier`: the shapes of schemas before it, if they
-        are known; then only columns are required that one of them had."""
+    def refusal_of(
+        self,
+        shape: pa.DataType,
+        is_written: Callable[[RegisteredSchema], bool] = lambda version: False,
+        shape_of: Callable[[RegisteredSchema], pa.DataType] = lambda version: UNKNOWN,
+    ) -> Refusal | None:
+        """Why records with a schema of this shape are bad; None if they are not. `is_written`: whether a version is that schema;
+        `shape_of`: a version's shape, UNKNOWN if no record can be read with it."""
         found = self._row_of(shape)
         if found is None:
             return None
         lacking = [path for path in absent(self.row, found) if path not in self.optional | self.recent]
-        if lacking and earlier is not None:
-            lacked = [absent(self.row, row) for row in map(self._row_of, earlier) if row is not None]
+        if lacking and self.versions is not None:
+            # A schema that was registered since is compared with all subjects.
+            own = [versions for versions in self.versions if any(map(is_written, versions))]
+            rows = map(self._row_of, map(shape_of, chain.from_iterable(own or self.versions)))
+            lacked = [absent(self.row, row) for row in rows if row is not None]
             lacking = [path for path in lacking if not all(is_within(path, paths) for paths in lacked)]
         if not lacking:
             return None
         fields = f"source.optional_fields: [{', '.join([*sorted(self.optional), *lacking])}]"
         expected = (
             "it in the record's schema, because a row without it would erase its value in the table; if the source renamed it, "
-            f"declare the new name; if the source dropped it or got it later, set `{fields}`: it is null then"
+            "declare the new name; if its producer still writes an older schema, update the producer; if the source dropped it or got "
+            f"it later, set `{fields}`: it is null then"
         )
         new = [field.name for field in found if field.name not in self.row.names]
         others = f"; not among the columns: {', '.join(new)}" if new else ""

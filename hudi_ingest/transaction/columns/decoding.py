@@ -296,8 +296,8 @@ def _known(part: _RecordPart, kind: SchemaKind) -> tuple[SchemaLookup, RequiredF
 
 
 def _required(part: _RecordPart, versions: Sequence[Sequence[SubjectVersion]]) -> RequiredFields | None:
-    """The columns that a record's schema has to have if one before it had them; None if the transaction has judged that already, for
-    columns that are not declared."""
+    """The columns that a record's schema has to have if another version has them; None if the transaction has judged that already,
+    for columns that are not declared."""
     if part.required is None or part.found is not None:
         return None
     schemas = tuple(tuple(version.schema for version in of_subject) for of_subject in versions)

@@ -7,7 +7,7 @@ to the exact path, so a record's outcome depends on neither the path nor its nei
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
@@ -127,7 +127,7 @@ def avro_converter(schema: pa.Schema, options: Options) -> AvroConverter:
 class AvroConverter:
     """Decodes Avro records to rows of `schema`.
 
-    `required`: a record is bad whose schema lacks one of these columns that a schema before it had, unless it deletes a row.
+    `required`: a record is bad whose schema lacks one of these columns, unless it deletes a row.
     Raises ValueError at construction when a column's type cannot be read from Avro.
     """
 
@@ -193,7 +193,7 @@ class AvroConverter:
             return unusable_schema(problem)
 
     def _refusal_of(self, written: RegisteredSchema, writer: AvroType, branch: int | None = None) -> Refusal | None:
-        """`branch`: which of the records of a union, in the schemas before it, too."""
+        """`branch`: which of the records of a union, in its other versions, too."""
         required = self._required
         if required is None:
             return None
@@ -203,14 +203,13 @@ class AvroConverter:
                 of = of.parts[branch] if branch < len(of.parts) else AvroType("null")
             return _shape(of, required.record, "", self._resolution)
 
-        def earlier() -> Iterator[pa.DataType]:
-            for schema in required.before(written.__eq__):
-                try:
-                    yield shape(parse_writer(schema))
-                except WriterSchemaProblem:
-                    continue  # No record was read with it.
+        def shape_of(version: RegisteredSchema) -> pa.DataType:
+            try:
+                return shape(parse_writer(version))
+            except WriterSchemaProblem:
+                return UNKNOWN
 
-        return required.refusal_of(shape(writer), earlier())
+        return required.refusal_of(shape(writer), written.__eq__, shape_of)
 
 
 def _shape(writer: AvroType, column: pa.DataType, path: str, resolution: Resolution) -> pa.DataType:

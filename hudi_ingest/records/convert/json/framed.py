@@ -42,7 +42,7 @@ def json_schema_converter(schema: pa.Schema, options: Options) -> JsonSchemaConv
 class JsonSchemaConverter:
     """Takes the header off, refuses schema ids that the registry does not have, and decodes the rest as JSON.
 
-    `required`: a record is bad whose schema allows none of these fields, and one before it did. `decode` raises what `SchemaLookup`
+    `required`: a record is bad whose schema does not allow one of these fields. `decode` raises what `SchemaLookup`
     raises when it cannot be asked.
     """
 
@@ -94,8 +94,7 @@ class JsonSchemaConverter:
     def _refusal_of(self, registered: RegisteredSchema) -> Refusal | None:
         if self._required is None:
             return None
-        earlier = map(_shape, self._required.before(registered.__eq__))
-        return self._required.refusal_of(_shape(registered), earlier)
+        return self._required.refusal_of(_shape(registered), registered.__eq__, _shape)
 
 
 def _shape(schema: RegisteredSchema) -> pa.DataType:

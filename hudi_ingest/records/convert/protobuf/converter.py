@@ -6,7 +6,7 @@ format, which names each record's schema and message type.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -60,7 +60,7 @@ class RegisteredMessages:
     """Full name of the message type; records of other types are refused."""
     truncate_nanoseconds: bool = False
     required: RequiredFields | None = None
-    """A record is bad whose schema lacks one of these columns that a schema before it had."""
+    """A record is bad whose schema lacks one of these columns."""
 
 
 def protobuf_converter(schema: pa.Schema, options: Options) -> ProtobufConverter | RegisteredProtobufConverter:
@@ -210,14 +210,17 @@ class _SchemaTypes:
         if required is None:
             return None
 
-        def earlier() -> Iterator[pa.DataType]:
-            for schema in required.before(lambda version: _compiled(version) == self._descriptor_set):
-                descriptors = _compiled(schema)
-                types = ProtobufSchema(descriptors) if descriptors is not None else None
-                if types is not None and types.has(message.full_name):
-                    yield _shape(types.message(message.full_name), required.record)
+        def shape_of(version: RegisteredSchema) -> pa.DataType:
+            descriptors = _compiled(version)
+            types = ProtobufSchema(descriptors) if descriptors is not None else None
+            if types is None or not types.has(message.full_name):
+                return UNKNOWN
+            return _shape(types.message(message.full_name), required.record)
 
-        return required.refusal_of(_shape(message, required.record), earlier())
+        def is_written(version: RegisteredSchema) -> bool:
+            return _compiled(version) == self._descriptor_set
+
+        return required.refusal_of(_shape(message, required.record), is_written, shape_of)
 
     def fields(self, within: str) -> frozenset[str]:
         name = self._registered.message
