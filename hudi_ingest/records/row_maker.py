@@ -111,6 +111,9 @@ class RowMaker:
     """How rows of a keyed table are told apart; None for a table that only grows."""
     on_tombstone: Tombstones = "skip"
     """With `row`, all columns of the values may be null."""
+    lenient_converter: Converter | None = None
+    """Of the values that `converter` refuses because a row would need more of them, which a delete by `keyed.delete_field` does not;
+    None where there is nothing to spare."""
     key_converter: Converter | None = None
     """Of the records' keys; None when they are not read."""
     key_columns: pa.Schema | None = None
@@ -136,7 +139,7 @@ class RowMaker:
             return replace(self, schema_headers=False).make(source, with_schema_ids(batch), look_at)
         if self.routing is not None and self.route_converter is not None:
             return self._routed(self.routing, self.route_converter, source, batch, look_at)
-        count = batch.num_rows
+        whole, count = batch, batch.num_rows
         batch, places, bad, skipped = self._without_tombstones(batch)
         batch, places, others = self._without_other_types(batch, places)
         if "timestamp" in self._kafka_kinds:
@@ -163,7 +166,9 @@ class RowMaker:
         filtered = outcome.filtered + others
         accounted = outcome.rows.num_rows - outcome.moves + skipped + filtered + len(bad)
         _require_all(source, count, accounted, "accounted for")
-        return replace(outcome, bad=tuple(bad), skipped=skipped, filtered=filtered, fields=fields)
+        outcome = replace(outcome, bad=tuple(bad), skipped=skipped, filtered=filtered, fields=fields)
+        lenient = self.lenient_converter
+        return outcome if lenient is None else self._with_deletes(outcome, lenient, source, whole)
 
     def _fields_seen(self, values: pa.BinaryArray, rows: pa.RecordBatch, look_at: int) -> FieldsSeen | None:
         """Compare the records' fields with the columns. A tombstone has no fields, and a deleted row has only its key."""
@@ -232,6 +237,27 @@ class RowMaker:
         moves = int(np.count_nonzero(records[1:] == records[:-1]))
         filtered = record.num_rows - (len(records) - moves) - len(bad)
         return BatchOutcome(rows, _of(places, pa.array(records)), tuple(bad), filtered=filtered, moves=moves)
+
+    def _with_deletes(
+        self, outcome: BatchOutcome, lenient: Converter, source: TopicPartition, batch: pa.RecordBatch
+    ) -> BatchOutcome:
+        """Of the records that are bad as rows, those count that only delete. Which ones do is known after the transforms."""
+        refused = pa.array([bad.index for bad in outcome.bad if bad.stage == DECODING], pa.int64())
+        if not len(refused) or outcome.kept is None:
+            return outcome
+        found = replace(self, converter=lenient, lenient_converter=None).make(source, batch.take(refused))
+        places = np.array(refused if found.kept is None else _of(refused, found.kept))
+        deleted = found.rows[DELETED].to_numpy()
+        spared = ~np.isin(places, places[~deleted])
+        if not spared.any():
+            return outcome
+        rows = pa.concat_tables([outcome.rows, found.rows.filter(pa.array(spared))])
+        kept = np.concatenate([np.array(outcome.kept), places[spared]])
+        order = np.argsort(kept, kind="stable")
+        good = {*places[spared].tolist()}
+        bad = tuple(refusal for refusal in outcome.bad if refusal.index not in good)
+        moves = outcome.moves + int(spared.sum()) - len(good)
+        return replace(outcome, rows=rows.take(order), kept=pa.array(kept[order]), bad=bad, moves=moves)
 
     def _without_tombstones(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None, list[Refusal], int]:
         """The records that have a value or may do without, their places, the bad ones, and how many are skipped."""

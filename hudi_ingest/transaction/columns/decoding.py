@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path  # files: schema files
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, Schem
 from hudi_ingest.transaction.columns.registered_columns import columns_of, has_message, message_of
 
 if TYPE_CHECKING:
-    from hudi_ingest.kafka.registry import KnownSchemas, SubjectVersion
+    from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, SubjectVersion
     from hudi_ingest.records.convert.avro.converter import Writers
     from hudi_ingest.records.schema.avro import Resolution
 
@@ -47,8 +47,11 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
     """The row maker of a transaction that began then and has these columns. Raises what `converter_of` raises."""
     pipeline = pipeline.with_record(parse_spark_json(schema.record))
     registry = pipeline.source.schema_registry
+    values = _values(pipeline, schema)
+    spares = values.required is not None and pipeline.table.delete_field is not None
     return RowMaker(
-        converter=converter_of(pipeline, schema),
+        converter=_converter_of_values(pipeline, values),
+        lenient_converter=_converter_of_values(pipeline, replace(values, required=None)) if spares else None,
         chain=pipeline.chain.at(began_at),
         columns=parse_spark_json(schema.columns),
         partition_by=pipeline.table.partition_columns,
@@ -101,7 +104,10 @@ def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) ->
     Raises ConfigError if the format cannot provide a column or a file cannot be read, RegistryUnreachable,
     RegistryRefused, SchemaMissing. Its `decode` also raises SchemaOutdated.
     """
-    values = _values(pipeline, schema)
+    return _converter_of_values(pipeline, _values(pipeline, schema))
+
+
+def _converter_of_values(pipeline: Pipeline, values: _RecordPart) -> Converter:
     converter = _converter(pipeline, values) if pipeline.source.envelope != "debezium" else _changes(pipeline, values)
     placeholder = pipeline.unavailable_value
     return converter if placeholder is None else AvailableValues(converter, placeholder)
@@ -151,9 +157,11 @@ class _RecordPart:
     """The schema that a transaction resolved, if `schema` is not declared."""
     envelope: str = "none"
     required: RequiredFields | None = None
-    """Of a keyed table: the columns that a record's schema has to have."""
+    """Of a keyed table whose records have schemas: the columns that these have to have."""
     guard: NewerColumnsGuard | None = None
     """If the columns are inferred: what judges the schemas in the records."""
+    listed: dict[str, tuple[SubjectVersion, ...]] = field(default_factory=dict)
+    """What the registry has listed, by subject; for all converters of this part."""
 
 
 def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _RecordPart:
@@ -177,7 +185,7 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
             "after" if of_events else "",
             recent=frozenset(resolved.recent.paths if resolved and resolved.recent else ()),
         )
-        if table.is_keyed
+        if table.is_keyed and (source.envelope != "none" or source.format in KINDS)
         else None,
         NewerColumnsGuard(table.record, of_events, table.on_schema_change != "ignore") if resolved else None,
     )
@@ -290,9 +298,16 @@ def _known(part: _RecordPart, kind: SchemaKind) -> tuple[SchemaLookup, RequiredF
 
     assert part.registry is not None, "checked with the pipeline file"
     client = RegistryClient(part.registry, kind)
-    versions = [client.versions(subject) for subject in part.subjects]
+    versions = _versions(part, client)
     schemas = {version.schema_id: version.schema for of_subject in versions for version in of_subject}
     return _guarded(part, KnownSchemas(part.registry, schemas, kind)), _required(part, versions)
+
+
+def _versions(part: _RecordPart, client: RegistryClient) -> list[tuple[SubjectVersion, ...]]:
+    for subject in part.subjects:
+        if subject not in part.listed:
+            part.listed[subject] = client.versions(subject)
+    return [part.listed[subject] for subject in part.subjects]
 
 
 def _required(part: _RecordPart, versions: Sequence[Sequence[SubjectVersion]]) -> RequiredFields | None:
@@ -323,7 +338,7 @@ def _registered_messages(part: _RecordPart) -> Any:
     declared, registry = part.declared.protobuf, part.registry
     assert registry is not None, "checked with the pipeline file"
     client = RegistryClient(registry, "PROTOBUF")
-    versions = [client.versions(subject) for subject in part.subjects]
+    versions = _versions(part, client)
     newest_first = [version for of_subject in versions for version in reversed(of_subject)]
     known = KnownSchemas(registry, {version.schema_id: version.schema for version in newest_first}, "PROTOBUF")
     if part.found is not None:

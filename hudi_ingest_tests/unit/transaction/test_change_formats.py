@@ -317,6 +317,47 @@ def test_an_event_whose_schema_lost_a_declared_column_erases_nothing_and_a_delet
     assert rows_of(accepted, "id", "email") == [(1, "a@b", False), (1, None, False), (1, None, True)]
 
 
+def test_a_record_whose_schema_lacks_a_column_may_delete_by_its_own_field(write: Write) -> None:
+    def record(**fields: Any) -> bytes:
+        types = [{"field": name, "type": "int64" if name == "id" else "string"} for name in fields]
+        return json.dumps({"schema": {"type": "struct", "fields": types}, "payload": fields}).encode()
+
+    pipeline = load(
+        write,
+        **{
+            **CUSTOMERS,
+            "source__envelope": "connect",
+            "table__schema": "id long not null, name string, deleted string",
+            "table__delete_field": "gone",
+        },
+        transforms=[
+            {"rename": {"deleted": "gone"}},
+            {"filter": {"field": "id", "op": "<", "value": 90}},
+            {"cast": {"gone": "boolean"}},
+        ],
+    )
+    outcome = made(
+        pipeline,
+        record(id=1, name="ann", deleted="false"),
+        record(id=2, deleted="true"),
+        record(id=3, deleted="false"),
+        record(id=4, name="bob", deleted="true"),
+        record(id=91, deleted="false"),
+        record(id=5, name="cat"),
+        record(id=6, deleted="true"),
+        b"{",
+    )
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(2, "name"), (4, "name"), (5, "deleted"), (7, "")]
+    assert "erase its value in the table" in outcome.bad[0].expected
+    assert rows_of(outcome, "id", "name") == [
+        (1, "ann", False),
+        (2, None, True),
+        (4, "bob", True),
+        (6, None, True),
+    ]
+    assert outcome.kept.to_pylist() == [0, 1, 3, 6]
+
+
 def test_fields_of_events_under_an_alias_keep_their_meaning_and_name_the_row(write: Write, tmp_path: Path) -> None:
     version = {"subject": SUBJECT, "version": 1, "id": 1, "schema": OLD, "schemaType": "AVRO"}
     micros = {"type": "long", "logicalType": "timestamp-micros"}
