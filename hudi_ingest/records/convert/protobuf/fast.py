@@ -47,8 +47,18 @@ _PREFIX = "read_by_ptars"
 
 def fast_path(message: Descriptor, schema: pa.Schema, truncate_nanoseconds: bool) -> FastPath | None:
     """Create the fast path; None when only the exact path can read messages of this type to columns of this schema."""
-    absent = any(name not in message.fields_by_name for name in schema.names)
-    return None if absent or not _is_plain(message, ()) else FastPath(message, schema, truncate_nanoseconds)
+    if not _has_fields(message, pa.struct(list(schema))) or not _is_plain(message, ()):
+        return None
+    return FastPath(message, schema, truncate_nanoseconds)
+
+
+def _has_fields(message: Descriptor | None, column: pa.DataType) -> bool:
+    """Whether there is a field for each of the column's, at any depth."""
+    kind = column.value_type if pa.types.is_list(column) else column
+    if message is None or not pa.types.is_struct(kind):
+        return True
+    fields = message.fields_by_name
+    return all(part.name in fields and _has_fields(fields[part.name].message_type, part.type) for part in kind)
 
 
 def _is_plain(message: Descriptor, enclosing: tuple[str, ...]) -> bool:

@@ -227,6 +227,13 @@ def test_recursive_messages_are_read_to_the_declared_depth_and_refused_beyond_a_
     assert found[2][1] == "a Protobuf message shop.Tree"
 
 
+def test_a_column_within_a_message_that_the_message_lacks_is_null() -> None:
+    column = pa.field("points", pa.list_(pa.struct([("y", pa.int32()), ("z", pa.float64())])))
+    assert one(column, Flat(points=[{"y": 1}])) == [{"y": 1, "z": None}]
+    column = pa.field("point", pa.struct([("x", pa.float64()), ("z", pa.float64())]))
+    assert one(column, Flat(point={"x": 0.5})) == {"x": 0.5, "z": None}
+
+
 def test_proto2() -> None:
     schema = record_schema(ProtobufSchema(OLD).message("old.Old"))
     messages = [
