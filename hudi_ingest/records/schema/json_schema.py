@@ -143,12 +143,10 @@ class _Columns:
     def _only_alternative(
         self, schemas: Any, keyword: str, path: str, within: tuple[str, ...], depth: int
     ) -> pa.DataType:
-        alternatives = [schema for schema in schemas if not _is_null(schema)] if isinstance(schemas, list) else []
-        if len(alternatives) != 1:
-            return self._refuse(
-                path, f"found {keyword} of {len(alternatives)} schemas; a column has one type besides null"
-            )
-        return self.type(alternatives[0], path, within, depth)
+        found = alternatives(schemas)
+        if len(found) != 1:
+            return self._refuse(path, f"found {keyword} of {len(found)} schemas; a column has one type besides null")
+        return self.type(found[0], path, within, depth)
 
     def _referred(self, target: Any, path: str, within: tuple[str, ...], depth: int) -> pa.DataType:
         shown = repr(str(target)[:60])
@@ -156,17 +154,29 @@ class _Columns:
             return self._refuse(path, f"the schema at $ref {shown} contains itself, which columns cannot")
         if not isinstance(target, str) or not target.startswith("#/"):
             return self._refuse(path, f"found $ref {shown}, which points outside the schema; allowed: #/…")
-        schema = self._document
-        for part in target[2:].split("/"):
-            name = unquote(part).replace("~1", "/").replace("~0", "~")
-            if not isinstance(schema, dict) or name not in schema:
-                return self._refuse(path, f"found $ref {shown}, which points nowhere")
-            schema = schema[name]
+        schema = referred(self._document, target)
+        if schema is None:
+            return self._refuse(path, f"found $ref {shown}, which points nowhere")
         return self.type(schema, path, (*within, target), depth)
 
     def _refuse(self, path: str, problem: str) -> pa.DataType:
         self.problems.append(f"column {path}: {problem}" if path else f"the schema itself: {problem}")
         return _REFUSED
+
+
+def referred(document: Any, target: str) -> Any:
+    """The schema in the document to which a `$ref` like `#/definitions/Order` points; None if there is none."""
+    head, *parts = target.split("/")
+    schema = document if head == "#" else None
+    for part in parts:
+        name = unquote(part).replace("~1", "/").replace("~0", "~")
+        schema = schema.get(name) if isinstance(schema, dict) else None
+    return schema
+
+
+def alternatives(schemas: Any) -> list[Any]:
+    """The schemas of a `oneOf` or the like besides null."""
+    return [schema for schema in schemas if not _is_null(schema)] if isinstance(schemas, list) else []
 
 
 def _kinds(schema: Mapping[str, Any]) -> list[str]:

@@ -233,6 +233,15 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
                 resolution = resolution.under("after").or_else(Resolution(aliases=resolution.aliases).under("before"))
             writers, required = _writers(part)
             return ConnectAvroConverter(part.schema, writers, resolution, required)
+        protobuf = part.declared.protobuf
+        if part.declared.format == "protobuf" and protobuf.descriptor_file is not None:
+            from hudi_ingest.records.convert.protobuf.converter import ProtobufConverter, ProtobufOptions
+
+            assert protobuf.message is not None, "checked with the pipeline file"
+            options = ProtobufOptions(
+                protobuf.message, protobuf.descriptor_file.read_bytes(), protobuf.truncate_nanoseconds
+            )
+            return ProtobufConverter(part.schema, options, part.required)
         return converter_for(part.declared.format, part.schema, _options(part))
     except ValueError as error:
         problem = str(error)
@@ -253,15 +262,7 @@ def _options(part: _RecordPart) -> Mapping[str, Any]:
         from hudi_ingest.records.convert.json.framed import RegisteredSchemas
 
         return {"registered": RegisteredSchemas(*_known(part, "JSON"))}
-    if declared.format != "protobuf":
-        return {}
-    if declared.protobuf.descriptor_file is None:
-        return {"registered": _registered_messages(part)}
-    return {
-        "descriptor_set": declared.protobuf.descriptor_file.read_bytes(),
-        "message": declared.protobuf.message,
-        "truncate_nanoseconds": declared.protobuf.truncate_nanoseconds,
-    }
+    return {"registered": _registered_messages(part)} if declared.format == "protobuf" else {}
 
 
 def _resolution(part: _RecordPart) -> Resolution:
@@ -289,8 +290,8 @@ def _writers(part: _RecordPart) -> tuple[Writers, RequiredFields | None]:
         return ConfluentWireFormat(schemas), required
     files = [RegisteredSchema(_text(path)) for path in avro.schema_files]
     if avro.wire_format == "datum":
-        return OneSchema(files[0]), None
-    return SingleObjectEncoding.of(*(file.text for file in files)), None
+        return OneSchema(files[0]), part.required
+    return SingleObjectEncoding.of(*(file.text for file in files)), part.required
 
 
 def _known(part: _RecordPart, kind: SchemaKind) -> tuple[SchemaLookup, RequiredFields | None]:

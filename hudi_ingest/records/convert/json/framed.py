@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hudi_ingest.records.convert.json.converter import JsonConverter, as_records
 from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields, after_refusal
 from hudi_ingest.records.convert.values import Indexes, one_option, regrouped
 from hudi_ingest.records.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema
+from hudi_ingest.records.schema.json_schema import alternatives, referred
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
 
@@ -94,25 +96,40 @@ class JsonSchemaConverter:
     def _refusal_of(self, registered: RegisteredSchema) -> Refusal | None:
         if self._required is None:
             return None
-        return self._required.refusal_of(_shape(registered), registered.__eq__, _shape)
+        shape_of = partial(_shape, column=self._required.record)
+        return self._required.refusal_of(shape_of(registered), registered.__eq__, shape_of)
 
 
-def _shape(schema: RegisteredSchema) -> pa.DataType:
-    """As `required_fields` has it. A record of Connect has all fields of its schema and no others, but plain schemas are open
-    unless they say that they are not."""
+def _shape(schema: RegisteredSchema, column: pa.DataType) -> pa.DataType:
+    """As `required_fields` has it, of records that `column` takes. A record of Connect has all fields of its schema and no others,
+    but plain schemas are open unless they say that they are not."""
     try:
         connect = parse_json_schema(schema.text)
-        return _closed(json.loads(schema.text)) if connect is None else connect.shape
+        document = json.loads(schema.text)
+        return _closed(document, column, document) if connect is None else connect.shape
     except (ValueError, RecursionError):
         return UNKNOWN
 
 
-def _closed(schema: Any) -> pa.DataType:
+def _closed(schema: Any, column: pa.DataType, document: Any) -> pa.DataType:
+    """Only so deep as the column is nested: a schema may contain itself. Raises RecursionError if it only refers to itself."""
     if not isinstance(schema, dict):
         return UNKNOWN
+    if isinstance(schema.get("$ref"), str):
+        return _closed(referred(document, schema["$ref"]), column, document)
+    for keyword in ("oneOf", "anyOf", "allOf"):
+        if len(found := alternatives(schema.get(keyword))) == 1 and "properties" not in schema:
+            return _closed(found[0], column, document)
     if "items" in schema:
-        return pa.list_(_closed(schema["items"]))
+        is_list = pa.types.is_list(column)
+        return pa.list_(_closed(schema["items"], column.value_type, document)) if is_list else UNKNOWN
     properties = schema.get("properties")
     if schema.get("additionalProperties") is not False or "patternProperties" in schema or not properties:
         return UNKNOWN
-    return pa.struct([pa.field(name, _closed(member)) for name, member in properties.items()])
+    taken = {field.name: field.type for field in column} if pa.types.is_struct(column) else {}
+    return pa.struct(
+        [
+            pa.field(name, _closed(member, taken[name], document) if name in taken else UNKNOWN)
+            for name, member in properties.items()
+        ]
+    )

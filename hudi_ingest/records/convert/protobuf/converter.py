@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -103,19 +103,20 @@ def require_columns(schema: pa.Schema, message: str, descriptor_sets: Iterable[b
 
 
 class ProtobufConverter:
-    """Decodes bare messages of one type."""
+    """Decodes bare messages of one type. `required`: as in RegisteredMessages."""
 
-    def __init__(self, schema: pa.Schema, options: ProtobufOptions) -> None:
-        self._schema, self._options = schema, options
+    def __init__(self, schema: pa.Schema, options: ProtobufOptions, required: RequiredFields | None = None) -> None:
+        self._schema, self._options, self._required = schema, options, required
         message = ProtobufSchema(options.descriptor_set).message(options.message)
         known = [field.name for field in message.fields]
         missing = [f"{name}{suggestion(name, known)}" for name in schema.names if name not in known]
         if missing:
             raise ValueError(f"message {message.full_name} has no field for the column {', '.join(missing)}")
-        self._reader = _Reader(message, schema, options.truncate_nanoseconds)
+        refusal = required.refusal_of(_shape(message, required.record)) if required is not None else None
+        self._reader = _Reader(message, schema, options.truncate_nanoseconds, refusal)
 
-    def __reduce__(self) -> tuple[type[ProtobufConverter], tuple[pa.Schema, ProtobufOptions]]:
-        return (ProtobufConverter, (self._schema, self._options))
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (ProtobufConverter, (self._schema, self._options, self._required))
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         require_values(values)

@@ -14,14 +14,19 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat
+from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat, SingleObjectEncoding
 from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter
 from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.convert.json.framed import JsonSchemaConverter
-from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, RegisteredProtobufConverter
+from hudi_ingest.records.convert.protobuf.converter import (
+    ProtobufConverter,
+    ProtobufOptions,
+    RegisteredMessages,
+    RegisteredProtobufConverter,
+)
 from hudi_ingest.records.convert.protobuf.schema import CompiledSchemas, ProtobufSchema, compiled
 from hudi_ingest.records.convert.required_fields import UNKNOWN, RequiredFields
-from hudi_ingest.records.schema.avro import Resolution
+from hudi_ingest.records.schema.avro import Resolution, crc_64
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -142,6 +147,56 @@ def test_a_json_schema_that_allows_other_fields_lacks_none() -> None:
     required = RequiredFields(ROW, versions=(schemas,))
     values = pa.array([written("json_schema", 3, schemas[2], RENAMED)], pa.binary())
     assert converter("json_schema", schemas, required).decode(values).rejected == ()
+
+
+def test_a_json_schema_that_refers_to_its_parts_is_judged_like_another() -> None:
+    def referring(shape: Mapping[str, Any], *, nested: bool) -> RegisteredSchema:
+        definitions = {
+            "Line": json_type({"sku": "s", "price": 1} if nested else {"sku": "s"}, additionalProperties=False)
+        }
+        order = json_type(shape, additionalProperties=False)
+        order["properties"]["lines"]["items"] = {"oneOf": [{"type": "null"}, {"$ref": "#/$defs/Line"}]}
+        order["properties"]["parent"] = {"$ref": "#/$defs/Order"}
+        return RegisteredSchema(json.dumps({"$ref": "#/$defs/Order", "$defs": {**definitions, "Order": order}}))
+
+    schemas = (
+        referring(WHOLE, nested=True),
+        referring(RENAMED, nested=True),
+        referring(DEEP, nested=False),
+        RegisteredSchema(json.dumps({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/A"}}})),
+        RegisteredSchema(json.dumps({"$ref": "https://example.org/order.json"})),
+    )
+    records: list[dict[str, Any]] = [WHOLE, RENAMED, DEEP, FIRST, FIRST]
+    values = [written("json_schema", at + 1, schemas[at], record) for at, record in enumerate(records)]
+    required = RequiredFields(ROW, versions=(schemas,))
+    outcome = converter("json_schema", schemas, required).decode(pa.array(values, pa.binary()))
+    assert [(bad.index, bad.field) for bad in outcome.rejected] == [(1, "city"), (2, "lines.element.price")]
+
+
+def test_a_schema_in_a_file_has_to_have_every_column() -> None:
+    """Nothing shows what it was before."""
+    row = pa.schema([field for field in ROW if field.name != "planned"])
+    schemas = [registered("avro", shape) for shape in SHAPES]
+    values = [
+        b"\xc3\x01" + crc_64(schema.text) + written("avro", 0, schema, shape)[5:]
+        for schema, shape in zip(schemas, SHAPES, strict=True)
+    ]
+    writers = SingleObjectEncoding.of(*(schema.text for schema in schemas))
+    lacking = [(0, "city"), (2, "city"), (3, "lines.element.price")]
+    for required, expected in (
+        (RequiredFields(row), lacking),
+        (RequiredFields(row, frozenset({"city", "lines"})), lacking[2:]),
+    ):
+        made = ConnectAvroConverter(row, writers, required=required)
+        outcome = made.decode(pa.array(values, pa.binary()))
+        assert [(bad.index, bad.field) for bad in outcome.rejected] == expected
+
+    descriptors = compiled(registered("protobuf", DEEP))
+    options = ProtobufOptions("shop.Order", descriptors)
+    message = pa.array([written("protobuf", 0, registered("protobuf", DEEP), DEEP)[6:]], pa.binary())
+    strict: ProtobufConverter = pickle.loads(pickle.dumps(ProtobufConverter(row, options, RequiredFields(row))))
+    assert [bad.field for bad in strict.decode(message).rejected] == ["lines.element.price"]
+    assert ProtobufConverter(row, options).decode(message).rejected == ()
 
 
 def test_a_field_of_avro_under_an_alias_is_not_lacking() -> None:
