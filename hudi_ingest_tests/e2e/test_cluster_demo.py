@@ -73,6 +73,6 @@ def test_ctrl_c_stops_all_that_was_started(home: Home) -> None:
         demo.communicate(timeout=120)
     finally:
         demo.kill()
-        demo.wait(60)
+        demo.wait(300)
     assert demo.returncode == 130
     assert processes_of(home) == []

@@ -44,7 +44,7 @@ def test_p1_p2_demo_once_is_exact_leaves_no_process_behind_and_lets_no_other_pag
         out, told = demo.communicate(timeout=600)
     finally:
         demo.send_signal(signal.SIGINT)
-        demo.wait(60)
+        demo.wait(300)
     assert demo.returncode == 0, told
     facts = json.loads(out)
     assert (facts["rows"], facts["lost"], facts["duplicate"], facts["foreign"]) == (200_000, 0, 0, 0)

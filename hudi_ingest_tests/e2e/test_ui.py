@@ -84,7 +84,7 @@ class Shop:
                 NAME, json.dumps(order).encode(), partition=number % PARTITIONS, timestamp=int(at.timestamp() * 1000)
             )
             producer.poll(0)
-        assert producer.flush(60) == 0
+        assert producer.flush(300) == 0
         self.sent += count
 
     def rows(self) -> int:

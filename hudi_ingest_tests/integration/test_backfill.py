@@ -114,7 +114,7 @@ def test_p6_history_that_retention_took_is_refused_before_anything_is_written(
 ) -> None:
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
     for each in admin.delete_records([KafkaTopicPartition(ground.name, 0, 40)]).values():
-        each.result(60)
+        each.result(300)
     files = ground.data_files()
     with pytest.raises(
         RangeRefused, match=r"\[0,40\) was deleted from Kafka by retention: its first offset is 40.*--start 40"
@@ -156,7 +156,7 @@ def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(
         at = hour - timedelta(minutes=10) + timedelta(minutes=number)
         value = json.dumps({"id": str(number), "n": number, "dt": "d"}).encode()
         ground.producer.produce(ground.name, value, partition=1, timestamp=int(at.timestamp() * 1000))
-    assert ground.producer.flush(30) == 0
+    assert ground.producer.flush(300) == 0
     ground.run(pipeline)
     found = build_definitions([pipeline])
     with dagster_on_disk() as instance, coordinated(pipeline, found, instance) as runs:

@@ -61,7 +61,7 @@ def send_bad(ground: Ground, partition: int, value: bytes) -> Place:
         partition=partition,
         on_delivery=lambda error, message: places.append((message.partition(), message.offset())),
     )
-    assert ground.producer.flush(30) == 0
+    assert ground.producer.flush(300) == 0
     return places[0]
 
 
@@ -260,7 +260,7 @@ def test_p5_a_letter_too_large_for_its_topic_is_copied_once_the_topic_takes_it(g
     options = {"compression.type": "zstd", "message.max.bytes": 3_000_000, "log_level": 0}
     producer = Producer({"bootstrap.servers": ground.bootstrap_servers, **options})
     producer.produce(topic, b"[" * 2_000_000, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(300) == 0
     (warning,) = ground.run(pipeline).warnings
     assert f"{topic}:0:0: Broker: Message size too large" in warning
     assert f"Raise max.message.bytes of {copies}" in warning
@@ -268,7 +268,7 @@ def test_p5_a_letter_too_large_for_its_topic_is_copied_once_the_topic_takes_it(g
     resource = ConfigResource(ResourceType.TOPIC, copies, incremental_configs=[larger])
     # Kept until it has answered: its futures fail once it is gone.
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(300)
     assert keep_letters_copied(pipeline, observe(pipeline)) == 1
 
 

@@ -284,13 +284,13 @@ def test_p5_the_lock_of_a_killed_jvm_is_free_after_its_session(
         with table_lock(ground.home, locked) as lock:
             driver.publish("holder", locked, written(protocol, transaction), guard_folder=tmp_path)
             wait_until(inside.exists, what="the commit is inside the lock", timeout_seconds=240)
+            killed = time.monotonic()
             driver.kill()
             assert lock.claims() == 1
     finally:
         stop([driver.record])
-    killed = time.monotonic()
     following = protocol.begin(ground.plan(locked), Owner.this_process(), finished)
     waited = time.monotonic() - killed
-    assert LOCK_SESSION_SECONDS / 2 < waited < LOCK_SESSION_SECONDS + 40
+    assert LOCK_SESSION_SECONDS / 2 < waited < LOCK_SESSION_SECONDS + 120
     protocol.commit(following, protocol.write(following, following.plan.slices))
     assert verify(ground.base_path, ground.produced).exact

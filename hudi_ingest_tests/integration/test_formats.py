@@ -66,7 +66,7 @@ def test_whole_values_and_keys_become_columns(ground: Ground, topic: str) -> Non
         producer: Producer = ground.producer
         for key_bytes, value in records:
             producer.produce(topic, value, key=key_bytes, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(300) == 0
 
     send((b'{"customer":1,"region":"eu"}', b"one"), (b'{"customer":2}', b""), (b"tombstone", None))
     ground.run(pipeline)
@@ -118,7 +118,7 @@ def test_k3_schemas_in_headers_and_one_type_of_a_topic_that_has_two(ground: Grou
         header = b"\x01" + uuid.UUID(guids[name]).bytes
         value = bytes([2]) + str(number).encode()
         ground.producer.produce(topic, value, partition=0, headers={"__value_schema_id": header})
-    assert ground.producer.flush(30) == 0
+    assert ground.producer.flush(300) == 0
     with canned_registry(answers) as (url, _):
         settings = {"subject": "record", "record": "Order", "other_records": "filter", "schema_ids": "headers"}
         source = {"format": "avro", "schema_registry": {"url": url, **settings}}

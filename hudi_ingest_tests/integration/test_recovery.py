@@ -40,7 +40,7 @@ def wipe(ground: Ground, pipeline: Pipeline) -> None:
     if group_offsets(pipeline):
         admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers, "log_level": 0})
         for answer in admin.delete_consumer_groups([pipeline.group_id], request_timeout=120).values():
-            answer.result(30)
+            answer.result(300)
     assert group_offsets(pipeline) == {}
 
 

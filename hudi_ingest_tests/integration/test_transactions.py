@@ -158,7 +158,7 @@ def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipelin
         for number in range(4):
             value = json.dumps({"id": f"x{number}", "n": number, "dt": "d"}).encode()
             transactional.produce(ground.name, value, partition=0)
-        transactional.flush(30)
+        transactional.flush(300)
         transactional.commit_transaction() if commit else transactional.abort_transaction()
     # The broker writes the marker of a commit after it has answered.
     wait_for(lambda: observe(pipeline).lag.total == 15, "the commit's marker is in the topic")
@@ -222,7 +222,7 @@ def test_k1_a_new_partition_and_a_new_topic_are_picked_up_from_their_first_recor
     ground.send_rows(2, 9)
     for number in range(7):
         ground.producer.produce(f"{topic}.more", json.dumps({"id": f"more-{number}", "dt": "d"}).encode(), partition=0)
-    assert ground.producer.flush(30) == 0
+    assert ground.producer.flush(300) == 0
     protocol = ground.protocol(pipeline)
     assert protocol.commit(opened, protocol.write(opened, opened.plan.slices)).rows == 5, "what its plan says"
     assert ground.run(pipeline).rows == 9 + 7

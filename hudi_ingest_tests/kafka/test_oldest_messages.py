@@ -73,7 +73,7 @@ def test_records_in_the_oldest_message_formats_are_read(tmp_path: Path) -> None:
         try:
             producer = Producer({"bootstrap.servers": settings.bootstrap})
             producer.produce(ground.name, b"new", partition=0, timestamp=3000)
-            assert producer.flush(60) == 0
+            assert producer.flush(300) == 0
             del producer
             assert log.read_bytes().startswith(written)
             slices = [Slice(ground.name, 0, 0, 10)]

@@ -67,7 +67,7 @@ def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground,
     abort_two(ground, pipeline.source)
     ground.send(0, [value("secret-3", -1), value("secret-4", 4)])
     ground.producer.produce(topic, value("secret-5", 5), b"k", partition=1, headers=[("h", b"1"), ("h", None)])
-    assert ground.producer.flush(30) == 0
+    assert ground.producer.flush(300) == 0
 
     command = [sys.executable, "-c", WITHOUT_SPARK, str(ground.home.pipelines / f"{pipeline.name}.yaml")]
     told = subprocess.run(
@@ -138,7 +138,7 @@ def test_k7_when_no_record_waits_the_newest_of_all_partitions_are_shown(ground: 
             ground.producer.produce(
                 topic, value(str(time), time), partition=partition, timestamp=1_700_000_000_000 + time
             )
-    assert ground.producer.flush(30) == 0
+    assert ground.producer.flush(300) == 0
     # Three offsets at the end of partition 0 without a record, so its last ones lie further back.
     abort_two(ground, pipeline.source)
     found = take_sample(pipeline, None, 3)
@@ -185,4 +185,4 @@ def delete_before(ground: Ground, offset: int) -> None:
     """Deletes the records of partition 0 before the offset, as retention does."""
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
     for each in admin.delete_records([KafkaTopicPartition(ground.name, 0, offset)]).values():
-        each.result(60)
+        each.result(300)

@@ -64,7 +64,7 @@ def test_k1_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_i
     assert repository.get_sensor_def(f"{ground.name}_one_coordinator").default_status.value == "RUNNING"
 
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
-    admin.delete_topics([names[0]])[names[0]].result(30)
+    admin.delete_topics([names[0]])[names[0]].result(300)
     wait_for(lambda: f"{names[0]} not on the broker, so their pipelines fail" in discovered(), "it is missed")
     gone = find_pipeline(ground.home.pipelines, f"{ground.name}_one")
     with DagsterInstance.ephemeral() as instance, pytest.raises(TopicMissing, match=names[0]):

@@ -84,4 +84,4 @@ def running_rest_api(home: Home, allowed: Allowed | None = None) -> Iterator[Res
         yield RestApi(home, port)
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(300)

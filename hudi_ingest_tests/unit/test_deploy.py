@@ -196,14 +196,14 @@ def test_the_entrypoint_sets_passwords_from_files_and_nothing_else(tmp_path: Pat
         "-c",
         "import os, json; print(json.dumps(dict(os.environ)))",
     ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     variables = json.loads(done.stdout)
     assert variables["DAGSTER_PG_PASSWORD"] == password
     assert variables["PGPASSWORD"] == "set already"
     assert "OTHER" not in variables
     gone = {**environment, "PGPASSWORD": "", "PGPASSWORD_FILE": str(tmp_path / "gone")}
-    refused = subprocess.run(command, env=gone, capture_output=True, text=True, timeout=60)
+    refused = subprocess.run(command, env=gone, capture_output=True, text=True, timeout=300)
     assert refused.returncode == 1
     assert f"PGPASSWORD_FILE names {tmp_path / 'gone'}, which cannot be read" in refused.stderr
 

@@ -510,10 +510,10 @@ def test_no_secret_travels_and_a_worker_resolves_its_own(storage: S3Storage) -> 
     pickled = pickle.dumps(storage)
     assert SECRET.encode() not in pickled
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).read('a').decode())"
-    answer = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=300)
     assert answer.stdout == b"content\n", answer.stderr
     without = {name: value for name, value in os.environ.items() if name != "TEST_STORE_SECRET"}
-    answer = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=60, env=without)
+    answer = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=300, env=without)
     last = answer.stderr.decode().strip().splitlines()[-1]
     assert (
         "table.storage.secret_key is ${TEST_STORE_SECRET}, and environment variable TEST_STORE_SECRET is not set"
@@ -679,7 +679,7 @@ def test_p6_a_busy_store_is_tried_again_for_a_while(tables: S3Tables, storage: S
 
 def test_a_worker_without_the_extra_says_so(storage: S3Storage) -> None:
     code = "import pickle, sys; sys.modules['botocore'] = None; pickle.loads(sys.stdin.buffer.read()).read('a')"
-    answer = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(storage), capture_output=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(storage), capture_output=True, timeout=300)
     assert "botocore is not installed for process" in answer.stderr.decode().splitlines()[-1]
 
 

@@ -83,10 +83,10 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         server = uvicorn.Server(uvicorn.Config(guarded, port=port, log_level="warning"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
-        wait_for(lambda: server.started, "the page is served", 60)
+        wait_for(lambda: server.started, "the page is served")
         yield Page(instance, app, port)
         server.should_exit = True
-        thread.join(30)
+        thread.join(300)
 
 
 def test_the_own_page_is_served_under_its_names_and_shown_in_no_other(page: Page) -> None:
