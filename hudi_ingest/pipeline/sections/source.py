@@ -108,9 +108,8 @@ class KafkaSource(Model):
     )
     """Fields that a record's schema may lack: they are null then. With `table.mode: upsert`, a record is bad whose schema lacks
     another declared field, because its row would erase the value that the table has: a JSON record with Connect's schema
-    (`envelope: debezium` or `connect`), a record of a schema in a file, a record of a registry's schema if another version has the
-    field. If
-    columns come from a registry, no transaction of such a table begins while the latest version lacks a field that one before
+    (`envelope: debezium` or `connect`), a record of a schema in a file, a record of a registry's schema that lacks a field of an
+    earlier version. If columns come from a registry, no transaction of such a table begins while the latest version lacks a field that one before
     had. See docs/formats.md."""
 
     unavailable_value: Annotated[str, StringConstraints(min_length=2)] | None = Field(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import takewhile
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,7 +52,8 @@ class RequiredFields:
     within: str = ""
     """The event's field that holds the row; "" if the record is the row."""
     versions: tuple[tuple[RegisteredSchema, ...], ...] | None = None
-    """The versions of each subject. A column is required if any of them has it; all are if None, because a schema stands alone."""
+    """The versions of each subject, ascending. A column is required if a version before the record's has it, because then the source
+    has lost it; all are if None, because nothing shows what was before."""
     recent: frozenset[str] = frozenset()
     """Paths of columns that a schema may lack for now without being made optional."""
 
@@ -75,9 +76,7 @@ class RequiredFields:
             return None
         lacking = [path for path in absent(self.row, found) if path not in self.optional | self.recent]
         if lacking and self.versions is not None:
-            # A schema that was registered since is compared with all subjects.
-            own = [versions for versions in self.versions if any(map(is_written, versions))]
-            rows = map(self._row_of, map(shape_of, chain.from_iterable(own or self.versions)))
+            rows = map(self._row_of, map(shape_of, self._before(is_written)))
             lacked = [absent(self.row, row) for row in rows if row is not None]
             lacking = [path for path in lacking if not all(is_within(path, paths) for paths in lacked)]
         if not lacking:
@@ -85,13 +84,19 @@ class RequiredFields:
         fields = f"source.optional_fields: [{', '.join([*sorted(self.optional), *lacking])}]"
         expected = (
             "it in the record's schema, because a row without it would erase its value in the table; if the source renamed it, "
-            "declare the new name; if its producer still writes an older schema, update the producer; if the source dropped it or got "
+            "declare the new name; if the source dropped it or got "
             f"it later, set `{fields}`: it is null then"
         )
         new = [field.name for field in found if field.name not in self.row.names]
         others = f"; not among the columns: {', '.join(new)}" if new else ""
         path = f"{self.within}.{lacking[0]}".lstrip(".")
         return Refusal(Rejected(0, path, expected, shortened(f"no such field{others}")), bool(self.within))
+
+    def _before(self, is_written: Callable[[RegisteredSchema], bool]) -> Iterator[RegisteredSchema]:
+        """The versions before the one that `is_written`; all of a subject without it, because it was registered since."""
+        own = [versions for versions in self.versions or () if any(map(is_written, versions))]
+        for versions in own or self.versions or ():
+            yield from takewhile(lambda version: not is_written(version), versions)
 
     def _row_of(self, shape: pa.DataType) -> pa.StructType | None:
         if self.within and pa.types.is_struct(shape):

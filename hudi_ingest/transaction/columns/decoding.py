@@ -291,7 +291,8 @@ def _writers(part: _RecordPart) -> tuple[Writers, RequiredFields | None]:
     files = [RegisteredSchema(_text(path)) for path in avro.schema_files]
     if avro.wire_format == "datum":
         return OneSchema(files[0]), part.required
-    return SingleObjectEncoding.of(*(file.text for file in files)), part.required
+    # Nothing shows which of several files is the older one, and an older one may lack columns.
+    return SingleObjectEncoding.of(*(file.text for file in files)), part.required if len(files) == 1 else None
 
 
 def _known(part: _RecordPart, kind: SchemaKind) -> tuple[SchemaLookup, RequiredFields | None]:
@@ -312,7 +313,7 @@ def _versions(part: _RecordPart, client: RegistryClient) -> list[tuple[SubjectVe
 
 
 def _required(part: _RecordPart, versions: Sequence[Sequence[SubjectVersion]]) -> RequiredFields | None:
-    """The columns that a record's schema has to have if another version has them; None if the transaction has judged that already,
+    """The columns that a record's schema has to have if one before it had them; None if the transaction has judged that already,
     for columns that are not declared."""
     if part.required is None or part.found is not None:
         return None

@@ -193,7 +193,7 @@ class AvroConverter:
             return unusable_schema(problem)
 
     def _refusal_of(self, written: RegisteredSchema, writer: AvroType, branch: int | None = None) -> Refusal | None:
-        """`branch`: which of the records of a union, in its other versions, too."""
+        """`branch`: which of the records of a union, in the versions before it, too."""
         required = self._required
         if required is None:
             return None
