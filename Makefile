@@ -51,8 +51,8 @@ oldest: $(OLDEST)/requirements.ready ## what plugs into Dagster, on the oldest t
 		hudi_ingest_tests/integration/test_run_launcher.py hudi_ingest_tests/integration/test_code_server.py \
 		hudi_ingest_tests/integration/test_dagster_run.py -k "not test_dagster_run or by_default or retried" $(ARGS)
 
-ui: $(VENV)/requirements-dev.ready ## the Dagster UI in headless Chromium, screenshots to docs/images; needs playwright and chromium
-	HUDI_INGEST_SCREENSHOTS=docs/images $(PYTEST) hudi_ingest_tests/e2e/test_ui.py $(ARGS)
+ui: $(VENV)/requirements-dev.ready ## the Dagster UI and the pages of serve in headless Chromium, screenshots to docs/images; needs playwright and chromium
+	HUDI_INGEST_SCREENSHOTS=docs/images $(PYTEST) hudi_ingest_tests/e2e/test_ui.py hudi_ingest_tests/e2e/test_pages.py $(ARGS)
 
 chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on whole stacks; CASES=200 KEYED=60 SEED=… LANES=2 ARGS="--on cluster"
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos --cases $(CASES) --keyed $(KEYED) $(if $(SEED),--seed $(SEED)) --lanes $(LANES) $(ARGS)

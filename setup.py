@@ -15,7 +15,7 @@ EXTRAS = {
     "msk": ["aws-msk-iam-sasl-signer-python>=1.0.2"],
     # What confluent-kafka's client of the schema registry needs; its extra asks for the newest certifi besides.
     "registry": ["attrs>=21.2", "authlib>=1.8", "cachetools>=5.5", "certifi", "httpx2>=2.0"],
-    "rest": ["fastapi>=0.115"],
+    "rest": ["fastapi>=0.115", "jinja2"],
     # 1.36 is the first whose PUT of an object takes both conditions.
     "s3": ["botocore>=1.36"],
     "sql": ["duckdb>=1.5,<3"],
@@ -28,7 +28,9 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["hudi_ingest", "hudi_ingest.*"]),
-    package_data={"hudi_ingest": ["py.typed", "**/*.md", "**/*.java", "**/*.lock", "**/*.yaml", "**/*.mako"]},
+    package_data={
+        "hudi_ingest": ["py.typed", "**/*.md", "**/*.java", "**/*.lock", "**/*.yaml", "**/*.mako", "**/*.html"]
+    },
     # Not those whose forkserver takes code from every user of the machine (CVE-2022-42919).
     python_requires=">=3.10.9,!=3.11.0,<3.14",
     install_requires=[

@@ -1,4 +1,4 @@
-"""serve: the REST API."""
+"""serve: the REST API, and what is beside it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def serve(
     from hudi_ingest.rest.access import access, is_loopback, write_token_place
     from hudi_ingest.rest.allowed import Allowed
     from hudi_ingest.rest.application import API
-    from hudi_ingest.rest.metrics_route import metrics_route
+    from hudi_ingest.rest.mounts import METRICS, mounts
     from hudi_ingest.rest.server import Listening
     from hudi_ingest.rest.server import serve as serve_rest
 
@@ -77,11 +77,14 @@ def serve(
             print_json({"url": url, "token": str(token_from)})
         else:
             say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md")
-            say("".join(f"Metrics  {url}{path}\n" for path in mounts) + f"Token    {token_from}\nStop it with Ctrl-C.")
+            metrics = f"Metrics  {url}{METRICS}\n" if METRICS in beside else ""
+            say(
+                f"Page     {url}, with any user name and a token as the password\n{metrics}Token    {token_from}\nStop it with Ctrl-C."
+            )
         if cert is None and not is_loopback(host):
             err.print("warning: without --cert and --key the token crosses the network in clear text", markup=False)
         out.file.flush()
 
     allowed = Allowed(tuple(allow_reference or ()), tuple(allow_code or ()))
-    with metrics_route(home) as mounts:
-        serve_rest(home, Listening(host, port, cert, key), given, allowed, started=started, mounts=mounts)
+    with mounts(home) as beside:
+        serve_rest(home, Listening(host, port, cert, key), given, allowed, started=started, mounts=beside)

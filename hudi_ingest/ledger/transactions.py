@@ -6,8 +6,8 @@ repository run inside the database transactions of it and of its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime, timezone
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import sqlalchemy as sa
@@ -84,6 +84,31 @@ class Transactions(Repository):
                 .group_by(TRANSACTIONS.c.base_path)
             )
             return {base_path: ended_at for base_path, ended_at in connection.execute(newest) if ended_at is not None}
+
+    def committed_rows(self, pipelines: Collection[str], since: datetime, seconds: int) -> dict[str, dict[int, int]]:
+        """Return how many rows the pipelines have committed since then, by pipeline and by the number of the period of that many
+        `seconds`, from 0. Transactions that began more than an hour before `since` are left out."""
+        # The index is on the time at which they began.
+        whole = TRANSACTIONS.c.began_at > since - timedelta(hours=1)
+        period = (
+            sa.cast(sa.extract("epoch", TRANSACTIONS.c.ended_at), sa.BigInteger) - int(since.timestamp())
+        ) // seconds
+        statement = (
+            sa.select(
+                TRANSACTIONS.c.pipeline,
+                period.label("period"),
+                sa.cast(sa.func.sum(TRANSACTIONS.c.rows), sa.BigInteger),
+            )
+            .where(
+                TRANSACTIONS.c.pipeline.in_(pipelines), whole, TRANSACTIONS.c.ended_at >= since, TRANSACTIONS.c.rows > 0
+            )
+            .group_by(TRANSACTIONS.c.pipeline, "period")
+        )
+        found: dict[str, dict[int, int]] = {}
+        with self._database.reading() as connection:
+            for pipeline, number, rows in connection.execute(statement):
+                found.setdefault(pipeline, {})[number] = rows
+        return found
 
     def forget_other_tables(self, pipeline: str, table: str) -> int:
         """Delete the pipeline's transactions of all tables but `table`; return how many there were."""

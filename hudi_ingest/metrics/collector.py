@@ -69,6 +69,7 @@ class _Look:
     committed: CommittedState | None
     situation: Situation | None
     error: str = ""
+    reason: str = ""
 
 
 class Collector:
@@ -85,8 +86,9 @@ class Collector:
         self._dagster = dagster
         self._kept_seconds = kept_seconds
         self._longest_seconds = longest_seconds
+        self._silence = f"Its table has not answered within {longest_seconds:g} s."
         self._lock = threading.Lock()
-        self._seen: tuple[float, list[Family]] | None = None
+        self._seen: tuple[float, Scene, list[Family]] | None = None
         self._questions = _Questions()
         self._sizes = TableSizes()
         self._times: dict[tuple[Any, ...], WaitingTimes] = {}
@@ -94,11 +96,20 @@ class Collector:
         self._loaded: tuple[object, tuple[Pipeline, ...], tuple[BrokenFile, ...]] | None = None
 
     def families(self) -> list[Family]:
-        """Every metric that has a value, at most `kept_seconds` old. One caller looks, the others wait for it."""
+        """Every metric that has a value, at most `kept_seconds` old."""
+        return self._newest()[1]
+
+    def scene(self) -> Scene:
+        """The newest look, at most `kept_seconds` old."""
+        return self._newest()[0]
+
+    def _newest(self) -> tuple[Scene, list[Family]]:
+        """One caller looks, the others wait for it."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen[0] > self._kept_seconds:
-                self._seen = (time.monotonic(), families(self.look()))
-            return self._seen[1]
+                at, scene = time.monotonic(), self.look()
+                self._seen = (at, scene, families(scene))
+            return self._seen[1:]
 
     def close(self) -> None:
         self._questions.close()
@@ -208,6 +219,8 @@ class Collector:
             enabled=pipeline.enabled if running is None else running,
             interval_seconds=pipeline.transaction.interval_seconds,
             error=TIMEOUT if look is None else look.error,
+            reason=self._silence if look is None else look.reason,
+            activity=dagster.activity.get(pipeline.name, "?") if dagster else "?",
             ttl_days=pipeline.table.ttl.days if pipeline.table.ttl else None,
             findings=dagster.findings.get(pipeline.name, ()) if dagster else (),
         )
@@ -228,7 +241,7 @@ class Collector:
                 findings=(*record.findings, *self._findings(pipeline, situation, own, now)),
             )
         except IngestError as error:
-            return replace(record, error=type(error).__name__)
+            return replace(record, error=type(error).__name__, reason=str(error))
 
     def _findings(
         self, pipeline: Pipeline, situation: Situation, own: Mapping[TopicPartition, float], now: datetime
@@ -250,13 +263,13 @@ def _look(pipeline: Pipeline, cluster: ClusterSnapshot | None) -> _Look:
             situation = observe(pipeline, cluster.of(pipeline.source))
             return _Look(pipeline, situation.committed, situation)
         except IngestError as error:
-            why = type(error).__name__
+            why, reason = type(error).__name__, str(error)
     else:
-        why = TIMEOUT
+        why, reason = TIMEOUT, f"The brokers {pipeline.source.bootstrap_servers} have not answered in time."
     try:
-        return _Look(pipeline, PipelineTable(pipeline).committed(), None, why)
+        return _Look(pipeline, PipelineTable(pipeline).committed(), None, why, reason)
     except IngestError as error:
-        return _Look(pipeline, None, None, type(error).__name__)
+        return _Look(pipeline, None, None, type(error).__name__, str(error))
 
 
 def _table(pipeline: Pipeline, committed: CommittedState, now: datetime) -> TableRecord:

@@ -50,6 +50,10 @@ class PipelineRecord:
     interval_seconds: float
     error: str = ""
     """The class of the error; "" if the pipeline is up."""
+    reason: str = ""
+    """The error in words."""
+    activity: str = "?"
+    """Whether its sensor begins transactions, in words with the next step."""
     partitions: tuple[PartitionStatus, ...] = ()
     table: TableRecord | None = None
     findings: tuple[Finding, ...] = ()
@@ -92,6 +96,8 @@ class DagsterRecord:
     """Whether the sensor is on."""
     findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
     """The checks that only Dagster can answer."""
+    activity: Mapping[str, str] = field(default_factory=dict)
+    """Whether the sensor is on, in words with the next step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ or are made at the first start in files that only the server's user reads."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import ipaddress
 import os
@@ -29,6 +30,8 @@ MOST_SECONDS = 120
 BODY_SECONDS = 30
 OPEN_PATHS = frozenset({"/healthz"})
 """Answered without the token, so that probes need none. They tell nothing."""
+PAGES = "/pipelines/"
+"""The pages for people, with the one at `/`: below this path each pipeline has one."""
 _BODIES = ("application/json", "application/yaml", "application/x-yaml", "text/yaml")
 _READS = ("GET", "HEAD")
 _READING_POST = "/api/v1/validate"
@@ -60,18 +63,38 @@ def refusal(scope: Scope, access: Access) -> Refused | None:
         return Refused(403, "Wrong origin", f"Pages of {', '.join(origins)!r} may not call {host}.")
     if scope["path"] in OPEN_PATHS:
         return None
-    sent = headers.getlist("authorization")
+    is_page = scope["method"] in _READS and (scope["path"] == "/" or scope["path"].startswith(PAGES))
+    sent = [_bearer(each) if is_page else each for each in headers.getlist("authorization")]
     if not _has_token(sent, access.write):
         if access.read is None or not _has_token(sent, access.read):
             detail = (
                 "Send the header `Authorization: Bearer TOKEN` with the server's token, which is in the file or variable that "
                 "`hudi-ingest serve` shows when it starts."
             )
-            return Refused(401, "No valid token", detail, headers={"WWW-Authenticate": "Bearer"})
+            challenge = "Bearer"
+            if is_page:
+                detail = f"Sign in with any user name and, as the password, the read token: {detail}"
+                challenge = 'Basic realm="hudi-ingest", charset="UTF-8"'
+            return Refused(401, "No valid token", detail, headers={"WWW-Authenticate": challenge})
         if scope["method"] not in _READS and (scope["method"], scope["path"]) != ("POST", _READING_POST):
             detail = f"This token may only read; {scope['method']} {scope['path']} needs the other token."
             return Refused(403, "Read-only token", detail)
     return _wrong_body(scope["method"], headers)
+
+
+def _bearer(authorization: str) -> str:
+    """The header as if the password of a browser's login were sent as the token. Only for pages, which change nothing: a browser
+    sends a login along with requests that other sites make it send.
+
+    Tried: a cookie, which browsers send to every port of a host, so to whatever else listens there."""
+    kind, _, coded = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return authorization
+    try:
+        password = base64.b64decode(coded, validate=True).decode().partition(":")[2]
+    except ValueError:  # neither base64 nor UTF-8
+        return authorization
+    return f"Bearer {password}"
 
 
 def _has_token(authorizations: Collection[str], token: str) -> bool:

@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
@@ -70,12 +71,14 @@ class RestApi:
 
 
 @contextmanager
-def running_rest_api(home: Home, allowed: Allowed | None = None) -> Iterator[RestApi]:
+def running_rest_api(
+    home: Home, allowed: Allowed | None = None, mounts: Mapping[str, ASGIApp] | None = None
+) -> Iterator[RestApi]:
     """Serve the home's pipelines."""
     # A test before this one may have opened the Dagster of another home, which goes before this home's.
     os.environ.pop(DAGSTER_VARIABLE, None)
     port = free_port()
-    config = configuration(app(home, Access(TOKEN, READ_TOKEN), allowed or Allowed()), Listening(port=port))
+    config = configuration(app(home, Access(TOKEN, READ_TOKEN), allowed or Allowed(), mounts), Listening(port=port))
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

@@ -91,17 +91,24 @@ def activities(home: Home, pipelines: Sequence[Pipeline]) -> dict[str, tuple[boo
     """By pipeline, whether its sensor is on, None if there is no Dagster that would know, and in words with the next step."""
     folder = dagster_folder(home)
     if folder is None:
-        by_hand = "? (no Dagster here; `hudi-ingest run {0}` makes a transaction, `hudi-ingest up` starts Dagster)"
-        return {pipeline.name: (None, by_hand.format(pipeline.name)) for pipeline in pipelines}
+        return {pipeline.name: (None, by_hand(pipeline)) for pipeline in pipelines}
     try:
         with home_instance(home) as instance:
             switches, silent = switches_of(instance), bool(silent_daemons(home, folder, instance))
     except EnvironmentProblem as problem:
         return {pipeline.name: (None, f"? ({problem})") for pipeline in pipelines}
-    return {pipeline.name: _activity(pipeline, switches, silent) for pipeline in pipelines}
+    return {pipeline.name: activity(pipeline, switches, silent) for pipeline in pipelines}
 
 
-def _activity(pipeline: Pipeline, switches: Mapping[str, bool], silent: bool) -> tuple[bool, str]:
+def by_hand(pipeline: Pipeline) -> str:
+    """How the pipeline gets a transaction without Dagster."""
+    return (
+        f"? (no Dagster here; `hudi-ingest run {pipeline.name}` makes a transaction, `hudi-ingest up` starts Dagster)"
+    )
+
+
+def activity(pipeline: Pipeline, switches: Mapping[str, bool], silent: bool) -> tuple[bool, str]:
+    """Whether the pipeline's sensor is on, and in words. `silent`: whether a daemon does not work."""
     if is_on(pipeline, switches):
         start = "start `dagster-daemon run`, or `hudi-ingest up` on one machine"
         return True, f"on, but Dagster's daemon is down, so nothing begins: {start}" if silent else "on"

@@ -1,4 +1,4 @@
-"""What Dagster's instance says: for metrics, which sensors are on and whether runs succeed, in three queries for all pipelines; for
+"""What Dagster's instance says: for metrics, which sensors are on and whether runs succeed, in four queries for all pipelines; for
 `hudi-ingest doctor`, its daemons, sensors, ticks and queue."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hudi_ingest.metrics.exposition import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.asset_keys import sensor_name
-from hudi_ingest.orchestration.coordinator.switch import is_on, switches_of
+from hudi_ingest.orchestration.coordinator.switch import activity, by_hand, is_on, switches_of
 from hudi_ingest.orchestration.home_instance import dagster_folder, is_of_stopped_stack, open_instance, silent_daemons
 from hudi_ingest.orchestration.housekeeping.job import why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
@@ -40,18 +40,19 @@ class InstanceView:
 
     def look(self, pipelines: Sequence[Pipeline]) -> DagsterRecord:
         """Raises what Dagster's storage raises when it cannot be reached."""
+        folder = dagster_folder(self._home)
+        if folder is None:
+            return DagsterRecord(is_there=False, activity={pipeline.name: by_hand(pipeline) for pipeline in pipelines})
         if self._instance is None:
-            folder = dagster_folder(self._home)
-            if folder is None:
-                return DagsterRecord(is_there=False)
             self._instance = open_instance(folder)
         instance = self._instance
-        switches = switches_of(instance)
+        switches, silent = switches_of(instance), bool(silent_daemons(self._home, folder, instance))
         sensors = {pipeline.name: sensor_name(pipeline.name) for pipeline in pipelines}
         results = newest_results(instance, pipelines, RUNS_SUCCEED)
         return DagsterRecord(
             # Where nobody has switched the sensor, the pipeline file decides.
             running={name: switches[sensor] for name, sensor in sensors.items() if sensor in switches},
+            activity={pipeline.name: activity(pipeline, switches, silent)[1] for pipeline in pipelines},
             findings={name: tuple(by_check.values()) for name, by_check in results.items() if by_check},
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import threading
 import time
 from pathlib import Path
@@ -25,6 +26,14 @@ READ_TOKEN = "fedcba9876543210"
 ACCESS = Access(TOKEN, READ_TOKEN)
 BEARER = {"authorization": f"Bearer {TOKEN}"}
 READER = {"authorization": f"Bearer {READ_TOKEN}"}
+
+
+def login(password: str) -> dict[str, str]:
+    """As a browser sends it."""
+    return {"authorization": f"Basic {base64.b64encode(f'me:{password}'.encode()).decode()}"}
+
+
+SIGNED_IN = login(READ_TOKEN)
 
 
 def request(method: str = "GET", path: str = "/api/v1/pipelines", **headers: str) -> Scope:
@@ -59,6 +68,18 @@ def request(method: str = "GET", path: str = "/api/v1/pipelines", **headers: str
         (request(path="/healthz"), None),
         (request(path="/metrics"), 401),
         (request(path="/openapi.json"), 401),
+        (request(path="/"), 401),
+        (request(path="/", **SIGNED_IN), None),
+        (request(path="/pipelines/orders", **SIGNED_IN), None),
+        (request(path="/", **login(TOKEN)), None),
+        (request(path="/", **login("wrong")), 401),
+        (request(path="/", authorization="Basic ?"), 401),
+        (request(path="/", authorization="Basic /w=="), 401),
+        (request("POST", path="/", **SIGNED_IN), 401),
+        (request(path="/", origin="http://evil.example", **SIGNED_IN), 403),
+        (request(**SIGNED_IN), 401),
+        (request("DELETE", path=f"{API}/pipelines/orders", **login(TOKEN)), 401),
+        (request(path="/metrics", **SIGNED_IN), 401),
     ],
 )
 def test_who_is_served(scope: Scope, status: int | None) -> None:
