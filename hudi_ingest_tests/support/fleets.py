@@ -21,9 +21,7 @@ from hudi_ingest.operations.health.judgement import (
 from hudi_ingest.operations.health.status import PartitionStatus
 
 RUN = "793acfd8-4a4e-4c1c-9a58-0d7c53f64a11"
-HOSTILE = (
-    "1 record cannot become a row: field <script>alert('note')</script> & \"more\". Correct the schema, or replay it."
-)
+HOSTILE = "1 record of orders:2 cannot become a row. Its field <script>alert('note')</script> & \"more\" is no number: correct the schema."
 
 NAMES = ("orders", "payments", "returns", "stock", "visits", "clicks", "carts", "refunds", "invoices", "shipments")
 

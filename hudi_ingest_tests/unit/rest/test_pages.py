@@ -72,7 +72,7 @@ def test_nothing_of_a_record_becomes_markup() -> None:
         pipeline_html(row, (), **SHARED),
     ):
         assert html.count("<script>") == 1
-        assert "field &lt;script&gt;alert(&#39;note&#39;)&lt;/script&gt; &amp; &#34;more&#34;" in html
+        assert "&lt;script&gt;alert(&#39;note&#39;)&lt;/script&gt; &amp; &#34;more&#34;" in html
         assert "&lt;b&gt;" in html
     assert words("`a` <i> `b\n`") == "<code>a</code> &lt;i&gt; `b\n`"
 
