@@ -93,6 +93,12 @@ def _advice(reason: str, source: KafkaSource) -> str:
             f"The cluster names {learned[1]} as the address of one of its brokers: correct advertised.listeners of that broker, start "
             "it if it is down, or let this machine reach the address."
         )
+    if "Decompression (" in reason:
+        return (
+            "The batch of records at that offset is damaged, or uncompressed it is larger than receive.message.max.bytes. Raise that in "
+            "source.kafka if the workers have as much memory; if it is damaged, delete the records up to it (kafka-delete-records.sh) "
+            "and accept the loss (`hudi-ingest accept-loss`)."
+        )
     return _CHECK
 
 

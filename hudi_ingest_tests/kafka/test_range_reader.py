@@ -139,6 +139,27 @@ def test_trouble_with_the_broker_is_told_as_elsewhere(
         assert WRONG not in str(raised.value)
 
 
+def test_a_batch_beyond_the_bound_of_memory_is_named_with_the_setting(ground: Ground, topic: str) -> None:
+    options: dict[str, Any] = {
+        "bootstrap.servers": ground.bootstrap_servers,
+        "compression.type": "zstd",
+        "linger.ms": 1000,
+    }
+    producer = Producer({**options, "message.max.bytes": 10**8, "batch.size": 10**8})
+    producer.produce(topic, b"first", partition=1)
+    assert producer.flush(30) == 0
+    for _ in range(20):
+        producer.produce(topic, b"a" * MEBIBYTE, partition=1)
+    assert producer.flush(30) == 0
+    whole = Slice(topic, 1, 0, 21)
+    bound = {"receive.message.max.bytes": "2000000", "fetch.max.bytes": "1000000"}
+    with pytest.raises(
+        KafkaUnreachable, match=r"message at 1 .*receive\.message\.max\.bytes\. Raise that in source\.kafka"
+    ):
+        offsets(make_pipeline(ground, source={"kafka": bound}).source, whole)
+    assert offsets(make_pipeline(ground).source, whole) == [[*range(21)]]
+
+
 def test_many_partitions_with_few_records_are_read_at_once(ground: Ground) -> None:
     create_topic(ground.bootstrap_servers, ground.name, 300)
     for partition in range(300):
