@@ -22,12 +22,14 @@ from dagster import (
     reconstructable,
 )
 from dagster._core.errors import DagsterInvariantViolationError
+from dagster._core.execution.stats import StepEventStatus
 from dagster._core.launcher.base import WorkerStatus
 from dagster._core.test_utils import instance_for_test
 from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
 from hudi_ingest.ledger.owner import Owner, living_process
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.coordinator.runs import report_dead
 from hudi_ingest.orchestration.embedded import run_launcher
 from hudi_ingest_tests.support import launched_job
 from hudi_ingest_tests.support.launched_job import endless_job, run_config, short_job
@@ -129,6 +131,29 @@ def test_r10_a_run_is_ended_by_an_interrupt(instance: DagsterInstance, tmp_path:
     assert instance.run_launcher.terminate(run_id)
     await_end(instance, run_id, DagsterRunStatus.CANCELED)
     wait_for(lambda: not op.is_running() and not worker.is_running(), "both processes end")
+
+
+@pytest.mark.parametrize("ends_as", [DagsterRunStatus.CANCELED, DagsterRunStatus.FAILURE])
+def test_r10_a_run_is_ended_although_its_op_is_stopped(
+    instance: DagsterInstance, tmp_path: Path, ends_as: DagsterRunStatus
+) -> None:
+    run_id = launched(instance, endless_job, tmp_path, in_process=False)
+    wait_for((tmp_path / "endless").exists, "the second op runs")
+    op, worker = psutil.Process(int((tmp_path / "endless").read_text())), worker_of(instance, run_id)
+    op.suspend()
+    try:
+        if ends_as is DagsterRunStatus.FAILURE:
+            # As the coordinator does, whose deadline has passed.
+            report_dead(instance, found(instance, run_id), "its deadline passed")
+        else:
+            assert instance.run_launcher.terminate(run_id)
+        wait_for(lambda: not op.is_running() and not worker.is_running(), "both processes end")
+    finally:
+        if op.is_running():
+            op.kill()
+    assert found(instance, run_id).status is ends_as
+    (endless,) = instance.get_run_step_stats(run_id, ["endless"])
+    assert endless.status is StepEventStatus.FAILURE
 
 
 def test_r10_a_run_that_hangs_is_ended_at_its_max_runtime(instance: DagsterInstance, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import multiprocessing
 import os
 import signal
 import sys
+from contextlib import suppress
 
 import psutil
 from dagster import DagsterInstance, DefaultRunLauncher
@@ -80,6 +81,10 @@ class ForkingRunLauncher(DefaultRunLauncher):
             process.send_signal(signal.SIGINT)
         except psutil.NoSuchProcess:
             return False
+        # A process that is stopped would not notice it, and its op would be shown as in progress for ever. Others ignore SIGCONT.
+        with suppress(psutil.NoSuchProcess):
+            for stopped in (*process.children(recursive=True), process):
+                stopped.send_signal(signal.SIGCONT)
         return True
 
     @property
