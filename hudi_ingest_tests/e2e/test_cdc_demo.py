@@ -43,4 +43,5 @@ def test_p1_p2_p5_the_hudi_table_equals_the_postgresql_table_whatever_was_killed
     assert facts["comparisons"]["Spark"]["rows"] > 1_000
     assert min(facts["changes"][kind] for kind in ("insert", "update", "move", "key change", "delete")) > 0
     assert len(facts["killed"]) == 5
+    assert facts["compactions"] > 0
     assert processes_of(home) == []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,8 +17,10 @@ from hudi_ingest.cli import stack_commands
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.cdc_demo import CdcDemoResult
 from hudi_ingest.home.folder import HOME_VARIABLE
+from hudi_ingest.hudi.files.read_amplification import COMPACT
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.local import postgresql
-from hudi_ingest.local.cdc_stack import write_pipeline
+from hudi_ingest.local.cdc_stack import COMPACTED_COMMITS, write_pipeline
 from hudi_ingest.local.samples import KEY, NEW_COLUMN, PARTITION, SCHEMA
 from hudi_ingest.local.verification import RowComparison
 from hudi_ingest.pipeline.file import load_pipeline
@@ -75,6 +80,21 @@ def test_without_postgresql_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
     assert done.exit_code != 0
     assert "apt-get install postgresql" in str(done.exception or done.output)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_waits_for_the_compaction_that_is_due(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def commit(second: int, file: str, operation: str) -> CommittedInstant:
+        at = datetime.now(timezone.utc) + timedelta(seconds=second - 60)
+        return CommittedInstant(f"{at:%Y%m%d%H%M%S}000", {}, at, {file: 10}, operation=operation)
+
+    logs = [commit(number, f".group_1.log.{number}_0-0-0", "UPSERT") for number in range(COMPACTED_COMMITS)]
+    states = iter([logs, logs, [*logs, commit(30, "group_0-0-0_1.parquet", COMPACT)]])
+    monkeypatch.setattr(module, "observe", lambda _: SimpleNamespace(committed=SimpleNamespace(commits=next(states))))
+    variables = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092", "HUDI_INGEST_TABLES": str(tmp_path)}
+    pipeline = load_pipeline(write_pipeline(tmp_path / "pipelines", SCHEMA), variables)
+    cdc: Any = SimpleNamespace(pipeline=lambda: pipeline, processes=())
+    nothing: Any = None
+    assert module._Demo(cdc, nothing, nothing, print).compactions() == 1
 
 
 def test_its_pipeline_is_valid_before_and_after_the_new_column(tmp_path: Path) -> None:
