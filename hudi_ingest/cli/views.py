@@ -35,6 +35,8 @@ from hudi_ingest.transaction.dead_letters.log import DeadLetter, LetterCount, pr
 _SHOWN_PIPELINES = 20
 _MOST_CHARACTERS = 200
 """Of a type."""
+_MOST_OF_LINE = 1_000
+"""Characters of a list of columns, or of a change: more than one screen of them hides the rest."""
 
 
 def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
@@ -414,13 +416,14 @@ def kafka_text(file: TableFile) -> str:
 
 
 def schema_text(schema: TransactionSchema) -> str:
-    """Describe a transaction's columns for people: their origin, what changes, and what is a guess."""
+    """Describe a transaction's columns for people: their origin, the changes, and the guesses. Long lines are cut; --json shows all
+    of them."""
     lines = [f"columns {schema.origin}"]
     if not schema.declared:
         lines.append(f"records are read as: {ddl(parse_spark_json(schema.record))}")
     lines += [f"the table's schema evolves: {note}" for note in schema.changes]
-    lines += [f"warning: {note}" for note in schema.warnings]
-    return "\n".join(lines)
+    lines = [shortened(line, _MOST_OF_LINE) for line in lines]
+    return "\n".join([*lines, *(f"warning: {note}" for note in schema.warnings)])
 
 
 def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> RenderableType:

@@ -12,14 +12,15 @@ import pytest
 from rich.console import Console, RenderableType
 
 from hudi_ingest.cli.sample_view import sample_view
-from hudi_ingest.cli.views import columns_view
+from hudi_ingest.cli.views import columns_view, schema_text
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, sampled
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker, Tombstones
-from hudi_ingest.records.schema.columns import table_schema
+from hudi_ingest.records.schema.columns import ddl_type, spark_json, table_schema
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Filter, KeepLast, Mask
 from hudi_ingest_tests.support.change_images import MOVABLE, US, Images, change
@@ -176,4 +177,8 @@ def test_columns_are_shown_as_the_file_writes_them() -> None:
     assert "array<string>" in text
     assert "never" in text
     long = pa.struct([(f"field{number}", pa.int64()) for number in range(500)])
+    columns = spark_json(pa.schema([("s", long)]))
+    changes = (f"column s {ddl_type(long)} is added",)
+    text = schema_text(TransactionSchema("inferred", columns, columns, declared=False, changes=changes))
+    assert 20 < text.count("field") < 200, "the plan names the type twice, and shows pages of neither"
     assert shown(columns_view(pa.schema([("s", long)]))).count("field") < 20, "a type of pages is for --json"
