@@ -96,9 +96,12 @@ class TransactionPorts:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Make the block's changes below .hoodie survive a power cut. Raises TableUnreachable."""
+        """Make the block's changes below .hoodie known and survive a power cut. Raises TableUnreachable."""
         before = self.look()
-        yield
+        try:
+            yield
+        finally:
+            self.timeline.forget()
         with self.flushing():
             self.durability.sync_changes(before)
 

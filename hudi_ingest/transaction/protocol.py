@@ -83,7 +83,7 @@ class TransactionProtocol(TransactionPorts):
         columns/planned.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
         """
         started = time.monotonic()
-        with self._table_lock():
+        with self._table_lock(), self.timeline.held():
             if self.timeline.restore_properties():
                 _logger.warning(
                     "%s: hoodie.properties was damaged and has been restored from Hudi's backup",
@@ -158,7 +158,7 @@ class TransactionProtocol(TransactionPorts):
             raise
         # An earlier call may have committed, and how much it flushed is unknown.
         before: frozenset[StoredFile] = frozenset()
-        with self._table_lock():
+        with self._table_lock(), self.timeline.held():
             reach("commit_locked")
             published = self.table.instant_of(plan.transaction_id)
             committed = self.table.committed()
@@ -215,6 +215,7 @@ class TransactionProtocol(TransactionPorts):
             reach("ledger_opened")
             # From here on, processes that still work for an older transaction are fenced.
             self.epoch.advance(number, plan.transaction_id)
+            self.timeline.forget()
             reach("epoch_advanced")
             with self.kept():
                 # Must follow advance(): by now any commit that passed its guard in the old epoch has a heartbeat.
@@ -275,7 +276,10 @@ class TransactionProtocol(TransactionPorts):
         plan = transaction.plan
         publication = self._publication(transaction, reports, committed, seen)
         try:
-            self.instants.commit(publication)
+            try:
+                self.instants.commit(publication)
+            finally:
+                self.timeline.forget()
         except IngestError as error:
             # Whatever the error says, the commit may have landed, perhaps through an earlier call whose caller was killed.
             try:

@@ -49,6 +49,7 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
             if opened.transaction_id == transaction_id:
                 end_instant(ports, opened)
         # A commit whose caller was killed may have landed since the last look.
+        ports.timeline.forget()
         instant = ports.table.instant_of(transaction_id)
         if instant is not None:
             ports.ledger.transactions.mark_committed_as_found(transaction_id, instant)

@@ -34,6 +34,8 @@ class Request:
     at: float
     chunked: bool = False
     """Whether its body came in chunks, as with a checksum at its end."""
+    client: str = ""
+    """What the client calls itself: Boto3/…, hudi-rs's `object_store/…`, or Hadoop …"""
 
 
 Choice = Callable[[Request], bool]
@@ -163,7 +165,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _classified(method: str, target: str, chunked: bool) -> Request:
+def _classified(method: str, target: str, chunked: bool, client: str) -> Request:
     parts = urlsplit(target)
     query = parse_qs(parts.query, keep_blank_values=True)
     _, _, key = parts.path.lstrip("/").partition("/")
@@ -174,7 +176,7 @@ def _classified(method: str, target: str, chunked: bool) -> Request:
         kind = "POST-delete" if "delete" in query else "POST-multipart"
     elif method == "PUT" and "partNumber" in query:
         kind = "PUT-part"
-    return Request(method, kind, key, time.monotonic(), chunked)
+    return Request(method, kind, key, time.monotonic(), chunked, client)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -201,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _forward(self) -> None:
-        request = _classified(self.command, self.path, self._is_chunked())
+        request = _classified(self.command, self.path, self._is_chunked(), self.headers.get("User-Agent", ""))
         self.proxy.note(request)
         body = self._body()
         if self.proxy.hangs():

@@ -6,8 +6,9 @@ import json
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, Generic, TypeVar
@@ -135,14 +136,45 @@ class ReadCommits(Generic[Parsed]):
                 self._bytes -= self._kept.popitem(last=False)[1][1]
 
 
+@dataclass(slots=True)
+class _Held:
+    """Answers of a store that serve until they are forgotten; see `Timeline.held`."""
+
+    names: tuple[str, ...] | None = None
+    properties: dict[str, str] | None = None
+    table: HudiTable | None = None
+
+
 class Timeline:
-    """The timeline of one table. Each call reads the storage again."""
+    """The timeline of one table. Each call reads the storage again, except in a block of `held`."""
+
+    _held: _Held | None = None
 
     def __init__(self, base_path: str, options: StorageOptions | None = None) -> None:
         self.base_path = base_path
         self._options = options or StorageOptions()
         self.storage = storage_at(base_path, self._options)
         self._properties = PropertiesFile(self.storage)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Ask an object store once for hoodie.properties and the names on the timeline in this block, which is a step that holds the
+        table's lock.
+
+        Safe because no other step of the pipeline changes them meanwhile, and the step calls `forget` after each change of its
+        own and of the epoch. Another writer's commit that lands in the block is found as one that lands after the last look: by the
+        guard, which reads the table itself inside Hudi's lock. The epoch is never held.
+        """
+        self._held = None if self.storage.is_local else _Held()
+        try:
+            yield
+        finally:
+            self._held = None
+
+    def forget(self) -> None:
+        """Let the next call read the storage again, also in a block of `held`."""
+        if self._held is not None:
+            self._held = _Held()
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
@@ -190,7 +222,21 @@ class Timeline:
     def schema(self) -> pa.Schema:
         """Read the table's columns without Hudi's own. Raises TableUnreachable."""
         try:
-            return columns_of(self._hudi_table().get_schema())
+            if not is_s3(self.base_path):
+                return columns_of(self._hudi_table().get_schema())
+            files = self._commit_files()
+            # Completed instants never change, and the newest one's schema is the table's.
+            key = (self.base_path, frozenset(file for _, file in files.values()))
+            schema = _read_schemas.get(key)
+            if schema is None:
+                table = self._hudi_table()
+                schema = columns_of(table.get_schema())
+                if files and max(files) == table.get_timeline().get_latest_commit_timestamp():
+                    # No newer one was completed between the two looks at the timeline.
+                    _read_schemas.keep(key, schema, len(str(schema)))
+            return schema
+        except TableUnreachable:
+            raise
         except Exception as error:
             raise self._unreadable("schema", error) from error
 
@@ -346,30 +392,53 @@ class Timeline:
 
     def properties(self) -> dict[str, str]:
         """Read hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
-        return self._properties.read()
+        held = self._held
+        if held is None:
+            return self._properties.read()
+        if held.properties is None:
+            held.properties = self._properties.read()
+        return dict(held.properties)
 
     def _hudi_table(self) -> HudiTable:
-        return HudiTable(self.base_path, dict(hudi_rs_options(self.base_path, self._options)))
+        held = self._held
+        if held is not None and held.table is not None:
+            return held.table
+        table = HudiTable(self.base_path, dict(hudi_rs_options(self.base_path, self._options)))
+        if held is not None:
+            # With its own listing of the timeline, so that ours must be a later one: see `_completed`.
+            held.table, held.names = table, None
+        return table
 
     def savepoints(self) -> frozenset[str]:
         """List the instants that have a savepoint. Raises TableUnreachable."""
         return frozenset(name.split("_", 1)[0] for name in self._names() if name.endswith(".savepoint"))
 
     def _names(self) -> tuple[str, ...]:
+        held = self._held
+        if held is not None and held.names is not None:
+            return held.names
         try:
-            return self.storage.names(TIMELINE)
+            names = self.storage.names(TIMELINE)
         except OSError as error:
             raise self._unreadable("timeline", error) from error
+        if held is not None:
+            held.names = names
+        return names
 
     def _completed(self) -> Iterator[CommittedInstant]:
         try:
+            actions: frozenset[str] | None = None
+            if is_s3(self.base_path):
+                files = self._commit_files()
+                read = [_read_commits.get((self.base_path, file)) for _, file in files.values()]
+                if files and all(read):
+                    # Their names were all there was to ask for.
+                    yield from (commit for commit in read if commit is not None)
+                    return
+                actions = frozenset(completed.partition(".")[2] for completed, _ in files.values())
             timeline = self._hudi_table().get_timeline()
             files = self._commit_files()
-            instants = [
-                *timeline.get_completed_commits(desc=True),
-                *timeline.get_completed_deltacommits(desc=True),
-                *timeline.get_completed_replacecommits(desc=True),
-            ]
+            instants = _completed_of(timeline, actions)
             if not is_s3(self.base_path):
                 yield from (self._commit(timeline, instant, files.get(instant.timestamp)) for instant in instants)
                 return
@@ -414,6 +483,19 @@ class Timeline:
 
 
 _read_commits: ReadCommits[CommittedInstant] = ReadCommits()
+_read_schemas: ReadCommits[pa.Schema] = ReadCommits()
+
+
+def _completed_of(timeline: Any, actions: Collection[str] | None) -> list[Any]:
+    """The completed instants of hudi-rs's timeline, which asks a store for each action; `actions`: those that there are, if known."""
+    ask = {
+        "commit": timeline.get_completed_commits,
+        "deltacommit": timeline.get_completed_deltacommits,
+        "replacecommit": timeline.get_completed_replacecommits,
+    }
+    return [
+        instant for action, listed in ask.items() if not actions or action in actions for instant in listed(desc=True)
+    ]
 
 
 def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:

@@ -35,12 +35,13 @@ from hudi_ingest.hudi.files.orphans import judge_uploads
 from hudi_ingest.hudi.storage import s3_access
 from hudi_ingest.hudi.storage.durability import NoDurability, durability_of
 from hudi_ingest.hudi.storage.local import LocalStorage
-from hudi_ingest.hudi.storage.paths import EPOCH_PATH, heartbeat_path, marker_path
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH, PRIMARY, TIMELINE, heartbeat_path, marker_path
 from hudi_ingest.hudi.storage.s3 import PART_BYTES, S3Storage
 from hudi_ingest.hudi.storage.s3_access import client_of, credentials_of, filesystem_of, hudi_rs_options
 from hudi_ingest.hudi.storage.storage import StoreError, TableStorage, Versioned, WriteConflict
+from hudi_ingest.hudi.timeline import timeline
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
-from hudi_ingest.hudi.timeline.timeline import Instants, Timeline
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Instants, Timeline, instant_time
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.offsets import TopicPartition
@@ -51,6 +52,7 @@ from hudi_ingest.transaction.rollback import abort_uploads
 from hudi_ingest.transaction.write.task import _store_errors
 from hudi_ingest_tests.support.log_blocks import read_log
 from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.support.properties_text import properties_text
 from hudi_ingest_tests.support.s3_proxy import Request
 from hudi_ingest_tests.support.s3_table import SECRET, S3Tables, s3_tables
 from hudi_ingest_tests.support.silent_server import silent_server
@@ -696,3 +698,66 @@ def test_a_reference_that_is_missing_says_where_to_set_it(tables: S3Tables) -> N
         Timeline(storage.base_path, options).exists()
     with pytest.raises(TableUnreachable, match=r"cannot read the epoch .*secret_key is .*`hudi-ingest up`"):
         TableEpoch(storage).current()
+
+
+# ---- a step of the pipeline asks for the timeline once
+
+COMMITS = ("20261122100000000_20261122100001000.commit", "20261122100100000_20261122100101000.commit")
+
+
+def committed_table(tables: S3Tables, storage: S3Storage) -> Timeline:
+    """A table whose commits this process has read before."""
+    tables.fill(storage, [f"{TIMELINE}/{name}" for name in COMMITS])
+    storage.write(PRIMARY, properties_text({"hudi_ingest.pipeline": "orders"}).encode())
+    for name in COMMITS:
+        commit = CommittedInstant(name[:17], {}, instant_time(name[18:35]))
+        timeline._read_commits.keep((storage.base_path, name), commit, 1)
+    return Timeline(storage.base_path, storage.options)
+
+
+def test_commits_that_were_read_before_cost_one_listing(tables: S3Tables, storage: S3Storage) -> None:
+    table = committed_table(tables, storage)
+    with tables.proxy.counted() as requests:
+        assert [commit.instant for commit in table.completed()] == [name[:17] for name in reversed(COMMITS)]
+    assert requests == {"LIST": 1}
+    columns = pa.schema([("id", pa.string())])
+    timeline._read_schemas.keep((storage.base_path, frozenset(COMMITS)), columns, 1)
+    with tables.proxy.counted() as requests:
+        assert table.schema() == columns
+    assert requests == {"LIST": 1}
+    tables.fill(storage, [f"{TIMELINE}/20261122100200000_20261122100201000.commit"])
+    for read in (table.completed, table.schema):
+        with pytest.raises(TableUnreachable):
+            # One that is new has to be read, and this one is empty.
+            read()
+
+
+def test_p3_a_step_looks_once_at_the_timeline_until_it_changes_it(tables: S3Tables, storage: S3Storage) -> None:
+    table = committed_table(tables, storage)
+    with tables.proxy.counted() as requests, table.held():
+        for _ in range(3):
+            assert table.exists()
+            assert not table.instants().pending
+            assert len(table.completed()) == len(COMMITS)
+    assert requests == {"GET": 1, "LIST": 1}
+    tables.fill(storage, [f"{TIMELINE}/20261122100200000.commit.requested"])
+    with table.held():
+        assert table.instants().pending == {"20261122100200000"}
+        tables.fill(storage, [f"{TIMELINE}/20261122100300000.commit.requested"])
+        storage.write(PRIMARY, properties_text({"hudi_ingest.pipeline": "customers"}).encode())
+        assert len(table.instants().pending) == 1
+        table.forget()
+        assert len(table.instants().pending) == 2
+        assert table.properties()["hudi_ingest.pipeline"] == "customers"
+    tables.fill(storage, [f"{TIMELINE}/20261122100400000.commit.requested"])
+    assert len(table.instants().pending) == 3, "nothing is held after the step"
+
+
+def test_p4_the_epoch_is_read_anew_within_a_step(tables: S3Tables, storage: S3Storage) -> None:
+    table, epoch = committed_table(tables, storage), TableEpoch(storage)
+    epoch.advance(1, "first")
+    with table.held():
+        epoch.require(Epoch(1, "first"), "this must not continue")
+        TableEpoch(S3Storage(storage.base_path, storage.options)).advance(2, "second")
+        with pytest.raises(Fenced):
+            epoch.require(Epoch(1, "first"), "this must not continue")

@@ -35,7 +35,9 @@ def test_a_commit_that_landed_is_not_recorded_as_aborted_when_the_ledger_fails(
         monkeypatch.setattr(ledger.transactions, "mark_committed_as_found", fail)
         opened = [OpenInstant("20261121120000000", "t1", leased=False)] if is_open else []
         ports: Any = SimpleNamespace(
-            timeline=SimpleNamespace(exists=lambda: True, storage=SimpleNamespace(files=lambda folder: [])),
+            timeline=SimpleNamespace(
+                exists=lambda: True, forget=lambda: None, storage=SimpleNamespace(files=lambda folder: [])
+            ),
             instants=SimpleNamespace(open_instants=lambda: opened, roll_back=lambda instant: False),
             epoch=SimpleNamespace(retire=lambda transaction_id: None),
             table=SimpleNamespace(instant_of=lambda transaction_id: "20261121120000000"),
