@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -56,10 +56,20 @@ class AdminClients:
         self.poll()
         self.trouble.clear()
 
+    def renew_metadata(self, seconds: float) -> None:
+        """Make `admin` learn from any broker that is up which ones are there, which is the controller, and which lead the partitions it
+        knows."""
+        # A request that waits for the metadata has no answer either then, and its own error says why.
+        with suppress(KafkaException):
+            self.admin.list_topics(timeout=seconds)
+
+    def close_coordinator(self) -> None:
+        self.__dict__.pop("coordinator", None)
+
     def close(self) -> None:
         """Close the connections. A refused client would keep trying to log in."""
-        for name in ("admin", "coordinator"):
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("admin", None)
+        self.close_coordinator()
 
     def _client(self, extra: Mapping[str, Any]) -> AdminClient:
         options = {**confluent_options(self._source, self.trouble), **extra}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,7 +49,12 @@ _ELECTION_SECONDS = 2.0
 """How long partitions without a leader are waited for where the others can be read without them."""
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
+_ASK_AGAIN_SECONDS = 1.0
+_COORDINATOR_GRACE_SECONDS = 60.0
+"""librdkafka (2.16) aborts the process when a group's coordinator is reached after it gave up on a request to it, so a client is closed
+before it gives up."""
 _Answer = TypeVar("_Answer")
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +123,7 @@ class KafkaCluster:
         names = list(self.topic_names(committed))
         if not names:
             return {}
-        answers = self._clients.admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
+        answers = self._described(names)
         return {name: self._topic(name, answers[name]) for name in names}
 
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
@@ -162,7 +167,7 @@ class KafkaCluster:
         names = list(names)
         if not names:
             return {}
-        answers = self._clients.admin.describe_topics(TopicCollection(names), request_timeout=self._seconds)
+        answers = self._described(names)
         return {name: _or_error(partial(self._topic, name, answers[name])) for name in names}
 
     def without_read_access(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -170,9 +175,7 @@ class KafkaCluster:
         names = list(names)
         if not names:
             return ()
-        answers = self._clients.admin.describe_topics(
-            TopicCollection(names), include_authorized_operations=True, request_timeout=self._seconds
-        )
+        answers = self._described(names, include_authorized_operations=True)
         try:
             operations = {name: self._wait(answers[name]).authorized_operations for name in names}
         except (KafkaException, TimeoutError) as error:
@@ -216,7 +219,7 @@ class KafkaCluster:
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """The group's committed offsets, without partitions that have none."""
         described = self._of_coordinator(
-            lambda: self._clients.coordinator.describe_consumer_groups([group], request_timeout=self._seconds)[group],
+            lambda seconds: self._clients.coordinator.describe_consumer_groups([group], request_timeout=seconds)[group],
             f"describe consumer group {group}",
         )
         if described.state is ConsumerGroupState.DEAD:
@@ -224,7 +227,7 @@ class KafkaCluster:
             return {}
         request = ConsumerGroupTopicPartitions(group)
         answer = self._of_coordinator(
-            lambda: self._clients.coordinator.list_consumer_group_offsets([request], request_timeout=self._seconds)[
+            lambda seconds: self._clients.coordinator.list_consumer_group_offsets([request], request_timeout=seconds)[
                 group
             ],
             f"read the offsets of consumer group {group}",
@@ -259,7 +262,7 @@ class KafkaCluster:
         """The first offset that was refused; None if all were accepted."""
         request = ConsumerGroupTopicPartitions(group, offsets)
         answer = self._of_coordinator(
-            lambda: self._clients.coordinator.alter_consumer_group_offsets([request], request_timeout=self._seconds)[
+            lambda seconds: self._clients.coordinator.alter_consumer_group_offsets([request], request_timeout=seconds)[
                 group
             ],
             f"commit offsets of consumer group {group}",
@@ -297,6 +300,12 @@ class KafkaCluster:
         partitions = tuple(sorted(TopicPartition(name, partition.id) for partition in description.partitions))
         return Topic(str(description.topic_id) if has_id else "", partitions)
 
+    def _described(self, names: Collection[str], **more: bool) -> Mapping[str, Future[Any]]:
+        collection = TopicCollection(names)
+        return self._asked(
+            lambda seconds: self._clients.admin.describe_topics(collection, request_timeout=seconds, **more)
+        )
+
     def _list_offsets(
         self,
         partitions: Iterable[TopicPartition],
@@ -307,7 +316,7 @@ class KafkaCluster:
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                answers = self._asked(partitions, spec, isolation)
+                answers = self._offsets(partitions, spec, isolation)
                 return {source: self._offset(source, answer) for source, answer in answers.items()}
             except LeaderMissing:
                 if time.monotonic() > deadline:
@@ -315,16 +324,20 @@ class KafkaCluster:
             time.sleep(_AGAIN_SECONDS)
 
     def _each_offset(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int | IngestError]:
-        answers = self._asked(partitions, spec, IsolationLevel.READ_COMMITTED)
+        answers = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
         return {source: _or_error(partial(self._offset, source, answer)) for source, answer in answers.items()}
 
-    def _asked(
+    def _offsets(
         self, partitions: Iterable[TopicPartition], spec: Any, isolation: IsolationLevel
     ) -> dict[TopicPartition, Future[Any]]:
         requests = {KafkaTopicPartition(source.topic, source.partition): spec for source in partitions}
         if not requests:
             return {}
-        answers = self._clients.admin.list_offsets(requests, isolation_level=isolation, request_timeout=self._seconds)
+        answers = self._asked(
+            lambda seconds: self._clients.admin.list_offsets(
+                requests, isolation_level=isolation, request_timeout=seconds
+            )
+        )
         return {TopicPartition(place.topic, place.partition): answer for place, answer in answers.items()}
 
     def _offset(self, partition: TopicPartition, answer: Future[Any]) -> int:
@@ -349,20 +362,43 @@ class KafkaCluster:
         # -1: no record is that recent, so the partition starts with the next one.
         return {source: offsets[source] if offsets[source] >= 0 else marks.end for source, marks in watermarks.items()}
 
-    def _of_coordinator(self, ask: Callable[[], Future[Any]], action: str) -> Any:
-        """The answer of a group's coordinator, retried while the coordinator is being elected."""
+    def _of_coordinator(self, ask: Callable[[float], Future[Any]], action: str) -> Any:
+        """The answer of a group's coordinator, retried while the coordinator is being elected. `ask` gets the client's timeout."""
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                return self._wait(ask())
+                return self._wait(ask(self._seconds + _COORDINATOR_GRACE_SECONDS))
             except (KafkaException, TimeoutError) as error:
                 if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
+                    self._clients.close_coordinator()
                     raise self._failed(action, error) from error
             time.sleep(_AGAIN_SECONDS)
 
     def _await_answer(self) -> None:
         """Raises what `_wait` raises."""
-        self._wait(self._clients.admin.describe_cluster(request_timeout=self._seconds))
+        ask = self._clients.admin.describe_cluster
+        self._wait(self._asked(lambda seconds: {"": ask(request_timeout=seconds)})[""])
+
+    def _asked(self, ask: Callable[[float], Mapping[_Key, Future[Any]]]) -> Mapping[_Key, Future[Any]]:
+        """The answers to what `ask` asks within so many seconds. All of them come at once.
+
+        librdkafka waits for the broker that led the partitions, or was the controller, when it last saw the metadata, even if that
+        one has died since. So this asks anew every second, with metadata from any broker that is up, and takes the answers that
+        come first. If none come, the returned ones are not done.
+        """
+        deadline = time.monotonic() + self._seconds
+        asked = [ask(self._seconds)]
+        while True:
+            ask_again_at = time.monotonic() + _ASK_AGAIN_SECONDS
+            while (now := time.monotonic()) < min(ask_again_at, deadline):
+                done, _ = wait([next(iter(each.values())) for each in asked], _LISTEN_SECONDS, FIRST_COMPLETED)
+                self._clients.poll()
+                if done or self._clients.trouble.is_final:
+                    return next((each for each in asked if done.intersection(each.values())), asked[0])
+            if now >= deadline:
+                return asked[0]
+            self._clients.renew_metadata(min(_ASK_AGAIN_SECONDS, deadline - now))
+            asked.append(ask(max(deadline - time.monotonic(), _LISTEN_SECONDS)))
 
     def _wait(self, answer: Future[Any]) -> Any:
         """The answer. Raises KafkaException if it is an error, TimeoutError if none comes in time, or at once when every
@@ -370,9 +406,10 @@ class KafkaCluster:
         deadline = time.monotonic() + self._seconds
         try:
             while not answer.done():
-                if self._clients.trouble.is_final or time.monotonic() > deadline:
-                    raise TimeoutError
-                wait([answer], timeout=_LISTEN_SECONDS)
+                left = deadline - time.monotonic()
+                if self._clients.trouble.is_final or left <= 0:
+                    raise TimeoutError("no answer came")
+                wait([answer], timeout=min(_LISTEN_SECONDS, left))
                 self._clients.poll()
             result = answer.result()
         except BaseException:

@@ -1,4 +1,5 @@
-"""P1, P2 and X4 on two real brokers: when one of them dies, the partitions of the other go on, and nothing is lost or doubled."""
+"""P1, P2 and X4 on two real brokers: when one of them dies, the partitions of the other go on, and nothing is lost or doubled. A client
+that has just worked with the dead one turns to the other."""
 
 from __future__ import annotations
 
@@ -11,13 +12,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from hudi_ingest.cli.views import status_view
 from hudi_ingest.exceptions import LeaderMissing, NothingToDo
+from hudi_ingest.kafka.admin_clients import AdminClients
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import LOOPBACK, free_port, stop, wait_until
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.operations.health.status import findings_now, pipeline_status
 from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.requests.selection import in_time
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
 
@@ -69,7 +73,8 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
             timeout_seconds=60,
         )
         ground.send_rows(0, 3, start=5)
-        assert ground.run(pipeline).rows == 3
+        receipt = ground.run(pipeline)
+        assert receipt.rows == 3 and receipt.to_dict()["leaderless"] == [f"{ground.name}:1"]
         situation = observe(pipeline)
         status = pipeline_status(pipeline, situation, ground.ledger)
         assert [(part.committed, part.end, part.lag) for part in status.partitions] == [(8, 8, 0), (5, None, None)]
@@ -96,3 +101,42 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         rows = ground.rows().select(["_kafka_partition", "_kafka_offset", "id"]).to_pylist()
         read = {(row["_kafka_partition"], row["_kafka_offset"]): row["id"] for row in rows}
         assert len(rows) == len(read) == 17 and read == ground.produced
+
+
+def test_a_dead_broker_that_a_client_knows_as_controller_and_leader_is_not_waited_for(
+    brokers: tuple[BrokerSettings, BrokerSettings],
+) -> None:
+    first, second = brokers
+    record = start_broker(second, lambda line: None)
+    try:
+        admin = AdminClient({"bootstrap.servers": first.bootstrap})
+        source = KafkaSource(bootstrap_servers=first.bootstrap, topics=("orders",), request_timeout_seconds=30)
+        partition = TopicPartition("orders", 0)
+
+        def leader() -> int:
+            topic = admin.list_topics(timeout=5).topics.get("orders")
+            return topic.partitions[0].leader if topic and topic.partitions else -1
+
+        def knows_the_second() -> AdminClients | None:
+            # KRaft names any live broker as the controller, each time another one.
+            clients = AdminClients(source)
+            KafkaCluster(source, clients).watermarks([partition])
+            return clients if clients.admin.list_topics(timeout=5).controller_id == 2 else None
+
+        wait_until(
+            lambda: len(admin.list_topics(timeout=5).brokers) == 2, what="two brokers are there", timeout_seconds=60
+        )
+        admin.create_topics([NewTopic("orders", num_partitions=1, replica_assignment=[[2, 1]])])["orders"].result()
+        wait_until(lambda: leader() == 2, what="the second broker leads the partition", timeout_seconds=60)
+        describing, listing = (
+            wait_until(
+                knows_the_second,
+                what="a client has been told that the second broker is the controller",
+                timeout_seconds=60,
+            )
+            for _ in range(2)
+        )
+    finally:
+        stop([record], grace_seconds=0)
+    assert KafkaCluster(source, describing).topics()["orders"].partitions == (partition,)
+    assert KafkaCluster(source, listing).watermarks([partition]) == {partition: Watermarks(0, 0)}
