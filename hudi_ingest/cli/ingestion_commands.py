@@ -28,7 +28,7 @@ from hudi_ingest.cli.printing import (
     print_receipt,
     progress,
     say,
-    say_losses,
+    say_left_out,
     show_schema,
 )
 from hudi_ingest.exceptions import (
@@ -311,7 +311,7 @@ def status(
     else:
         for state in states:
             out.print(status_view(state, doing[state.pipeline][1]))
-            say_losses(state.pipeline, state.stopped)
+            say_left_out(state.pipeline, state.stopped)
         for names, error in by_error(errors):
             err.print(f"error: {names}: {error}", style="red", markup=False)
         for file in broken:

@@ -12,6 +12,7 @@ from rich.console import Console
 from hudi_ingest.exceptions import (
     NothingToDo,
 )
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import IngestPlan, OffsetLoss
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
@@ -60,7 +61,7 @@ def print_plan(plan: IngestPlan, as_json: bool) -> None:
         out.print(plan_view(plan))
         if plan.take_over is not None:
             say(f"{plan.take_over}")
-        say_losses(plan.pipeline, plan.stopped, plan.resets)
+        say_left_out(plan.pipeline, plan.stopped, plan.resets, plan.leaderless)
 
 
 def print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
@@ -72,14 +73,20 @@ def print_receipt(receipt: CommitReceipt, as_json: bool) -> None:
         print_json(receipt.to_dict())
     else:
         say(receipt_text(receipt))
-        say_losses(receipt.plan.pipeline, receipt.plan.stopped, receipt.plan.resets)
+        plan = receipt.plan
+        say_left_out(plan.pipeline, plan.stopped, plan.resets, plan.leaderless)
 
 
-def say_losses(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss] = ()) -> None:
+def say_left_out(
+    pipeline: str,
+    stopped: Sequence[OffsetLoss],
+    resets: Sequence[OffsetLoss] = (),
+    leaderless: Sequence[TopicPartition] = (),
+) -> None:
     # Not wrapped, so that its commands can be copied.
-    from hudi_ingest.transaction.plan.planning import losses_text
+    from hudi_ingest.transaction.plan.planning import left_out_text
 
-    for title, text in losses_text(pipeline, stopped, resets).items():
+    for title, text in left_out_text(pipeline, stopped, resets, leaderless).items():
         out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -17,7 +17,6 @@ from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.operations.health.judgement import leaderless_text
 from hudi_ingest.operations.health.status import PipelineStatus
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.operations.requests.ranges import RemainingRanges, as_slices, shown_slices, total
@@ -31,6 +30,7 @@ from hudi_ingest.records.convert.converter import shortened
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
 from hudi_ingest.records.times import time_text
 from hudi_ingest.transaction.dead_letters.log import DeadLetter, LetterCount, preview
+from hudi_ingest.transaction.plan.planning import leaderless_text
 
 _SHOWN_PIPELINES = 20
 _MOST_CHARACTERS = 200

@@ -170,6 +170,10 @@ class TransactionPlan:
         return ()
 
     @property
+    def leaderless(self) -> tuple[TopicPartition, ...]:
+        return ()
+
+    @property
     def take_over(self) -> TakeOver | None:
         return None
 
@@ -226,8 +230,13 @@ class IngestPlan(TransactionPlan):
     """Accepted losses: these partitions' slices start at `restart` instead of their committed offsets."""
     stopped: tuple[OffsetLoss, ...] = ()
     """Losses not accepted: these partitions have no slice."""
+    leaderless: tuple[TopicPartition, ...] = ()
+    """Partitions whose ends are unknown because they have no leader: nothing is read from them."""
     take_over: TakeOver | None = None
     """Where the slices of the first transaction on a table written by another system begin."""
+
+    def _own_dict(self) -> dict[str, Any]:
+        return {"leaderless": [str(source) for source in self.leaderless]} if self.leaderless else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +357,7 @@ def _losses(losses: Iterable[Mapping[str, Any]]) -> tuple[OffsetLoss, ...]:
 _OWN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "resets": _losses,
     "stopped": _losses,
+    "leaderless": lambda sources: tuple(map(TopicPartition.parse, sources)),
     "retry": Retry.from_dict,
     "covered": lambda pairs: {
         TopicPartition.parse(source): tuple((start, end) for start, end in ranges) for source, ranges in pairs

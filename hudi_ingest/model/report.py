@@ -273,6 +273,7 @@ class CommitReceipt:
             "slices": [report.to_dict() for report in self.reports],
             "resets": [loss.to_dict() for loss in self.plan.resets],
             "stopped": [loss.to_dict() for loss in self.plan.stopped],
+            **({"leaderless": [str(source) for source in self.plan.leaderless]} if self.plan.leaderless else {}),
             "replaced": [file.path for file in self.plan.replaces],
         }
 

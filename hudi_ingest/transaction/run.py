@@ -32,7 +32,7 @@ from hudi_ingest.transaction.catalog_sync import CatalogSync
 from hudi_ingest.transaction.columns.pending_approval import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.plan.planning import losses_text
+from hudi_ingest.transaction.plan.planning import left_out_text
 from hudi_ingest.transaction.plan.situation import losses_now, plan_now
 from hudi_ingest.transaction.ports import CatalogSyncer, listener_of
 from hudi_ingest.transaction.protocol import TransactionProtocol
@@ -111,7 +111,7 @@ def run_transaction(
     )
     if plan.take_over is not None:
         report(f"{plan.transaction_id}: {plan.take_over}")
-    for title, text in losses_text(plan.pipeline, plan.stopped, plan.resets).items():
+    for title, text in left_out_text(plan.pipeline, plan.stopped, plan.resets, plan.leaderless).items():
         _logger.warning("%s: %s:\n%s", plan.transaction_id, title, text)
     spark = current_session(home)
     with Ledger.open(home.ledger_url) as ledger:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.files.read_amplification import (
     DAY_SECONDS,
     read_amplification,
@@ -26,7 +26,7 @@ from hudi_ingest.model.offsets import TopicPartition, length
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import sources_text, stop_text
+from hudi_ingest.transaction.plan.planning import leaderless_text, sources_text, stop_text
 
 OFFSETS_HONOURED = "offsets_honoured"
 LAG_BELOW_LIMIT = "lag_below_limit"
@@ -37,7 +37,6 @@ FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
 CATALOG_SYNCED = "catalog_synced"
 COMPACTED_IN_TIME = "compacted_in_time"
-_SHOWN = 10
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
@@ -157,15 +156,6 @@ def up_to_date(
 def without_leader(pipeline: Pipeline, leaderless: Sequence[TopicPartition]) -> Finding:
     """Say that nobody knows whether these partitions are up to date."""
     return answer(pipeline.name, UP_TO_DATE, False, leaderless_text(leaderless))
-
-
-def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
-    """What is unknown while these partitions have no leader, and how they get one."""
-    has = "has" if len(leaderless) == 1 else "have"
-    return (
-        f"{listed(leaderless, _SHOWN)} {has} no leader, so it is unknown how many records wait there; the other partitions continue. "
-        "The brokers with replicas are down: start them. `kafka-topics.sh --describe --unavailable-partitions` names them."
-    )
 
 
 def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: str = "") -> Finding:

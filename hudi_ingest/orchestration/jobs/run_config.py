@@ -10,7 +10,6 @@ from pydantic import Field
 from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import sources_text
 
 BEGIN = "begin"
 
@@ -65,6 +64,7 @@ class BeginConfig(Config):
     topics: dict[str, TopicConfig] = Field(default={}, description="The topics that the offsets belong to")
     resets: list[LossConfig] = Field(default=[], description="Accepted losses: slices start at `restart`")
     stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition, which has no slice")
+    leaderless: list[str] = Field(default=[], description="Each topic:partition without a leader, which has no slice")
     take_over: TakeOverConfig | None = Field(default=None, description="Set if another system wrote the table")
     request: str = Field(default="", description="Id of the request (backfill, replay, retry) that it belongs to")
 
@@ -85,14 +85,18 @@ def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
 
 def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
     """Return the tags by which people in the UI and the sensor find a run of this plan."""
-    losses = {tags.STOPPED: plan.stopped, tags.RESET: plan.resets}
+    partitions = {
+        tags.STOPPED: [loss.source for loss in plan.stopped],
+        tags.RESET: [loss.source for loss in plan.resets],
+        tags.LEADERLESS: plan.leaderless,
+    }
     return {
         tags.PIPELINE: pipeline.name,
         tags.TABLE: pipeline.table.base_path,
         tags.TRANSACTION: plan.transaction_id,
         tags.SEQUENCE: str(plan.sequence),
         **({tags.REQUEST: plan.request, tags.KIND: plan.kind.value} if plan.request else {}),
-        **{tag: sources_text(partitions) for tag, partitions in losses.items() if partitions},
+        **{tag: " ".join(map(str, sources)) for tag, sources in partitions.items() if sources},
     }
 
 

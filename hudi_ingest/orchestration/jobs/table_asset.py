@@ -57,7 +57,7 @@ from hudi_ingest.orchestration.reports.materialization import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
-from hudi_ingest.transaction.plan.planning import group_slices, losses_text
+from hudi_ingest.transaction.plan.planning import group_slices, left_out_text
 from hudi_ingest.transaction.plan.situation import Situation, observe, plan_now
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, when_table_is_free
@@ -156,7 +156,7 @@ def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
             context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
             if plan.take_over is not None:
                 context.log.info(f"{plan.take_over}")
-            for title, text in losses_text(pipeline.name, plan.stopped, plan.resets).items():
+            for title, text in left_out_text(pipeline.name, plan.stopped, plan.resets, plan.leaderless).items():
                 context.log.warning(f"{title}:\n{text}")
             context.log.info(f"columns {transaction.schema.origin}")
             for line in plan.schema_changes:

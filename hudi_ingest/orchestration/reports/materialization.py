@@ -25,7 +25,7 @@ from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TIMESTAMP, TOPI
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.schema.ddl import ddl_comments
 from hudi_ingest.records.schema.registered import avro_descriptions
-from hudi_ingest.transaction.plan.planning import losses_text
+from hudi_ingest.transaction.plan.planning import left_out_text
 
 SHOWN_BAD_RECORDS = 20
 
@@ -47,7 +47,7 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
         "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
         **({"small files": small} if small else {}),
         **({"schema changes": "\n".join(plan.schema_changes)} if plan.schema_changes else {}),
-        **losses_text(plan.pipeline, plan.stopped, plan.resets),
+        **left_out_text(plan.pipeline, plan.stopped, plan.resets, plan.leaderless),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
         "partitions": metadata_table(
             [*SLICE_COLUMNS[:4], TableColumn("lag", "int"), *SLICE_COLUMNS[4:]],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost, TableMismatch
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
@@ -17,6 +17,9 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 
 FIRST_GUESS_RECORD_BYTES = 1000
 """Mean record size assumed for `max_bytes` until a transaction has measured one."""
+
+SHOWN = 10
+"""How many partitions a sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +254,29 @@ def reset_text(resets: Sequence[OffsetLoss]) -> str:
     )
 
 
-def losses_text(pipeline: str, stopped: Sequence[OffsetLoss], resets: Sequence[OffsetLoss]) -> dict[str, str]:
-    """Losses to show to people, by title: "stopped", "given up". Empty when nothing is lost."""
-    texts = {"stopped": stop_text(pipeline, stopped), "given up": reset_text(resets)}
+def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
+    """What is unknown while these partitions have no leader, and how they get one; "" if there are none."""
+    if not leaderless:
+        return ""
+    has = "has" if len(leaderless) == 1 else "have"
+    return (
+        f"{listed(leaderless, SHOWN)} {has} no leader, so it is unknown how many records wait there; the other partitions continue. "
+        "The brokers with replicas are down: start them. `kafka-topics.sh --describe --unavailable-partitions` names them."
+    )
+
+
+def left_out_text(
+    pipeline: str,
+    stopped: Sequence[OffsetLoss],
+    resets: Sequence[OffsetLoss] = (),
+    leaderless: Sequence[TopicPartition] = (),
+) -> dict[str, str]:
+    """What is not read, to show to people, by title: "stopped", "given up", "left out". Empty when everything is."""
+    texts = {
+        "stopped": stop_text(pipeline, stopped),
+        "given up": reset_text(resets),
+        "left out": leaderless_text(leaderless),
+    }
     return {title: text for title, text in texts.items() if text}
 
 

@@ -29,6 +29,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.plan.planning import (
+    SHOWN,
     Lag,
     Limits,
     backlog_limit,
@@ -46,7 +47,6 @@ from hudi_ingest.transaction.plan.planning import (
 from hudi_ingest.transaction.ports import listener_of
 
 ASKED_PARTITIONS = 100
-_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ def plan_transaction(
         wait = reason_to_wait(backlog.total, most, led, has_to_commit, limits, now, began)
     leaderless = situation.leaderless
     if wait and leaderless:
-        wait += f"; it is unknown how many records wait in {listed(leaderless, _SHOWN)}, which {'has' if len(leaderless) == 1 else 'have'} no leader"
+        wait += f"; it is unknown how many records wait in {listed(leaderless, SHOWN)}, which {'has' if len(leaderless) == 1 else 'have'} no leader"
     if wait:
         raise _lost_for_now(pipeline, stopped, wait if readable else "") if stopped else NothingToDo(pipeline, wait)
     shares = fair_shares(backlog.by_partition, most)
@@ -327,6 +327,7 @@ def plan_transaction(
         },
         resets=resets,
         stopped=stopped,
+        leaderless=leaderless,
         take_over=situation.take_over,
     )
 

@@ -55,7 +55,14 @@ def orders(folder: Path) -> Pipeline:
     return load_pipeline(path, {})
 
 
-@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, take_over=TakeOver("Hudi Streamer", "1", {LOST.source: 5}))])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        PLAN,
+        replace(PLAN, take_over=TakeOver("Hudi Streamer", "1", {LOST.source: 5})),
+        replace(PLAN, leaderless=(LOST.source,)),
+    ],
+)
 def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: IngestPlan) -> None:
     pipeline = orders(tmp_path)
     config = run_config(pipeline, plan)

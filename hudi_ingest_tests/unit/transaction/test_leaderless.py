@@ -16,7 +16,9 @@ from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.plan.planning import Limits
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.jobs.run_config import run_tags
+from hudi_ingest.transaction.plan.planning import Limits, left_out_text
 from hudi_ingest.transaction.plan.situation import Situation, held_offsets, oldest_waiting_seconds, plan_transaction
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -94,6 +96,16 @@ def test_a_partition_without_a_leader_keeps_its_committed_offset() -> None:
     plan = planned(Broker({FIRST: 9, SECOND: 9}, {SECOND}), COMMITTED)
     assert plan.slices == (Slice("orders", 0, 5, 9), Slice("orders", 1, 3, 3))
     assert next_checkpoint(COMMITTED, plan, 10).offsets == {FIRST: 9, SECOND: 3}
+
+
+def test_a_transaction_names_the_partitions_that_it_leaves_out(write: Write) -> None:
+    plan = planned(Broker({FIRST: 9, SECOND: 9}, {SECOND}), COMMITTED)
+    assert plan.leaderless == (SECOND,) and not planned(Broker({FIRST: 9, SECOND: 9}), COMMITTED).leaderless
+    shown = left_out_text("orders", plan.stopped, plan.resets, plan.leaderless)
+    assert [*shown] == ["left out"] and shown["left out"].startswith(
+        "orders:1 has no leader, so it is unknown how many"
+    )
+    assert run_tags(load(write), plan)[tags.LEADERLESS] == "orders:1"
 
 
 def test_nothing_to_do_names_the_partitions_without_a_leader() -> None:
