@@ -8,7 +8,7 @@ the metadata table before it looks whether its instant is still there; every err
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -22,6 +22,7 @@ from hudi_ingest.exceptions import (
     Fenced,
     IngestError,
     KafkaUnreachable,
+    LeaderMissing,
     LedgerUnreachable,
     TableUnreachable,
     TransactionInFlight,
@@ -37,6 +38,7 @@ from hudi_ingest.hudi.storage.storage import StoredFile
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time
+from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.database import Database
 from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
@@ -48,6 +50,7 @@ from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, Transact
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.transaction.plan.planning import find_losses
+from hudi_ingest.transaction.plan.situation import held_offsets
 from hudi_ingest_tests.support.steps import Program, running, stop
 
 ROWS_PER_FILE = 2
@@ -89,6 +92,8 @@ class World:
         self.first: dict[TopicPartition, int] = {}
         self.firsts: list[dict[TopicPartition, int]] = []
         """What `first` was after each change by retention, oldest first."""
+        self.leaderless: set[TopicPartition] = set()
+        """Partitions whose broker is down."""
         self.began: dict[TopicPartition, int] = {}
         """Where live transactions begin; what is before is history."""
         self.properties: dict[str, str] = {}
@@ -461,6 +466,8 @@ class WriterInMemory:
             return [
                 (offset, "bad" if offset % 2 else "row") for source, offset in sorted(letters) if source == each.source
             ]
+        if each.source in world.leaderless and each.count:
+            raise KafkaUnreachable(f"{each.source} has no leader")
         if each.start < world.first[each.source] and each.count:
             raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
         return list(enumerate(world.broker[each.source]))[each.start : each.end]
@@ -635,7 +642,8 @@ class LossesInMemory:
 
     def __call__(self, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
         stop("find_losses", KafkaUnreachable)
-        return find_losses(checkpoint, watermarks(self._world), {})
+        topic_ids, marks = held_offsets(BrokerInMemory(self._world), checkpoint)
+        return find_losses(checkpoint, marks, topic_ids)
 
 
 class DatabaseInMemory(Database):
@@ -707,5 +715,25 @@ class LedgerInMemory(Ledger):
                 self._holder = None
 
 
-def watermarks(world: World) -> dict[TopicPartition, Watermarks]:
-    return {source: Watermarks(world.first[source], len(log)) for source, log in sorted(world.broker.items())}
+@dataclass(frozen=True)
+class BrokerInMemory:
+    """The world's one topic, as KafkaCluster shows it."""
+
+    world: World
+
+    def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]:
+        return {"orders": Topic("id", tuple(sorted(self.world.broker)))}
+
+    def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        led = self.led_watermarks(partitions)
+        if missing := {*partitions} - led.keys():
+            raise LeaderMissing(f"{missing} have no leader")
+        return led
+
+    def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        world = self.world
+        led = [source for source in partitions if source not in world.leaderless]
+        return {source: Watermarks(world.first[source], len(world.broker[source])) for source in led}
+
+    def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
+        return {source: self.world.began.get(source, 0) for source in watermarks}

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from hudi_ingest.exceptions import IngestError, KafkaUnreachable, NothingToDo, RangeRefused, Terminal
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LeaderMissing, NothingToDo, RangeRefused, Terminal
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable, committed_state
@@ -37,6 +37,7 @@ from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.model.transaction_step import Progress, TransactionStep
 from hudi_ingest.operations.requests.ranges import RangeContext, next_ranges, range_transaction, to_read
+from hudi_ingest.operations.requests.selection import require_leaders
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import checks
@@ -44,11 +45,12 @@ from hudi_ingest.transaction import protocol as protocol_module
 from hudi_ingest.transaction import rollback as rollback_module
 from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.plan.situation import Situation, plan_next
+from hudi_ingest.transaction.plan.situation import Situation, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.steps import Program, stop
 from hudi_ingest_tests.support.table_in_memory import (
+    BrokerInMemory,
     DurabilityInMemory,
     GroupsInMemory,
     HudiInMemory,
@@ -63,7 +65,6 @@ from hudi_ingest_tests.support.table_in_memory import (
     declared_schema,
     is_of,
     letters_left,
-    watermarks,
 )
 
 MAX_RECORDS = 6
@@ -71,6 +72,7 @@ OUTSIDE = [
     *("time 1", "time 200", "time 301", "wipe the ledger", "a partition is added", "the engine dies", "archive"),
     *("another writer begins", "another writer commits", "another writer cleans"),
     *("retention", "records are lost", "lost records come back", "the consumer group is deleted"),
+    *("a leader is lost", "a leader is lost", "leaders come back"),
 ]
 COORDINATORS = 2
 LONGEST_PROGRAM = 3000
@@ -232,6 +234,11 @@ class ProtocolModel(RuleBasedStateMachine):
         """As after a look at a broker that was behind."""
         self.world.hold_from(dict.fromkeys(self.world.first, 0))
 
+    def lose_a_leader(self, coordinator: int) -> None:
+        """The last partition's; the others go on."""
+        self.world.leaderless.add(max(self.world.broker))
+        self.a_newer_one_begins(coordinator, dead=False, late=False, whole=True)
+
     def time_passes(self, seconds: int) -> None:
         self.world.now += timedelta(seconds=seconds)
 
@@ -298,6 +305,10 @@ class ProtocolModel(RuleBasedStateMachine):
             self.records_are_lost(coordinator + 1)
         elif what == "lost records come back":
             self.lost_records_come_back()
+        elif what == "a leader is lost" and len(self.world.broker) > 1:
+            self.lose_a_leader(coordinator)
+        elif what == "leaders come back":
+            self.world.leaderless.clear()
         elif what == "the consumer group is deleted":
             self.delete_the_consumer_group()
         elif what == "the engine dies":
@@ -349,10 +360,12 @@ class ProtocolModel(RuleBasedStateMachine):
         source = sorted(checkpoint.offsets)[which % len(checkpoint.offsets)]
         start = which % (checkpoint.offsets[source] + 1)
         asked = Slice(source.topic, source.partition, start, min(start + more, checkpoint.offsets[source]))
-        known = RangeContext("orders", checkpoint, checkpoint.covered, watermarks(self.world), {})
         try:
+            require_leaders(self.world.leaderless.intersection([source]))
+            topic_ids, marks = held_offsets(BrokerInMemory(self.world), checkpoint)
+            known = RangeContext("orders", checkpoint, checkpoint.covered, marks, topic_ids)
             left = to_read(known, kind, [asked], skip_covered=True)
-        except RangeRefused:
+        except (RangeRefused, LeaderMissing):
             return
         slices = next_ranges(left, MAX_RECORDS)
         if not slices:
@@ -462,6 +475,7 @@ class ProtocolModel(RuleBasedStateMachine):
                 program.go_on()
         while self.others:
             self.another_writer_commits()
+        self.world.leaderless.clear()
         self.world.now += timedelta(seconds=1000)
         # A begin clears what is left over, so there must be one.
         self.produce(0, ["row"])
@@ -641,13 +655,19 @@ class ProtocolModel(RuleBasedStateMachine):
         )
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
-        situation = Situation(committed, watermarks(self.world), self.world.began, {})
         try:
-            return plan_next(
-                self.ground.pipeline, situation, now=self.world.now, at_once=True, accepts=lambda loss: True
+            topic_ids, marks = held_offsets(BrokerInMemory(self.world), committed.checkpoint)
+            plan = plan_next(
+                self.ground.pipeline,
+                Situation(committed, marks, self.world.began, topic_ids),
+                now=self.world.now,
+                at_once=True,
+                accepts=lambda loss: True,
             )
-        except NothingToDo:
+        except (NothingToDo, LeaderMissing):
             return None
+        self.ground.left_out |= bool(plan.leaderless)
+        return plan
 
     def spawn(self, name: str, what: Callable[[], None], run: Run | None = None) -> Program:
         program = Program(name, what)
@@ -790,6 +810,8 @@ class Ground:
     """Kinds of transactions that were committed, and whether they copied rows of shared files."""
     given_up: bool = False
     """Whether a transaction was committed that gave offsets up."""
+    left_out: bool = False
+    """Whether one was planned without the partitions that had no leader."""
 
 
 @pytest.fixture
@@ -857,6 +879,7 @@ def test_p1_p2_p3_p4_p5_p7_no_order_of_steps_breaks_a_promise(ground: Ground) ->
     kinds |= {(TransactionKind.REPLAY, False), (TransactionKind.REPLAY, True), (TransactionKind.RETRY, False)}
     assert ground.published == kinds, "the model never commits some kind of transaction"
     assert ground.given_up, "the model never gives up what the broker lost"
+    assert ground.left_out, "the model never plans without a partition that has no leader"
 
 
 def test_random_orders_find_a_broken_protocol(ground: Ground) -> None:
