@@ -47,7 +47,7 @@ e2e: $(VENV)/requirements-dev.ready ## all tests, the long ones too
 	$(PYTEST) $(ARGS)
 
 oldest: $(OLDEST)/requirements.ready ## what plugs into Dagster, on the oldest that setup.py allows
-	$(OLDEST)/bin/python -m pytest hudi_ingest_tests/unit/orchestration/test_component.py \
+	$(OLDEST)/bin/python -m pytest hudi_ingest_tests/unit/orchestration/test_component.py hudi_ingest_tests/unit/orchestration/test_postgres_storage.py \
 		hudi_ingest_tests/integration/test_run_launcher.py hudi_ingest_tests/integration/test_code_server.py \
 		hudi_ingest_tests/integration/test_dagster_run.py -k "not test_dagster_run or by_default or retried" $(ARGS)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import select
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -56,7 +57,16 @@ class Database:
     def reading(self) -> Iterator[sa.Connection]:
         """Yield a connection for one read. Raises LedgerUnreachable and EnvironmentProblem."""
         with translated(self.where), self.engine.connect() as connection:
-            yield connection
+            if self.is_sqlite:
+                yield connection
+                return
+            # PostgreSQL gives each statement of a read a snapshot of its own anyway, so BEGIN and ROLLBACK would only cost.
+            driver = commit_each_statement(connection)
+            try:
+                yield connection
+            finally:
+                if not driver.closed:
+                    driver.autocommit = False
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -133,18 +143,11 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
     try:
         from hudi_ingest.ledger.answer_limit import LimitedConnection, LimitedCursor
 
-        engine = sa.create_engine(
+        engine = kept_connections(
             url,
+            connect_args={"connection_factory": LimitedConnection, "cursor_factory": LimitedCursor},
             pool_size=1,
             max_overflow=-1,
-            pool_recycle=_REUSED_SECONDS,
-            # The server may have been restarted since the last call.
-            pool_pre_ping=True,
-            connect_args={
-                **{name: value for name, value in _CONNECTION.items() if name not in url.query},
-                "connection_factory": LimitedConnection,
-                "cursor_factory": LimitedCursor,
-            },
             # It would ask the server for the type's id on each connection.
             use_native_hstore=False,
             # One message for 100 rows instead of one for each.
@@ -168,14 +171,49 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             )
         connection.autocommit = False
 
-    # A forked process forgets the connection instead of closing or even trying it: its parent uses it.
+    return engine
+
+
+def kept_connections(url: sa.URL, connect_args: Mapping[str, Any] | None = None, **options: Any) -> sa.Engine:
+    """Open a PostgreSQL server with connections that stay open between uses, for a minute each. A connection that the server has ended
+    is replaced before its next use, and forked processes open their own. `options`: those of SQLAlchemy's create_engine."""
+    settings = {name: value for name, value in _CONNECTION.items() if name not in url.query}
+    engine = sa.create_engine(
+        url, connect_args={**settings, **(connect_args or {})}, **{"pool_recycle": _REUSED_SECONDS, **options}
+    )
+
+    @event.listens_for(engine, "checkout")
+    def check(connection: Any, _record: object, _proxy: object) -> None:
+        # A ping before each use would double what most uses cost. What a server that ends leaves behind can be read at once.
+        try:
+            if _can_be_read(connection.fileno()):
+                engine.dialect.do_ping(connection)
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise sa.exc.InvalidatePoolError(str(error)) from error
+
+    # A forked process forgets the connections instead of closing or even trying them: its parent uses them.
     os.register_at_fork(after_in_child=partial(engine.dispose, close=False))
     return engine
+
+
+def _can_be_read(descriptor: int) -> bool:
+    """Whether the other side has sent something, or closed its end."""
+    polled = select.poll()
+    polled.register(descriptor, select.POLLIN)
+    return bool(polled.poll(0))
 
 
 def inserting(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
     """Build an insert that may name what to do on a conflict, in the connection's dialect."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
+def commit_each_statement(connection: sa.Connection) -> Any:
+    """Begin no transactions on this connection to PostgreSQL, and return the driver's."""
+    # For SQLAlchemy's isolation level AUTOCOMMIT the driver would send a SET at its end, which undoes ours.
+    driver: Any = connection.connection.dbapi_connection
+    driver.autocommit = True
+    return driver
 
 
 def close_afterwards(connection: sa.Connection) -> None:

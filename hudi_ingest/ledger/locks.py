@@ -32,6 +32,7 @@ from typing import IO, Protocol
 import sqlalchemy as sa
 
 from hudi_ingest.exceptions import TransactionInFlight
+from hudi_ingest.ledger.database import commit_each_statement
 from hudi_ingest.ledger.owner import Owner
 
 _LOG = logging.getLogger(__name__)
@@ -213,11 +214,12 @@ class _AdvisoryLock:
     def __init__(self, engine: sa.Engine, name: str, unfenced: bool) -> None:
         self._name = name
         self._key = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big", signed=True)
-        # Autocommit: the server's timeouts would end a session that is idle in a transaction.
-        self._connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        self._connection = engine.connect()
         try:
             # Never returned to the pool: closing the session releases the lock whatever went wrong.
             self._connection.detach()
+            # The server's timeouts would end a session that is idle in a transaction.
+            commit_each_statement(self._connection)
             # The server keeps only 63 bytes, so the pid comes before the host name, which may be long.
             kind = f"{_UNFENCED} process" if unfenced else "process"
             holder = f"hudi-ingest {kind} {os.getpid()} on {socket.gethostname()}"[:63]

@@ -23,6 +23,7 @@ from dagster import (
 )
 
 from hudi_ingest.orchestration.asset_keys import sensor_name
+from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.pipeline.folder import BrokenFile
 
 FILE_LOADS = "pipeline_file_loads"
@@ -102,7 +103,7 @@ def _sensor(name: str, file: BrokenFile) -> SensorDefinition:
         description=f"Reports what is wrong with {file.path.name}; launches nothing.",
     )
     def says_what_is_wrong(context: SensorEvaluationContext) -> SkipReason:
-        report_broken(name, file, context.instance)
+        report_broken(name, file, kept_instance(context))
         return SkipReason(problem_text(file))
 
     return says_what_is_wrong

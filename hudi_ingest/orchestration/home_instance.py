@@ -1,5 +1,5 @@
-"""Dagster's instance for processes that Dagster has not started: that of $DAGSTER_HOME, or of the home's embedded Dagster; and whether
-its daemons work."""
+"""Dagster's instance for processes that Dagster has not started: that of $DAGSTER_HOME, or of the home's embedded Dagster; whether its
+daemons work; and one instance for all ticks of a code server."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from dagster import DagsterError, DagsterInstance
+from dagster import DagsterError, DagsterInstance, SensorEvaluationContext
 from sqlalchemy.exc import SQLAlchemyError
 
 from hudi_ingest.exceptions import EnvironmentProblem
@@ -18,6 +18,8 @@ from hudi_ingest.home.folder import Home, stack_runs
 DAGSTER_VARIABLE = "DAGSTER_HOME"
 SILENT_SECONDS = 120.0
 """Daemons send a heartbeat every 30 s."""
+_kept: list[tuple[object, DagsterInstance]] = []
+"""The newest instance of `kept_instance`, and what it was made from."""
 
 
 def dagster_folder(home: Home, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -32,6 +34,16 @@ def open_instance(folder: Path) -> DagsterInstance:
     # The embedded Dagster's storages take their folder from the variable, wherever the instance was opened from.
     os.environ[DAGSTER_VARIABLE] = str(folder)
     return DagsterInstance.get()
+
+
+def kept_instance(context: SensorEvaluationContext) -> DagsterInstance:
+    """Return the instance of a sensor's tick, the same for all ticks of this process: `context.instance` opens one for each."""
+    ref = context.instance_ref
+    if ref is None:
+        return context.instance
+    if not _kept or _kept[0][0] != ref:
+        _kept[:] = [(ref, DagsterInstance.from_ref(ref))]
+    return _kept[0][1]
 
 
 @contextmanager

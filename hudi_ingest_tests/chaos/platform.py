@@ -190,7 +190,12 @@ class ClusterPlatform(Platform):
             aws_secret_access_key=store.secret_key,
         )
         settings = yaml.safe_load(resources.files("hudi_ingest.local").joinpath("dagster.yaml").read_text())
-        self.dagster_yaml = yaml.safe_dump({**settings, "storage": {"postgres": {"postgres_url": ledger_url}}})
+        pooled = {
+            "module": "hudi_ingest.orchestration.embedded.postgres_storage",
+            "class": "PooledPostgresStorage",
+            "config": {"postgres_url": ledger_url},
+        }
+        self.dagster_yaml = yaml.safe_dump({**settings, "storage": {"custom": pooled}})
         (root / "engine.yaml").write_text(yaml.safe_dump({"master": cluster.url, **_ENGINE}))
 
     def place(self, name: str) -> dict[str, Any]:

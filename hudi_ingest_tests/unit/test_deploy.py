@@ -40,6 +40,7 @@ from hudi_ingest.home.folder import (
     Home,
 )
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.embedded.postgres_storage import MOST, PooledPostgresStorage
 from hudi_ingest.orchestration.embedded.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.embedded.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.embedded.webserver import options_of
@@ -629,13 +630,17 @@ def test_dagster_accepts_the_instance_of_deploy(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setenv(name, value)
     shutil.copy(DEPLOY / "dagster.yaml", tmp_path)
     found = InstanceRef.from_dir(str(tmp_path))
-    stores = (found.run_storage_data, found.event_storage_data, found.schedule_storage_data)
-    assert [each and each.module_name for each in stores] == ["dagster_postgres"] * 3
-    # The schema again, now with the variables' values; no storage is made, so nothing connects.
-    processed = process_config(dagster_instance_config_schema(), yaml.safe_load((DEPLOY / "dagster.yaml").read_text()))
+    # The schemas again, now with the variables' values; no storage is made, so nothing connects.
+    settings = process_config(dagster_instance_config_schema(), yaml.safe_load((DEPLOY / "dagster.yaml").read_text()))
+    assert settings.success, settings.errors
+    assert settings.value is not None
+    storage = settings.value["storage"]["custom"]
+    assert getattr(importlib.import_module(storage["module"]), storage["class"]) is PooledPostgresStorage
+    processed = process_config(PooledPostgresStorage.config_type(), storage["config"])
     assert processed.success, processed.errors
     assert processed.value is not None
-    database = processed.value["storage"]["postgres"]["postgres_db"]
+    assert processed.value["max_connections"] == MOST
+    database = processed.value["postgres_db"]
     assert {key: database[key] for key in ("hostname", "username", "password", "db_name", "port", "scheme")} == {
         "hostname": "postgres",
         "username": "u",

@@ -36,6 +36,7 @@ from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
 from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, remember_busy, still_quiet
 from hudi_ingest.orchestration.coordinator.tick import Tick
+from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN
 from hudi_ingest.orchestration.jobs.transaction_job import OneAssetJob
 from hudi_ingest.orchestration.jobs.upkeep import CATALOG
@@ -64,12 +65,13 @@ def coordinator_sensor(
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
     )
     def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        quiet = still_quiet(pipeline, context.instance)
+        instance = kept_instance(context)
+        quiet = still_quiet(pipeline, instance)
         if quiet is not None:
             return SkipReason(quiet)
         outcome = tick(
             pipeline,
-            context.instance,
+            instance,
             datetime.now(timezone.utc),
             context.cursor or "",
             context.update_cursor,

@@ -25,6 +25,7 @@ from hudi_ingest.operations.health.incidents import Incident, Told, news_for
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import FILE_LOADS, problem_text
+from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.housekeeping.job import JOB, why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.pipeline.code_location import AlertSettings, load_alert_settings
@@ -56,11 +57,11 @@ def _alerts_sensor(
         description="Sends to the channels of alerts.yaml which checks began to fail, also of housekeeping, and which have recovered.",
     )
     def alerts(context: SensorEvaluationContext) -> SkipReason:
-        settings = load_alert_settings(home)
+        settings, instance = load_alert_settings(home), kept_instance(context)
         incidents = [
-            *failing_checks(context.instance, pipelines, settings),
+            *failing_checks(instance, pipelines, settings),
             *_unloaded(broken),
-            *_housekeeping(context.instance),
+            *_housekeeping(instance),
         ]
         told, failures = tell(Told.read(context.cursor), incidents, channels(settings))
         context.update_cursor(told.to_text())

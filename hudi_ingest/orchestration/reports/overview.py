@@ -32,6 +32,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.operations.health.judgement import COMMIT_AGE, LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, UP_TO_DATE
 from hudi_ingest.orchestration.coordinator.switch import is_on, switches_of
+from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -101,12 +102,12 @@ def _sensor(name: str, pipelines: Sequence[Pipeline]) -> SensorDefinition:
         description=f"Keeps the table of the asset {name} up to date; launches nothing.",
     )
     def overview(context: SensorEvaluationContext) -> SkipReason:
-        now = datetime.now(timezone.utc)
-        rows = worst_first(current_rows(context.instance, pipelines))
+        now, instance = datetime.now(timezone.utc), kept_instance(context)
+        rows = worst_first(current_rows(instance, pipelines))
         known = _Reported.read(context.cursor)
         reported = _Reported(_states(rows), _numbers(rows), now.timestamp())
         if known is None or known.is_outdated_by(reported):
-            context.instance.report_runless_asset_event(observation(name, rows))
+            instance.report_runless_asset_event(observation(name, rows))
             context.update_cursor(json.dumps(asdict(reported)))
         return SkipReason(summary(rows))
 

@@ -21,7 +21,7 @@ LOOKER = "a look of the test"
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    with postgres.running() as served:
+    with postgres.running(more=postgres.LOGGED) as served:
         if served is None:
             pytest.skip("PostgreSQL is not installed")
         yield served
@@ -64,6 +64,12 @@ def test_one_connection_serves_all_calls_and_none_waits_for_a_writing_op(url: st
             ledger.transactions.mark_aborted("t1", "the test ends")
             assert len(backends(url)) == 2
         wait_for(lambda: len(backends(url)) == 1, "the lock's session has ended")
+
+
+def test_the_question_of_a_quiet_tick_is_one_statement_on_a_kept_connection(url: str) -> None:
+    with Ledger.open(url) as ledger:
+        ledger.requests.active("orders")
+        assert postgres.counted(sa.make_url(url), lambda: ledger.requests.active("orders")) == (0, 1)
 
 
 def test_a_database_of_the_locale_c_takes_every_text(url: str) -> None:
