@@ -33,6 +33,7 @@ from hudi_ingest.records.convert.fast_path import Doubt
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.routing import RecordType
 from hudi_ingest.records.schema.avro import Resolution, parse_writer, record_schema, resolution_of
+from hudi_ingest.records.schema.evolution import evolve
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 
@@ -209,6 +210,16 @@ def test_what_avro_would_not_resolve_is_rejected(kind: Any, value: Any, column: 
     place, _, seen = reason(one(kind, value, column))
     assert place == ("a[0]" if isinstance(kind, dict) and kind["type"] == "array" else "a")
     assert seen == found
+
+
+def test_a_column_of_fewer_digits_takes_the_decimals_that_fit() -> None:
+    """So a table keeps its column when the source's gets more digits, which it cannot adopt."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+    column = pa.decimal128(10, 2)
+    (refusal,) = evolve(pa.schema([("a", column)]), pa.schema([("a", pa.decimal128(12, 2))])).refusals
+    assert refusal.choices[0] == "write decimal(10,2)"
+    assert one(kind, Decimal("99999999.99"), column).rows["a"].to_pylist() == [Decimal("99999999.99")]
+    assert reason(one(kind, Decimal("100000000.00"), column)) == ("a", "decimal(10,2)", "a decimal of more digits")
 
 
 def test_null_where_none_may_be() -> None:
