@@ -192,6 +192,20 @@ class TestCounters:
         assert row is not None
         assert ledger.transactions.last_commits() == {TABLE: row.ended_at}
 
+    def test_the_rows_that_pipelines_have_committed_are_counted_by_time(self, ledger: Ledger) -> None:
+        since = datetime(2026, 11, 21, 14, 0, tzinfo=timezone.utc)
+        for number, (pipeline, seconds) in enumerate(
+            [("orders", -1), ("orders", 0), ("orders", 299), ("orders", 300), ("users", 700), ("others", 0)]
+        ):
+            ended = since + timedelta(seconds=seconds)
+            transaction = plan(f"t{number}", pipeline=pipeline, sequence=number)
+            found = CommittedTransaction(transaction, f"i{number}", ended - timedelta(seconds=9), ended, 10, 1, 4096)
+            ledger.transactions.restore_committed(found, table=f"/data/{pipeline}", owner=OWNER, deadline=deadline())
+        begin(ledger, "open")
+        counted = ledger.transactions.committed_rows(["orders", "users"], since, 300)
+        assert counted == {"orders": {0: 20, 1: 10}, "users": {2: 10}}
+        assert all(type(rows) is int for periods in counted.values() for rows in periods.values())
+
     def test_a_wait_for_the_tables_lock_is_counted_also_if_it_was_in_vain(self, ledger: Ledger) -> None:
         with ledger.table_lock(TABLE), pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.06):
             raise AssertionError("two holders")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.metrics.exposition import Scene
+from hudi_ingest.metrics.exposition import Scene, TableRecord
 from hudi_ingest.rest.fleet import PERIODS, FleetRow, fleet, selected
 from hudi_ingest.rest.pages import FLEET, PIPELINE, Pages, bars, fleet_html, page, pipeline_html, words
 from hudi_ingest_tests.support.fleets import RUN, fill_ledger, scene
@@ -58,6 +58,8 @@ def test_what_is_unknown_is_a_question_mark() -> None:
         assert (rows[name].lag, rows[name].behind) == (None, None)
     cells = re.findall(r'<td class="figure"[^>]*>(.*?)</td>', fleet_html([rows["returns"]], {}, **SHARED))
     assert cells == ["?", "?"]
+    empty = replace(SCENE.pipelines[6], table=TableRecord())
+    assert ">none</td>" in fleet_html(fleet(replace(SCENE, pipelines=(empty,)), None), {}, **SHARED)
     assert fleet(SCENE, None)[0].rows is None
     assert fleet(replace(SCENE, ledger=None), None)[0].waits_for == "?"
     leaderless = replace(SCENE.pipelines[6].partitions[0], lag=None)
