@@ -21,7 +21,7 @@ from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
-from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.java import QUICK, QUICK_SPARK, java_options
 from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
 
@@ -53,9 +53,9 @@ def fault_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_compiler() -> None:
-    """Every Spark that the tests start compiles once, quickly: their JVMs do not live long enough to gain by more."""
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_COMPILER}".strip()
+def quick_spark() -> None:
+    """Every Spark that the tests start has a JVM that is soon at work: none lives long enough to gain by more."""
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_SPARK}".strip()
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def fault(fault_folder: Path) -> Iterator[Fault]:
 def bootstrap_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Kafka broker of this session's own."""
     settings = BrokerSettings(tmp_path_factory.mktemp("kafka"), free_port(), free_port())
-    with java_options(QUICK_COMPILER):
+    with java_options(QUICK):
         record = start_broker(settings, lambda line: None)
     yield settings.bootstrap
     stop([record])

@@ -25,7 +25,7 @@ from hudi_ingest.local.verification import verify
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
-from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
@@ -39,7 +39,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ground, St
     """A stack that has committed the first records."""
     with (
         fresh_ground(f"127.0.0.1:{SETTINGS.kafka_port}", tmp_path_factory.mktemp("repair")) as ground,
-        java_options(QUICK_COMPILER),
+        java_options(QUICK),
     ):
         write_pipeline(
             ground,

@@ -30,6 +30,7 @@ from hudi_ingest.transaction import run as ingest
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
+from hudi_ingest_tests.support.engine import own_spark_serves
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk, requested
@@ -58,7 +59,8 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
         shown.stderr
     )
     fault.arm("commit_landed", "kill")
-    killed = hudi_ingest(ground.home, "backfill", *whole)
+    with own_spark_serves(ground.home):
+        killed = hudi_ingest(ground.home, "backfill", *whole)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     (broken_off,) = ground.ledger.requests.active(history.name)
     before = observe(history)

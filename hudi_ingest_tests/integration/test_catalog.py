@@ -25,7 +25,7 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.catalog_reader import CatalogReader
 from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
-from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.requesting import requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -40,7 +40,7 @@ class Metastore:
     record: ProcessRecord | None = None
 
     def start(self) -> None:
-        with java_options(QUICK_COMPILER):
+        with java_options(QUICK):
             self.record = start_metastore(self.settings, lambda line: None)
 
     def stop(self) -> None:

@@ -26,7 +26,7 @@ from hudi_ingest.operations.topic_discovery import announce
 from hudi_ingest.orchestration.reports import overview
 from hudi_ingest_tests.support import waiting
 
-wait_for = partial(waiting.wait_for, pause_seconds=0.25)
+wait_for = partial(waiting.wait_for, pause_seconds=1.0)
 """Each look asks the server that is loading for all that it has loaded."""
 
 PIPELINE: dict[str, object] = {

@@ -35,6 +35,7 @@ from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.situation import keep_letters_copied, observe
 from hudi_ingest_tests.integration.test_dagster_run import launch
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
+from hudi_ingest_tests.support.engine import own_spark_serves
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk
@@ -110,7 +111,8 @@ def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fa
 
     # A commit that dies after it has listed its letters.
     fault.arm("letters_listed", "kill")
-    killed = hudi_ingest(ground.home, "run", pipeline.name)
+    with own_spark_serves(ground.home):
+        killed = hudi_ingest(ground.home, "run", pipeline.name)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     left = letter_files(ground)
     assert left, "what a killed commit had listed"

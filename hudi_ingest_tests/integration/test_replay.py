@@ -27,6 +27,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.command_line import hudi_ingest
+from hudi_ingest_tests.support.engine import own_spark_serves
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import requested
@@ -112,7 +113,8 @@ def test_p1_p2_p3_p5_a_wrong_transform_is_put_right_in_files_shared_with_other_r
     arguments = (right.name, "--partition", f"{ground.name}:0", "--start", "10", "--end", "75")
     fault.arm("commit_leased", "kill")
     with watching(ground, old, new) as seen:
-        killed = hudi_ingest(ground.home, "replay", *arguments)
+        with own_spark_serves(ground.home):
+            killed = hudi_ingest(ground.home, "replay", *arguments)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         before = len(ground.data_files())
         (receipt,) = requested(ground, right, TransactionKind.REPLAY, asked)

@@ -25,7 +25,7 @@ from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
-from hudi_ingest_tests.support.java import QUICK_COMPILER
+from hudi_ingest_tests.support.java import QUICK_SPARK
 from hudi_ingest_tests.support.struck_table import pipeline_of, send
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -131,7 +131,7 @@ def engine(cluster: SparkCluster, shared: Ground) -> Iterator[None]:
         "executor_jars": str(spark_jars(lambda line: None)[0].parent),
         "spark_conf": {
             "spark.executor.memory": "512m",
-            "spark.executor.extraJavaOptions": QUICK_COMPILER,
+            "spark.executor.extraJavaOptions": QUICK_SPARK,
         },
     }
     shared.home.engine_settings_file.write_text(yaml.safe_dump(settings))

@@ -18,7 +18,7 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.local import broker
 from hudi_ingest.local.broker import BrokerSettings, create_topic, properties, start_broker
 from hudi_ingest.local.processes import ProcessRecord, free_port, is_alive, stop, wait_until
-from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.java import QUICK, java_options
 
 pytestmark = pytest.mark.kafka
 
@@ -57,7 +57,7 @@ def consume(bootstrap: str, topic: str, partition: int, count: int) -> list[byte
 @pytest.fixture(scope="module", autouse=True)
 def quick_compiler() -> Iterator[None]:
     """Each of these brokers lives for seconds."""
-    with java_options(QUICK_COMPILER):
+    with java_options(QUICK):
         yield
 
 

@@ -11,18 +11,20 @@ from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
-from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.java import QUICK, java_options
 
 pytestmark = pytest.mark.kafka
 
 
 def test_a_group_that_is_not_there_has_no_offsets(tmp_path: Path) -> None:
     settings = BrokerSettings(tmp_path, free_port(), free_port())
-    with java_options(QUICK_COMPILER):
+    with java_options(QUICK):
         broker = start_broker(settings, lambda line: None)
     try:
         create_topic(settings.bootstrap, "orders", 1)
-        cluster = KafkaCluster(KafkaSource(bootstrap_servers=settings.bootstrap, topics=("orders",)))
+        # Its first group makes a young broker create a topic of fifty partitions, which takes a busy machine its time.
+        source = KafkaSource(bootstrap_servers=settings.bootstrap, topics=("orders",), request_timeout_seconds=300)
+        cluster = KafkaCluster(source)
         assert cluster.group_offsets("nobody") == {}
         cluster.commit_group_offsets("somebody", {TopicPartition("orders", 0): 3})
         assert cluster.group_offsets("somebody") == {TopicPartition("orders", 0): 3}

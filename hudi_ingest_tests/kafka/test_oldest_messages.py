@@ -16,7 +16,7 @@ from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest_tests.kafka.test_range_reader import read
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
-from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.java import QUICK, java_options
 
 pytestmark = pytest.mark.kafka
 
@@ -58,7 +58,7 @@ def _compressed(records: list[tuple[int, bytes, int]]) -> bytes:
 def test_records_in_the_oldest_message_formats_are_read(tmp_path: Path) -> None:
     written = segment()
     settings = BrokerSettings(tmp_path / "broker", free_port(), free_port())
-    with fresh_ground(settings.bootstrap, tmp_path) as ground, java_options(QUICK_COMPILER):
+    with fresh_ground(settings.bootstrap, tmp_path) as ground, java_options(QUICK):
         record = start_broker(settings, lambda line: None)
         try:
             create_topic(settings.bootstrap, ground.name, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hudi_ingest.spark.java import find_java
-from hudi_ingest_tests.support.java import QUICK_COMPILER
+from hudi_ingest_tests.support.java import QUICK_SPARK
 
 _PARTS = "apis,models,supportingFiles,apiDocs=false,modelDocs=false,apiTests=false,modelTests=false"
 
@@ -21,7 +21,7 @@ def generated_client(document: dict[str, Any], folder: Path) -> Any:
     source = folder / "openapi.json"
     source.write_text(json.dumps(document))
     jar = resources.files("openapi_generator_cli") / "openapi-generator.jar"
-    command = [str(find_java()), QUICK_COMPILER, "-XX:+UseSerialGC", "-jar", str(jar), "generate"]
+    command = [str(find_java()), *QUICK_SPARK.split(), "-jar", str(jar), "generate"]
     options = ["-i", str(source), "-g", "python", "-o", str(folder / "client"), "--package-name", "ingest_client"]
     done = subprocess.run(
         [*command, *options, "--global-property", _PARTS], capture_output=True, text=True, timeout=300, check=False

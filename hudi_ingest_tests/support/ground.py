@@ -104,7 +104,13 @@ def write_pipeline(ground: Ground, name: str | None = None, file: str | None = N
     """A pipeline file of the ground's topic; `changes` replace whole keys of its blocks, as `table={"schema": …}`."""
     settings: dict[str, Any] = {
         "name": name or ground.name,
-        "source": {"bootstrap_servers": ground.bootstrap_servers, "topics": [ground.name], "format": "json"},
+        "source": {
+            "bootstrap_servers": ground.bootstrap_servers,
+            "topics": [ground.name],
+            "format": "json",
+            # A broker on a busy machine is slow, and not away.
+            "request_timeout_seconds": 20,
+        },
         "table": {
             "base_path": ground.base_path,
             "schema": "id string, n long, dt string",

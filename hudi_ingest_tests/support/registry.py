@@ -21,6 +21,7 @@ from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, star
 from hudi_ingest.spark.jars import cache_root
 from hudi_ingest.spark.java import find_java
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
+from hudi_ingest_tests.support.java import QUICK_SPARK
 
 VERSION = "3.0.9"
 SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
@@ -88,7 +89,7 @@ class Registry:
             [
                 str(find_java()),
                 "-Xmx384m",
-                "-XX:TieredStopAtLevel=1",
+                *QUICK_SPARK.split(),
                 *(f"-D{key}={value}" for key, value in settings.items()),
                 "-jar",
                 str(application() / f"apicurio-registry-app-{VERSION}-runner.jar"),

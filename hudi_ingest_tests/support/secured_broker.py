@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import LOOPBACK, free_port, stop
 from hudi_ingest_tests.support.certificates import Authority, Identity
-from hudi_ingest_tests.support.java import QUICK_COMPILER, java_options
+from hudi_ingest_tests.support.java import QUICK, java_options
 
 USER = "ingest"
 PASSWORD = 'Zebra "9"\\,=;hunter2'
@@ -115,7 +115,7 @@ def secured_broker(folder: Path) -> Iterator[SecuredBroker]:
     more = _properties(settings, listeners, authority, identities)
     # The broker's log tells of refused logins at this level only.
     loud = "-Dorg.slf4j.simpleLogger.log.org.apache.kafka.common.network.Selector=info"
-    with java_options(loud, QUICK_COMPILER):
+    with java_options(loud, QUICK):
         record = start_broker(
             BrokerSettings(settings.home, settings.port, settings.controller_port, more=more), _silent
         )
