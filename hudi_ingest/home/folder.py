@@ -30,13 +30,21 @@ MOST_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """`HUDI_INGEST_HOME` (default ./.hudi-ingest), `HUDI_INGEST_PIPELINES` (default ./pipelines),
-    `HUDI_INGEST_LEDGER_URL` (default SQLite below the home), `HUDI_INGEST_ENGINE`, `HUDI_INGEST_HOUSEKEEPING` and
-    `HUDI_INGEST_ALERTS`."""
+    """Where hudi-ingest keeps its state on this machine, and where its settings are.
+
+    >>> home = Home.from_environment({"HUDI_INGEST_HOME": "/srv/ingest"})
+    >>> home.ledger_url
+    'sqlite:////srv/ingest/ledger.db'
+    >>> str(home.below("trial").pipelines)
+    '/srv/ingest/trial/pipelines'
+    """
 
     root: Path
+    """The home folder."""
     pipelines: Path
+    """The folder of pipeline files."""
     ledger_url: str
+    """SQLAlchemy's URL of the ledger, SQLite or PostgreSQL."""
     engine_settings: Path | None = None
     """The file of Spark settings; None for engine.yaml beside the pipelines folder, which need not exist."""
     housekeeping_settings: Path | None = None
@@ -46,6 +54,9 @@ class Home:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Home:
+        """Return the home that these variables name: `HUDI_INGEST_HOME` (default ./.hudi-ingest), `HUDI_INGEST_PIPELINES` (default
+        ./pipelines), `HUDI_INGEST_LEDGER_URL` (default SQLite below the home), `HUDI_INGEST_ENGINE`, `HUDI_INGEST_HOUSEKEEPING` and
+        `HUDI_INGEST_ALERTS`. Nothing is created."""
         root = Path(environment.get(HOME_VARIABLE) or ".hudi-ingest").expanduser().resolve()
         return cls(
             root=root,

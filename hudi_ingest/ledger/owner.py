@@ -21,7 +21,12 @@ class Owner:
     """A Dagster run or an operating system process. Its text form is `<kind>:<ident>`.
 
     `ident` is the run id, or `<host>:<pid>:<start>`, where host is the process table and start is the number of seconds from
-    boot to the process's start: see home/liveness.py.
+    boot to the process's start: see home/liveness.py. Raises ValueError for an `ident` that is neither.
+
+    >>> str(Owner.dagster_run("8b1f"))
+    'dagster:8b1f'
+    >>> Owner.parse(str(Owner.this_process())) == Owner.this_process()
+    True
     """
 
     kind: Literal["dagster", "process"]
@@ -43,11 +48,13 @@ class Owner:
 
     @classmethod
     def this_process(cls) -> Owner:
+        """Return the owner that is dead as soon as this process has ended."""
         pid = os.getpid()
         return cls("process", f"{process_table()}:{pid}:{started_since_boot(pid):.2f}")
 
     @classmethod
     def dagster_run(cls, run_id: str) -> Owner:
+        """Return the owner that is dead as soon as the run has ended, in whichever process."""
         return cls("dagster", run_id)
 
     @classmethod

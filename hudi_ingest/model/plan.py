@@ -149,6 +149,7 @@ class TransactionPlan:
 
     @property
     def count(self) -> int:
+        """The number of offsets in all slices; gaps in Kafka count, too."""
         return sum(slice_.count for slice_ in self.slices)
 
     @property

@@ -215,12 +215,16 @@ class SliceReport(Counts):
 
 @dataclass(frozen=True, slots=True)
 class CommitReceipt:
-    """A completed commit."""
+    """A completed commit, as `run_transaction` returns it."""
 
     plan: TransactionPlan
+    """The offsets of the transaction, with its id and its kind."""
     instant: str
+    """The commit's instant on Hudi's timeline, `yyyyMMddHHmmssSSS` in UTC."""
     checkpoint: Checkpoint
+    """Where the next transaction begins, of each partition."""
     reports: tuple[SliceReport, ...]
+    """One for each slice: its rows, bad records, gaps and files."""
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall seconds per phase: begin, write (the slowest slice), commit, between them, and in total."""
     warnings: tuple[str, ...] = ()
@@ -228,10 +232,12 @@ class CommitReceipt:
 
     @property
     def rows(self) -> int:
+        """The number of records that became rows."""
         return sum(report.rows for report in self.reports)
 
     @property
     def rejected(self) -> int:
+        """The number of bad records, which were skipped or are dead letters now."""
         return sum(report.rejected for report in self.reports)
 
     @property
@@ -252,14 +258,16 @@ class CommitReceipt:
 
     @property
     def files(self) -> int:
+        """The number of base and log files that the commit added."""
         return len(self.written)
 
     @property
     def size_bytes(self) -> int:
+        """The size of the files with the transaction's rows."""
         return sum(report.size_bytes for report in self.reports)
 
     def to_dict(self) -> dict[str, Any]:
-        """For users' scripts."""
+        """Return plain values that JSON takes, for users' scripts: sizes in bytes, times in seconds."""
         return {
             "transaction_id": self.plan.transaction_id,
             "kind": self.plan.kind.value,

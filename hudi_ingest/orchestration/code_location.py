@@ -56,7 +56,15 @@ def ingest_definitions(
     driver. `io_manager_key`: the resource through which a run's ops hand each other their results, small values that any JSON
     or pickle store takes; name another one if the location's `io_manager` stores only tables. `housekeeping`: whether old runs,
     events and ticks of the location's pipelines, and their rows in the ledger, are deleted by a job with an hourly schedule; nothing
-    else of the instance is touched. Raises ConfigError if the folder cannot be read.
+    else of the instance is touched.
+
+    Raises ConfigError if the folder cannot be read.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     definitions = ingest_definitions(folder, housekeeping=False)
+    >>> [sensor.name.rsplit("_", 1)[0] for sensor in definitions.sensors or ()]
+    []
     """
     home = Home.from_environment()
     where = str(Path(pipelines).resolve()) if isinstance(pipelines, (str, Path)) else ""

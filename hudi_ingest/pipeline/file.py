@@ -33,10 +33,24 @@ _logger = logging.getLogger(__name__)
 
 
 def load_pipeline(path: Path, environment: Mapping[str, str] | None = None) -> Pipeline:
-    """Load the pipeline of one file. Raises ConfigError with all problems of the file.
+    """Load the pipeline of one file, which must not be a template.
 
-    Without an `environment`, values come from this process's environment and from the variables that a running embedded
-    stack of its home sets.
+    `path`: a YAML file; paths in it are relative to its folder. `environment`: where `${NAME}` gets its values; by default this
+    process's environment and the variables that a running embedded stack of its home sets. Neither broker nor table is asked.
+
+    Raises ConfigError with all problems of the file, each with its line.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> text = '''
+    ... name: orders
+    ... source: {bootstrap_servers: "${BROKERS}", topics: [orders]}
+    ... table: {base_path: /data/orders, schema: "id string, amount double"}
+    ... '''
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "orders.yaml")
+    ...     _ = path.write_text(text)
+    ...     load_pipeline(path, {"BROKERS": "kafka:9092"}).source.bootstrap_servers
+    'kafka:9092'
     """
     loaded = load_file(path, environment_or_own(environment))
     if loaded.pipeline is None:

@@ -93,12 +93,21 @@ def run_transaction(
     owner: Owner | None = None,
     run_is_finished: Callable[[str], bool | None] = lambda run_id: None,
 ) -> CommitReceipt:
-    """Run one transaction now and return its receipt; plan it first if `plan` is None.
+    """Run one transaction of the pipeline in this process, and return the receipt of its commit.
 
-    Attaches to a running engine, else starts Spark in this process. `report` receives a line per phase. The owner is this
-    process unless an orchestrator's run is given; `run_is_finished` says whether such a run has ended (None: unknown).
-    Raises NothingToDo when no records are waiting, else any of hudi_ingest.exceptions; the table is then unchanged, except
-    after CommitOutcomeUnknown, which the next transaction settles.
+    Attaches to a running engine, else starts Spark in this process.
+
+    `pipeline`: what to read and where to write. `home`: where the ledger and the engine are found, by default as the environment says. `plan`: which offsets to ingest, by default
+    those that wait, up to the limits in the pipeline's `transaction`. `report`: called with one line for each phase. `owner`: by whose
+    death others know that the transaction is over, by default this process. `run_is_finished`: whether the Dagster run with an id has
+    ended, None if unknown; needed only where runs of Dagster work on the same table.
+
+    Raises NothingToDo when no records are waiting, TransactionInFlight when another transaction of the table is open, and otherwise
+    any error of `hudi_ingest.exceptions`. The table is then unchanged, except after CommitOutcomeUnknown: the next transaction finds
+    out whether there was a commit.
+
+        receipt = run_transaction(load_pipeline(Path("pipelines/orders.yaml")), report=print)
+        receipt.instant, receipt.rows, receipt.seconds["total"]
     """
     home = home or Home.from_environment()
     with Ledger.open(home.ledger_url) as ledger:

@@ -15,20 +15,31 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Rejected:
-    """One value that is not a row of the declared schema, and the first thing wrong with it."""
+    """One value that is not a row of the declared schema, and the first thing wrong with it.
+
+    >>> Rejected(index=3, field="customer.age", expected="int", found='"old"').field
+    'customer.age'
+    """
 
     index: int
     """Its index in the decoded batch."""
     field: str
     """Path such as `customer.addresses[2].zip`; "" when the record as a whole is wrong."""
     expected: str
+    """The type or form that the schema asks for, in a few words."""
     found: str
     """At most 80 characters, printable, encodable as UTF-8."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The outcome of a batch. Every input index is either a row or rejected, and rows keep the input's order."""
+    """The outcome of a batch. Every input index is either a row or rejected, and rows keep the input's order.
+
+    >>> rows = pa.record_batch({"id": ["a", "c"]})
+    >>> bad = Rejected(index=1, field="", expected="UTF-8 text", found="bytes that are no text")
+    >>> Decoded(rows, kept=pa.array([0, 2]), rejected=(bad,)).rows.num_rows
+    2
+    """
 
     rows: pa.RecordBatch
     """Exactly the good records, with exactly the declared schema."""
@@ -43,11 +54,28 @@ class Converter(Protocol):
     """Picklable, without state between calls: a value's outcome does not depend on the batch that it comes in.
 
     It does not know whether the bytes it decodes are the values or the keys of records; it has the schema of the columns
-    that they become.
+    that they become. A pipeline names it by `source.format: package.module:Class`, which is called with the `pyarrow.Schema` of
+    the declared columns and the mapping `source.format_options`, and may raise ValueError for those that it does not support.
+
+    >>> class Hex:
+    ...     def __init__(self, schema, options):
+    ...         self.schema = schema
+    ...     def decode(self, values):
+    ...         texts = pa.array([value.hex() for value in values.to_pylist()], pa.string())
+    ...         return Decoded(pa.RecordBatch.from_arrays([texts], schema=self.schema), None, ())
+    >>> converter = Hex(pa.schema([pa.field("payload", pa.string())]), {})
+    >>> isinstance(converter, Converter)
+    True
+    >>> converter.decode(pa.array([b"\\x01\\xff"], pa.binary())).rows["payload"].to_pylist()
+    ['01ff']
     """
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decode `values`, which has no nulls: the caller removes tombstones first. Bad content never raises."""
+        """Decode a batch of any length.
+
+        `values`: without nulls, because the caller removes tombstones first. Bad content never raises: it is rejected. An error that
+        is raised fails the transaction.
+        """
 
 
 @runtime_checkable
