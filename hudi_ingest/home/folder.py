@@ -85,22 +85,27 @@ class Home:
 
     @property
     def engine_file(self) -> Path:
+        """How to reach the engine that runs; it is removed when the engine ends."""
         return self.root / "engine.json"
 
     @property
     def engine_settings_file(self) -> Path:
+        """The file of Spark settings, which need not exist."""
         return self.engine_settings or self.pipelines.parent / "engine.yaml"
 
     @property
     def housekeeping_settings_file(self) -> Path:
+        """The file that says how long what is over is kept; it need not exist."""
         return self.housekeeping_settings or self.pipelines.parent / "housekeeping.yaml"
 
     @property
     def alerts_settings_file(self) -> Path:
+        """The file that says who is told of failing checks; it need not exist."""
         return self.alerts_settings or self.pipelines.parent / "alerts.yaml"
 
     @property
     def stack_file(self) -> Path:
+        """The processes and settings of the embedded stack while it is up."""
         return self.root / "stack.json"
 
     @property
@@ -115,14 +120,17 @@ class Home:
 
     @property
     def logs(self) -> Path:
+        """The log files of the embedded stack."""
         return self.root / "logs"
 
     @property
     def dagster(self) -> Path:
+        """The `DAGSTER_HOME` of the embedded Dagster."""
         return self.root / "dagster"
 
     @property
     def kafka(self) -> Path:
+        """The data of the embedded broker."""
         return self.root / "kafka"
 
     @property

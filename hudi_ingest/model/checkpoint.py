@@ -37,6 +37,7 @@ class Checkpoint:
     sequence: int
     transaction_id: str
     offsets: Mapping[TopicPartition, int]
+    """The next offset to ingest of each partition; all before it is accounted for."""
     record_bytes: int = 0
     """Mean size of a record's value in the last transaction that had any; 0 when none had."""
     topics: Mapping[str, TopicVersion] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Checkpoint:
     """Where the pipeline took the table over from another system. Everything before these offsets is in the table, in rows
     that do not identify their records."""
     totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """What all commits since the first that counted add up to; see totals.py."""
+    """What all commits since the first that counted add up to; see `Totals` in model/report.py."""
 
     def to_json(self) -> str:
         """Serialize canonically: equal checkpoints give equal text, so the commit guard may compare text."""

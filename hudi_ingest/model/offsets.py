@@ -44,7 +44,7 @@ class Watermarks:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slice:
-    """One Kafka partition's bounded range `[start, end)`."""
+    """One Kafka partition's bounded range `[start, end)`. Raises ValueError unless 0 <= start <= end."""
 
     topic: str
     partition: int
@@ -57,6 +57,7 @@ class Slice:
 
     @property
     def source(self) -> TopicPartition:
+        """The Kafka partition of the range."""
         return TopicPartition(self.topic, self.partition)
 
     @property

@@ -31,6 +31,7 @@ class OffsetLoss:
     topic: str
     partition: int
     committed: int
+    """The next offset by the table's checkpoint."""
     restart: int | None
     """The broker's first offset; None when the partition no longer exists, which then leaves the checkpoint."""
     lost: int | None
@@ -109,25 +110,31 @@ class ReplacedFile:
 
     path: str
     rows: int
+    """Rows that the replay removes with the file."""
     kept: int
+    """Rows of other ranges, which a copy keeps; 0 if the file has none."""
     size_bytes: int
     topic: str
     partition: int
 
     @property
     def source(self) -> TopicPartition:
+        """The Kafka partition whose op copies the kept rows."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def partition_path(self) -> str:
+        """The table partition, relative to the table; "" in an unpartitioned table."""
         return self.path.rpartition("/")[0]
 
     @property
     def name(self) -> str:
+        """The file's name without its folder."""
         return self.path.rpartition("/")[2]
 
     @property
     def file_id(self) -> str:
+        """The id of its file group, with which its name begins."""
         return self.name.split("_", 1)[0]
 
 
@@ -139,9 +146,13 @@ class TransactionPlan:
     kind: ClassVar[TransactionKind]
 
     pipeline: str
+    """The pipeline's name."""
     transaction_id: str
+    """An id of its own; another plan of the same offsets has another one."""
     sequence: int
+    """Its place among the pipeline's transactions, which its checkpoint will have."""
     slices: tuple[Slice, ...]
+    """The ranges of offsets that it reads."""
     topics: Mapping[str, TopicVersion] = field(default_factory=dict)
     """Which topics the slices' offsets belong to."""
     schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
@@ -164,10 +175,12 @@ class TransactionPlan:
 
     @property
     def resets(self) -> tuple[OffsetLoss, ...]:
+        """The losses that it accepts: their partitions go on at `restart`."""
         return ()
 
     @property
     def stopped(self) -> tuple[OffsetLoss, ...]:
+        """The losses that are not accepted: their partitions are left out."""
         return ()
 
     @property
@@ -176,14 +189,17 @@ class TransactionPlan:
 
     @property
     def take_over(self) -> TakeOver | None:
+        """Where another system's ingestion ended, in the first transaction of a table that is taken over."""
         return None
 
     @property
     def replaces(self) -> tuple[ReplacedFile, ...]:
+        """The files that a replay replaces."""
         return ()
 
     @property
     def request(self) -> str:
+        """The id of the request that it works on; "" for a live transaction."""
         return ""
 
     def to_dict(self) -> dict[str, Any]:

@@ -81,11 +81,14 @@ class BaseFile:
 
     partition_path: str
     file_id: str
+    """The file group's id: a new one for each base file of an append table."""
     path: str
     rows: int
     size_bytes: int
     first_offset: int
+    """The lowest offset of its rows."""
     last_offset: int
+    """The highest offset of its rows, inclusive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,13 @@ class LogFile:
     file_id: str
     path: str
     upserts: int
+    """Keys that it inserts or updates."""
     deletes: int
+    """Keys that it deletes."""
     size_bytes: int
     first_offset: int
     last_offset: int
+    """The highest offset of its changes, inclusive."""
     file_rows: int | None = None
     """Rows of all parts of a shared file; None if the slice has it alone."""
 
@@ -149,10 +155,13 @@ class BadRecordNote:
     field: str
     """"" when the whole record is bad."""
     expected: str
+    """The type or form that the column asks for."""
     found: str
+    """The value instead, shortened, as text that is safe to print."""
 
     @property
     def reason(self) -> str:
+        """Say what is wrong, without the record's place."""
         return f"{f'field {self.field}: ' if self.field else ''}expected {self.expected}, found {self.found}"
 
     def __str__(self) -> str:
@@ -165,10 +174,15 @@ class SliceReport(Counts):
     """What one attempt at one slice did with every offset of the range."""
 
     slice: Slice
+    """The range of offsets that was read, and of which `Counts` accounts for each one."""
     attempt: int
+    """The number of this try at the slice, from 0. Earlier ones have left nothing visible."""
     files: tuple[BaseFile, ...] = ()
+    """The base files of an append table."""
     value_bytes: int = 0
+    """The size of the values that were read, as Arrow holds them."""
     seconds: float = 0.0
+    """The wall time of the Spark job that wrote it, which may have written other slices, too."""
     letters: tuple[LetterFile, ...] = ()
     """The files with the bad records, unless they are skipped; slices may share files."""
     bad_records: tuple[BadRecordNote, ...] = ()
@@ -182,6 +196,7 @@ class SliceReport(Counts):
 
     @property
     def accounted(self) -> bool:
+        """Whether the counts add up to the slice's offsets; nothing is committed otherwise."""
         return self.gaps >= 0 and self.counted == self.slice.count
 
     @property
@@ -191,6 +206,7 @@ class SliceReport(Counts):
 
     @property
     def size_bytes(self) -> int:
+        """The size of the files, or of its parts of them."""
         return sum(file.size_bytes for file in self.written)
 
     def to_dict(self) -> dict[str, Any]:

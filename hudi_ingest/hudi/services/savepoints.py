@@ -38,12 +38,15 @@ class HudiSavepoints(HudiWriter):
         return tuple(sorted(savepoints, key=lambda savepoint: savepoint.instant))
 
     def newest_commit(self) -> str | None:
+        """The instant of the newest completed commit, of any writer; None in a table without one. Raises TableUnreachable, EngineLost."""
         with java_errors(f"read the timeline of {self._base_path}"):
             commits = self._meta_client().getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
             newest = commits.lastInstant()
             return str(newest.get().requestedTime()) if newest.isPresent() else None
 
     def create(self, instant: str, comment: str) -> None:
+        """Keep the files of the commit `instant` until the savepoint is deleted; `comment` is for people. Raises TableUnreachable,
+        EngineLost."""
         with (
             java_errors(f"savepoint {instant} of {self._base_path}", self._lock),
             self._locking_client(self._meta_client()) as client,
@@ -51,6 +54,7 @@ class HudiSavepoints(HudiWriter):
             client.savepoint(instant, USER, comment)
 
     def delete(self, instant: str) -> None:
+        """Let the cleaner have the files that only the savepoint at `instant` has kept. Raises TableUnreachable, EngineLost."""
         with (
             java_errors(f"delete savepoint {instant} of {self._base_path}", self._lock),
             self._locking_client(self._meta_client()) as client,
@@ -58,7 +62,7 @@ class HudiSavepoints(HudiWriter):
             client.deleteSavepoint(instant)
 
     def restore(self, instant: str) -> None:
-        """Take back every later commit, of all writers, with its files."""
+        """Take back every commit after `instant`, of all writers, with its files. Raises TableUnreachable, EngineLost."""
         with (
             java_errors(f"restore {self._base_path} to savepoint {instant}", self._lock),
             self._locking_client(self._meta_client()) as client,
