@@ -212,7 +212,9 @@ def test_d1_three_hours_are_backfilled_from_the_ui_and_the_asset_plots_them(
     page.goto(job_page(shop, "backfill_hours", "partitions"))
     page.get_by_role("button", name="Launch backfill").click()
     hours = page.get_by_placeholder(re.compile("^ex: "))
-    hours.fill(f"[{NAME}|{shop.hours[0]:%Y-%m-%d-%H:00}...{NAME}|{shop.hours[-1]:%Y-%m-%d-%H:00}]")
+    # In quotes, because the dialog's language does not know the bar.
+    first, last = (f'"{NAME}|{hour:%Y-%m-%d-%H:00}"' for hour in (shop.hours[0], shop.hours[-1]))
+    hours.fill(f"[{first}...{last}]")
     hours.press("Enter")
     submit = page.get_by_role("button", name=f"Submit {HOURS} runs")
     submit.wait_for()
