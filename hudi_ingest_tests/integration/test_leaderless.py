@@ -57,7 +57,7 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
     with fresh_ground(first.bootstrap, tmp_path / "ground") as ground:
         topic = NewTopic(ground.name, num_partitions=2, replica_assignment=[[1], [2]])
         wait_until(
-            lambda: len(admin.list_topics(timeout=5).brokers) == 2, what="two brokers are there", timeout_seconds=60
+            lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
         )
         admin.create_topics([topic])[ground.name].result()
         pipeline = make_pipeline(ground)
@@ -68,9 +68,9 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
 
         stop([record], grace_seconds=0)
         wait_until(
-            lambda: admin.list_topics(ground.name, timeout=5).topics[ground.name].partitions[1].leader == -1,
+            lambda: admin.list_topics(ground.name, timeout=120).topics[ground.name].partitions[1].leader == -1,
             what="the second partition has lost its leader",
-            timeout_seconds=60,
+            timeout_seconds=300,
         )
         ground.send_rows(0, 3, start=5)
         receipt = ground.run(pipeline)
@@ -94,7 +94,7 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
 
         record = start_broker(second, lambda line: None)
         try:
-            wait_until(lambda: not observe(pipeline).leaderless, what="the leader is back", timeout_seconds=60)
+            wait_until(lambda: not observe(pipeline).leaderless, what="the leader is back", timeout_seconds=300)
             assert ground.run(pipeline).rows == 4
         finally:
             stop([record])
@@ -114,25 +114,25 @@ def test_a_dead_broker_that_a_client_knows_as_controller_and_leader_is_not_waite
         partition = TopicPartition("orders", 0)
 
         def leader() -> int:
-            topic = admin.list_topics(timeout=5).topics.get("orders")
+            topic = admin.list_topics(timeout=120).topics.get("orders")
             return topic.partitions[0].leader if topic and topic.partitions else -1
 
         def knows_the_second() -> AdminClients | None:
             # KRaft names any live broker as the controller, each time another one.
             clients = AdminClients(source)
             KafkaCluster(source, clients).watermarks([partition])
-            return clients if clients.admin.list_topics(timeout=5).controller_id == 2 else None
+            return clients if clients.admin.list_topics(timeout=120).controller_id == 2 else None
 
         wait_until(
-            lambda: len(admin.list_topics(timeout=5).brokers) == 2, what="two brokers are there", timeout_seconds=60
+            lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
         )
         admin.create_topics([NewTopic("orders", num_partitions=1, replica_assignment=[[2, 1]])])["orders"].result()
-        wait_until(lambda: leader() == 2, what="the second broker leads the partition", timeout_seconds=60)
+        wait_until(lambda: leader() == 2, what="the second broker leads the partition", timeout_seconds=300)
         describing, listing = (
             wait_until(
                 knows_the_second,
                 what="a client has been told that the second broker is the controller",
-                timeout_seconds=60,
+                timeout_seconds=300,
             )
             for _ in range(2)
         )
