@@ -3,6 +3,46 @@
 May import every room; nothing imports it. Public: `main`, the `hudi-ingest` command.
 """
 
-from hudi_ingest.cli.main import main
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+
+from hudi_ingest.cli import (
+    app,
+    health_commands,
+    ingestion_commands,
+    request_commands,
+    stack_commands,
+    table_commands,
+)
+from hudi_ingest.cli.printing import err
+from hudi_ingest.exceptions import IngestError
 
 __all__ = ["main"]
+
+_COMMANDS = (
+    stack_commands,
+    ingestion_commands,
+    request_commands,
+    table_commands,
+    health_commands,
+)
+"""Modules whose import registers their commands with `app`."""
+
+
+def main() -> None:
+    """Run the command. Our own errors end in one message and exit code 1."""
+    # A shell that starts us in the background makes us ignore Ctrl-C, and every process we start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Third-party loggers, py4j's above all, print tracebacks of errors that are caught and explained here.
+    logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s")
+    logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
+    try:
+        app.app()
+    except IngestError as error:
+        err.print(f"error: {error}", style="red", markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

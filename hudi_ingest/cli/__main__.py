@@ -1,5 +1,5 @@
 """`python -m hudi_ingest.cli`."""
 
-from hudi_ingest.cli.main import main
+from hudi_ingest.cli import main
 
 main()

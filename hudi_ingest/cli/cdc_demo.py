@@ -20,9 +20,16 @@ from hudi_ingest.hudi.files.read_amplification import COMPACT, read_amplificatio
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState
-from hudi_ingest.local.cdc_stack import NAME, CdcStack, fetch_jars, require_postgresql, running_cdc, running_database
+from hudi_ingest.local.cdc_stack import (
+    NAME,
+    CdcStack,
+    acknowledged_position,
+    fetch_jars,
+    require_postgresql,
+    running_cdc,
+    running_database,
+)
 from hudi_ingest.local.cluster_stack import emptied
-from hudi_ingest.local.connect import acknowledged_position
 from hudi_ingest.local.processes import require_running, wait_until
 from hudi_ingest.local.progress import Report, elapsed, one_interrupt
 from hudi_ingest.local.samples import KEY, NEW_COLUMN, SCHEMA, TABLE, CustomerWriter

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hudi_ingest.cli.app import app
-from hudi_ingest.cli.options import AsJson
+from hudi_ingest.cli.app import AsJson, app
 from hudi_ingest.cli.printing import err, out, print_json, print_result, progress, say
 from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hudi_ingest.cli.app import app
-from hudi_ingest.cli.options import (
+from hudi_ingest.cli.app import (
     AsJson,
     DryRun,
     PipelineName,
+    app,
     is_pattern,
     named_pipeline,
     partition_offset,

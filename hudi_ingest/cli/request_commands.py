@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hudi_ingest.cli.app import app, letters, requests
-from hudi_ingest.cli.options import (
+from hudi_ingest.cli.app import (
     AsJson,
     DryRun,
     FromTime,
@@ -18,7 +17,10 @@ from hudi_ingest.cli.options import (
     RangeStart,
     ToTime,
     Wait,
+    app,
+    letters,
     named_pipeline,
+    requests,
     topic_partition,
 )
 from hudi_ingest.cli.printing import out, print_json, print_nothing_to_do, print_result, progress, say

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hudi_ingest.cli.app import app
-from hudi_ingest.cli.options import AsJson, PipelineName, named_pipeline
+from hudi_ingest.cli.app import AsJson, PipelineName, app, named_pipeline
 from hudi_ingest.cli.printing import print_json, print_nothing_to_do, print_result, progress, say
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
@@ -116,7 +115,7 @@ def services(
 @app.command("sync-catalog")
 def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
     """Sync the table to its catalog now, with all partitions. Commits do this automatically when something has changed."""
-    from hudi_ingest.operations.upkeep.catalog import sync_catalog
+    from hudi_ingest.transaction.catalog_sync import sync_catalog
 
     try:
         synced = sync_catalog(named_pipeline(name), report=progress)

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hudi_ingest.model.transaction_step import LineageListener, TransactionStep, unheard
+from hudi_ingest.model.transaction import LineageListener, TransactionStep, unheard
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.pipeline import Pipeline
 

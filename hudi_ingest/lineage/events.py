@@ -33,8 +33,7 @@ from openlineage.client.facet_v2 import (
 import hudi_ingest
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.storage_options import bucket_and_key, is_s3
-from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.model.transaction_step import Progress, TransactionStep
+from hudi_ingest.model.transaction import OpenTransaction, Progress, TransactionStep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl_type, parse_spark_json

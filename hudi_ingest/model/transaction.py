@@ -1,14 +1,15 @@
-"""A transaction that has begun, and the states of transactions."""
+"""A transaction that has begun, the states of transactions, and their steps as listeners such as lineage receive them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
 from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.report import CommitReceipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +145,53 @@ class TransactionState(str, Enum):
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
+
+
+class Progress(Enum):
+    """The names are OpenLineage's."""
+
+    START = "START"
+    COMPLETE = "COMPLETE"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionStep:
+    """A transaction began, was committed or was rolled back. A process that only finds out how another's ended knows no more than
+    its id."""
+
+    transaction_id: str
+    progress: Progress
+    at: datetime
+    transaction: OpenTransaction | None = None
+    receipt: CommitReceipt | None = None
+    reason: str = ""
+    """Why it was rolled back."""
+
+
+LineageListener = Callable[[TransactionStep], None]
+"""Receives each step; never raises, and returns within seconds."""
+
+
+def unheard(step: TransactionStep) -> None:
+    """A listener that ignores every event."""
+
+
+def began(transaction: OpenTransaction) -> TransactionStep:
+    return TransactionStep(transaction.plan.transaction_id, Progress.START, transaction.began_at, transaction)
+
+
+def committed(transaction: OpenTransaction, receipt: CommitReceipt) -> TransactionStep:
+    return TransactionStep(transaction.plan.transaction_id, Progress.COMPLETE, _now(), transaction, receipt)
+
+
+def found_committed(transaction_id: str) -> TransactionStep:
+    return TransactionStep(transaction_id, Progress.COMPLETE, _now())
+
+
+def rolled_back(transaction_id: str, reason: str) -> TransactionStep:
+    return TransactionStep(transaction_id, Progress.FAIL, _now(), reason=reason)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

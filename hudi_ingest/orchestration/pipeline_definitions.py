@@ -1,11 +1,24 @@
-"""Dagster definitions of one pipeline: its assets, checks, transaction job and sensor."""
+"""Dagster definitions of one pipeline (its assets, checks, transaction job and sensor), and which definitions of a code location, and
+so of a Dagster instance, are hudi-ingest's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from dagster import AssetSpec, Definitions, JobDefinition, ResourceDefinition
+from dagster import (
+    AssetKey,
+    AssetSpec,
+    Definitions,
+    JobDefinition,
+    RepositoryDefinition,
+    ResourceDefinition,
+    SensorDefinition,
+)
 
+from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, COMPACTED_IN_TIME, QUESTIONS
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.sensor import coordinator_sensor
 from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.request_jobs import REQUESTS
@@ -45,3 +58,77 @@ def pipeline_definitions(
 def maintenance_of(pipelines: Sequence[Pipeline], suffix: str = "") -> Maintenance:
     """Build the maintenance jobs and schedules that the pipelines share. `suffix`: of their names."""
     return Maintenance.of(MAINTENANCE, pipelines, suffix)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDefinitions:
+    """Names by which our runs, ticks and events are told from a team's own. `assets`: the tables and their topics."""
+
+    pipelines: tuple[str, ...]
+    jobs: frozenset[str]
+    instigators: frozenset[str]
+    tables: tuple[AssetKey, ...]
+    assets: frozenset[AssetKey]
+
+    @classmethod
+    def of(cls, repository: RepositoryDefinition) -> OwnDefinitions:
+        jobs = {job.name: job for job in repository.get_all_jobs() if tags.OF_PIPELINES & job.tags.keys()}
+        pipelines = sorted({name for job in jobs.values() if (name := job.tags.get(tags.PIPELINE))})
+        sensors = {sensor.name for sensor in repository.sensor_defs if _targets(sensor) & jobs.keys()}
+        schedules = {schedule.name for schedule in repository.schedule_defs if schedule.job_name in jobs}
+        tables = tuple(AssetKey([name]) for name in pipelines)
+        topics = {
+            parent
+            for table in tables
+            for parent in repository.asset_graph.get(table).parent_keys
+            if parent.path[0] == TOPICS
+        }
+        former = cls.of_deleted(pipelines, jobs)
+        return cls(
+            tuple(pipelines),
+            former.jobs,
+            frozenset(sensors | schedules | former.instigators),
+            tables,
+            frozenset({*tables, *topics}),
+        )
+
+    @classmethod
+    def of_deleted(cls, names: Iterable[str], jobs: Iterable[str] = ()) -> OwnDefinitions:
+        """Return what pipelines of these names had, and `jobs`. Their topics may be read by others."""
+        pipelines = tuple(sorted(names))
+        tables = tuple(AssetKey([name]) for name in pipelines)
+        return cls(
+            pipelines,
+            frozenset([*jobs, *_SHARED, *(f"{name}{ending}" for name in pipelines for ending in _JOBS)]),
+            frozenset(f"{name}{ending}" for name in pipelines for ending in _INSTIGATORS),
+            tables,
+            frozenset(tables),
+        )
+
+    @property
+    def checks(self) -> Iterator[tuple[AssetKey, str]]:
+        """Each table with each check that it may have."""
+        return ((table, check) for table in self.tables for check in (*QUESTIONS, CATALOG_SYNCED, COMPACTED_IN_TIME))
+
+
+_SHARED = frozenset(kind.name for kind in MAINTENANCE)
+_JOBS = (
+    "_transaction",
+    # Of earlier versions, in which each pipeline had its own; their runs are deleted in time.
+    "_sweep",
+    "_services",
+    "_ttl",
+    "_catalog",
+    "_backfill",
+    "_backfill_hours",
+    "_replay",
+    "_retry_dead_letters",
+)
+"""How the names of a pipeline's jobs end, after its own."""
+_INSTIGATORS = ("_coordinator", "_compaction", "_sweep_daily", "_services_daily", "_ttl_daily")
+TOPICS = "kafka"
+"""The first part of the key of a topic's asset."""
+
+
+def _targets(sensor: SensorDefinition) -> set[str]:
+    return {target.job_name for target in sensor.targets}

@@ -22,8 +22,7 @@ from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
 from hudi_ingest.model.report import SliceReport
-from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
-from hudi_ingest.model.transaction_step import LineageListener, unheard
+from hudi_ingest.model.transaction import LineageListener, OpenInstant, OpenTransaction, TransactionSchema, unheard
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 

@@ -34,9 +34,8 @@ from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes, whole_files, with_commit
-from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState
-from hudi_ingest.model.transaction_step import began
-from hudi_ingest.model.transaction_step import committed as lineage_committed
+from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState, began
+from hudi_ingest.model.transaction import committed as lineage_committed
 from hudi_ingest.transaction.checks import (
     renumbered,
     require_complete,

@@ -16,8 +16,7 @@ from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.ledger import TransactionRow, counters
 from hudi_ingest.ledger.owner import Owner, is_dead
 from hudi_ingest.ledger.tables import is_over
-from hudi_ingest.model.transaction import OpenInstant
-from hudi_ingest.model.transaction_step import found_committed, rolled_back
+from hudi_ingest.model.transaction import OpenInstant, found_committed, rolled_back
 from hudi_ingest.transaction.ports import TransactionPorts
 
 _logger = logging.getLogger(__name__)

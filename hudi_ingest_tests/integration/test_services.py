@@ -26,8 +26,7 @@ from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
-from hudi_ingest.operations.upkeep.partition_age import aged_partitions, expired
-from hudi_ingest.operations.upkeep.partition_ttl import ttl_for
+from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions, expired, ttl_for
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, TableServices, services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session

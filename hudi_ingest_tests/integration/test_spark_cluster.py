@@ -36,7 +36,7 @@ OUR_MARK = "EXECUTORS_PYTHON_OF_THE_TEST"
 
 
 ENGINE = """
-from hudi_ingest.cli.main import main
+from hudi_ingest.cli import main
 from hudi_ingest.spark import engine
 import sys
 
@@ -46,7 +46,7 @@ sys.argv = ["hudi-ingest", "engine"]
 main()
 """
 RUN = """
-from hudi_ingest.cli.main import main
+from hudi_ingest.cli import main
 from hudi_ingest.transaction import run
 from hudi_ingest.transaction.write import job
 import sys

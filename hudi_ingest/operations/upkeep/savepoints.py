@@ -21,7 +21,7 @@ from hudi_ingest.hudi.storage.paths import HOODIE
 from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.connection import connected
+from hudi_ingest.operations.upkeep.service_log import connected
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _logger = logging.getLogger(__name__)

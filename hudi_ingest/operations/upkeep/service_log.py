@@ -1,16 +1,22 @@
-"""Notes in the ledger when a service of a table, or housekeeping, begins and how it ends, for metrics and alerts."""
+"""Spark and the ledger for a service of a table, and the notes in the ledger when a service, or housekeeping, begins and how it ends,
+for metrics and alerts.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
+from pyspark.sql import SparkSession
+
 from hudi_ingest.exceptions import IngestError
+from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Service, ServiceRun
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,3 +55,12 @@ def logged(ledger: Ledger, service: Service, pipeline: Pipeline | None = None) -
         note(f"{type(error).__name__}: {error}")
         raise
     note(None)
+
+
+@contextmanager
+def connected(pipeline: Pipeline, home: Home, report: Callable[[str], None]) -> Iterator[tuple[SparkSession, Ledger]]:
+    """Open Spark and the ledger for one operation on a table. Raises EngineLost, LedgerUnreachable."""
+    report(f"{pipeline.name}: connecting to Spark")
+    spark = current_session(home)
+    with Ledger.open(home.ledger_url) as ledger:
+        yield spark, ledger

@@ -1,4 +1,5 @@
-"""The sweep: find files that no transaction will ever need, and optionally delete them.
+"""Files that nobody needs any more: the sweep finds those that no transaction will ever need, and optionally deletes them; housekeeping
+deletes the leftovers below `.hoodie/hudi_ingest`.
 
 A write op that was paused may finish a base file after its instant was rolled back or published, and die before it
 deletes the file. No listing has that file, but readers that list folders themselves would show its rows.
@@ -7,7 +8,7 @@ deletes the file. No listing has that file, but readers that list folders themse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
@@ -26,16 +27,23 @@ from hudi_ingest.hudi.files.orphans import (
     judge_files,
     judge_uploads,
 )
-from hudi_ingest.hudi.storage.paths import HEARTBEATS, HOODIE, MARKERS, OWN_FILES
+from hudi_ingest.hudi.storage.paths import (
+    COPIED_LETTERS,
+    DEAD_LETTERS,
+    HEARTBEATS,
+    HOODIE,
+    MARKERS,
+    OWN_FILES,
+    PUT_ASIDE,
+)
 from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage, Upload, advice
 from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger, Service
-from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.operations.connection import connected
-from hudi_ingest.operations.upkeep.service_log import logged
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.operations.upkeep.service_log import connected, logged
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, listed_paths
 
@@ -284,3 +292,68 @@ def run_sweep(
     """
     with connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
         return sweep_for(pipeline, ledger, spark).run(age, delete=delete, report=report)
+
+
+@dataclass(frozen=True, slots=True)
+class TableLeftovers:
+    """Files below a table's `.hoodie/hudi_ingest` that nobody needs any more and that are older than these times: damaged instants that
+    a repair put aside, dead-letter files whose letters a retry has taken, and lists of dead letters that newer ones have replaced.
+
+    A rollback or restore may bring an older list of dead letters back, and with it letters that were taken. It cannot go behind the
+    active timeline, and nothing behind a savepoint is archived. So only what changed before the oldest commit on it may go.
+    """
+
+    pipeline: Pipeline
+    put_aside_before: datetime
+    letters_before: datetime
+
+    def find(self) -> list[StoredFile]:
+        """Raises TableUnreachable."""
+        table = PipelineTable(self.pipeline)
+        if not table.timeline.exists():
+            return []
+        try:
+            aside = [file for file in table.storage.files(PUT_ASIDE) if file.modified < self.put_aside_before]
+            letters = [file for file in table.storage.files(DEAD_LETTERS) if file.path != COPIED_LETTERS]
+        except OSError as error:
+            raise self._unreachable("listed", error) from error
+        return [*aside, *(self._needless(table, letters) if letters else ())]
+
+    def delete(self, files: list[StoredFile]) -> None:
+        """Raises TableUnreachable."""
+        storage = PipelineTable(self.pipeline).storage
+        try:
+            for file in files:
+                storage.delete(file.path)
+        except OSError as error:
+            raise self._unreachable("deleted", error) from error
+
+    def _needless(self, table: PipelineTable, letters: list[StoredFile]) -> Iterator[StoredFile]:
+        checkpoint = table.committed().checkpoint
+        head = checkpoint.letters if checkpoint else None
+        if head is None:
+            return
+        oldest = min(table.timeline.instants().completed, default="")
+        replaced_at = self._replaced_at(DeadLetterLog(table.storage), head, letters)
+        for file in letters:
+            instant = replaced_at.get(file.path, "")
+            if instant and instant < oldest and instant_time(instant) < self.letters_before:
+                yield file
+
+    def _replaced_at(self, log: DeadLetterLog, head: LettersHead, letters: list[StoredFile]) -> dict[str, str]:
+        """By path, the instant whose commit made the file needless."""
+        entries, current = log.entries(head), {*log.manifests(head)}
+        replaced = {path: entry.instant for entry in entries for path in entry.taken}
+        for file in letters:
+            manifest = MANIFEST.fullmatch(file.path)
+            if manifest is not None and file.path not in current:
+                # Of a commit, because a rolled-back transaction has replaced nothing.
+                later = (entry.instant for entry in entries if entry.instant > manifest["instant"])
+                replaced[file.path] = min(later, default="")
+        return replaced
+
+    def _unreachable(self, done: str, error: OSError) -> TableUnreachable:
+        return TableUnreachable(
+            f"what is left over in the table at {self.pipeline.table.base_path} could not be {done}: {error}. {advice(error)} "
+            "The next housekeeping tries again."
+        )

@@ -35,8 +35,7 @@ from hudi_ingest.hudi.storage.paths import HOODIE
 from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger, Service
-from hudi_ingest.operations.connection import connected
-from hudi_ingest.operations.upkeep.service_log import logged
+from hudi_ingest.operations.upkeep.service_log import connected, logged
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import EngineConnection
 from hudi_ingest.transaction.timeline_repair import repair_timeline

@@ -21,7 +21,7 @@ from hudi_ingest.hudi.storage.storage import StoredFile
 from hudi_ingest.ledger import Kept, Ledger, Service
 from hudi_ingest.operations.topic_discovery import deserted_templates
 from hudi_ingest.operations.upkeep.service_log import logged
-from hudi_ingest.operations.upkeep.table_leftovers import TableLeftovers
+from hudi_ingest.operations.upkeep.sweep import TableLeftovers
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.retention import (
     EventLimits,
@@ -31,7 +31,6 @@ from hudi_ingest.orchestration.embedded.retention import (
     sqlite_files,
 )
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
-from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
 from hudi_ingest.orchestration.housekeeping.run_retention import (
     RunLimits,
     delete_runs,
@@ -41,6 +40,7 @@ from hudi_ingest.orchestration.housekeeping.run_retention import (
     shorten_logs,
 )
 from hudi_ingest.orchestration.housekeeping.sqlite_space import shrink, stored_bytes
+from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.pipeline.code_location import LEAST, HousekeepingSettings
 from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -27,10 +27,9 @@ from dagster import (
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping
-from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
-from hudi_ingest.orchestration.jobs.failures import as_dagster_failures
-from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, NO_RUN_RETRIES
+from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, NO_RUN_RETRIES, as_dagster_failures
 from hudi_ingest.orchestration.jobs.resources import LEDGER, LEDGER_ONLY
+from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.pipeline.code_location import load_housekeeping_settings
 from hudi_ingest.pipeline.folder import load_each

@@ -18,9 +18,9 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.retention import run_database
-from hudi_ingest.orchestration.housekeeping.own_definitions import OwnDefinitions
 from hudi_ingest.orchestration.housekeeping.sqlite_space import empty_log, with_suffix
 from hudi_ingest.orchestration.jobs.op_settings import ACTIVE
+from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 
 ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 _ASSET_JOB = "__ASSET_JOB"

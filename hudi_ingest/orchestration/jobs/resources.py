@@ -1,4 +1,8 @@
-"""Resources of the ops: Spark, the ledger, and the IO manager for their results. A run's config can change none of them."""
+"""Resources of the ops: Spark, the ledger, and the IO manager for their results. A run's config can change none of them.
+
+Without `HUDI_INGEST_LEDGER_URL` a ledger is a file in the process's own home. Steps that run in containers of their own would
+each get an empty one, so the ops check that they have the ledger of the sensor and of the run's begin op.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,17 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.home.folder import Home
+from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.spark.session import current_session
 
 SPARK = "hudi_ingest_spark"
 LEDGER = "hudi_ingest_ledger"
 IO_MANAGER = "io_manager"
+_REMEDY = (
+    f"Set {LEDGER_VARIABLE} to the same PostgreSQL for the code server, the runs and every step (for k8s_job_executor, in the "
+    "environment of the step's pods)."
+)
 
 
 class EngineSparkResource(PySparkResource):
@@ -120,5 +128,29 @@ def _require_bound_io_manager(run: DagsterRun) -> None:
             [
                 f"resources.{IO_MANAGER}: remove it. Ops unpickle the results they find in its folder, so only the code "
                 "location's Definitions may set it"
+            ],
+        )
+
+
+def require_ledger_of_begin(ledger: Ledger, transaction_id: str, place: str) -> None:
+    """Raise ConfigError if `ledger` is not the one at `place`, in which begin opened the transaction. A wiped ledger is the same."""
+    if place and place != ledger.place and ledger.transactions.find(transaction_id) is None:
+        raise ConfigError(
+            LEDGER_VARIABLE,
+            [
+                f"the run's begin op opened transaction {transaction_id} in the {place}, but this op has the {ledger.place}, "
+                f"which does not know it. {_REMEDY}"
+            ],
+        )
+
+
+def require_ledger_of_sensor(ledger: Ledger, pipeline: str, place: str) -> None:
+    """Raise ConfigError if `ledger` is not the one at `place`, in which the pipeline's sensor notes its ticks."""
+    if place and place != ledger.place and ledger.requests.ticked_at(pipeline) is None:
+        raise ConfigError(
+            LEDGER_VARIABLE,
+            [
+                f"the sensor of pipeline {pipeline} has the {place}, but this op has the {ledger.place}, in which no tick is "
+                f"noted. {_REMEDY}"
             ],
         )

@@ -40,11 +40,24 @@ from hudi_ingest.operations.health.status import age_of_oldest, findings_after_c
 from hudi_ingest.operations.requests.planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import source_keys, table_key
-from hudi_ingest.orchestration.jobs.failures import as_dagster_failures, first_failure, stopped
-from hudi_ingest.orchestration.jobs.op_settings import NO_RUN_RETRIES, max_runtime, pool, retry_policy, run_is_finished
-from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, LEDGER, SPARK
+from hudi_ingest.orchestration.jobs.op_settings import (
+    NO_RUN_RETRIES,
+    as_dagster_failures,
+    first_failure,
+    max_runtime,
+    pool,
+    retry_policy,
+    run_is_finished,
+    stopped,
+)
+from hudi_ingest.orchestration.jobs.resources import (
+    IO_MANAGER,
+    LEDGER,
+    SPARK,
+    require_ledger_of_begin,
+    require_ledger_of_sensor,
+)
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, run_tags
-from hudi_ingest.orchestration.jobs.shared_ledger import require_ledger_of_begin, require_ledger_of_sensor
 from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.orchestration.reports.materialization import (
     SLICE_COLUMNS,

@@ -24,7 +24,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
-from hudi_ingest.model.transaction_step import found_committed
+from hudi_ingest.model.transaction import found_committed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies

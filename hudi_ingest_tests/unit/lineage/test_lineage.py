@@ -19,8 +19,15 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
-from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema
-from hudi_ingest.model.transaction_step import began, committed, found_committed, rolled_back, unheard
+from hudi_ingest.model.transaction import (
+    OpenTransaction,
+    TransactionSchema,
+    began,
+    committed,
+    found_committed,
+    rolled_back,
+    unheard,
+)
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json

@@ -10,7 +10,7 @@ import yaml
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.operations.upkeep.partition_age import aged_partitions, end_of_time, expired, ttl_column
+from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions, end_of_time, expired, ttl_column
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.sections.table import Table
 from hudi_ingest_tests.support.pipeline_files import Write

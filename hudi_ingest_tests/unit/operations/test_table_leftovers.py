@@ -16,7 +16,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import Instants, Timeline, instant_time
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.report import LetterFile
-from hudi_ingest.operations.upkeep.table_leftovers import TableLeftovers
+from hudi_ingest.operations.upkeep.sweep import TableLeftovers
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog, LetterEntry
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

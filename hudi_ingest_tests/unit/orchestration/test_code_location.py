@@ -38,8 +38,11 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import PIPELINES_VARIABLE
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration.code_location import ingest_definitions
-from hudi_ingest.orchestration.jobs.resources import InstanceStorageIOManager
-from hudi_ingest.orchestration.jobs.shared_ledger import require_ledger_of_begin, require_ledger_of_sensor
+from hudi_ingest.orchestration.jobs.resources import (
+    InstanceStorageIOManager,
+    require_ledger_of_begin,
+    require_ledger_of_sensor,
+)
 from hudi_ingest_tests.support.pipeline_files import document
 
 

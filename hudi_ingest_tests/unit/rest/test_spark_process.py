@@ -12,8 +12,7 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.model.report import CommitReceipt, SliceReport
-from hudi_ingest.operations.upkeep.partition_age import AgedPartition
-from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
+from hudi_ingest.operations.upkeep.partition_ttl import AgedPartition, TtlResult
 
 pytestmark = pytest.mark.fast
 

@@ -34,8 +34,7 @@ from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, intersection, ranges, union
 from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
-from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.model.transaction_step import Progress, TransactionStep
+from hudi_ingest.model.transaction import OpenTransaction, Progress, TransactionStep
 from hudi_ingest.operations.requests.ranges import RangeContext, next_ranges, range_transaction, to_read
 from hudi_ingest.operations.requests.selection import require_leaders
 from hudi_ingest.pipeline.file import load_pipeline

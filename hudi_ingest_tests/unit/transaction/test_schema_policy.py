@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import hudi_ingest.cli.main  # noqa: F401  - registers the commands
+import hudi_ingest.cli  # noqa: F401  - registers the commands
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import NothingToDo, RegistryUnreachable, SchemaNotApproved, SchemaRefused
 from hudi_ingest.home.folder import PIPELINES_VARIABLE
