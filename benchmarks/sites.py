@@ -15,7 +15,7 @@ import pyarrow.fs as pafs
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
-from hudi_ingest.local.spark_cluster import spark_cluster
+from hudi_ingest.local.spark_servers import spark_cluster
 from hudi_ingest.spark.jars import spark_jars
 
 LOCAL, CLUSTER = SITES = ("local", "cluster")

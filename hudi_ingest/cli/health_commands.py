@@ -57,8 +57,7 @@ def _show_summary(diagnoses: Iterable[Finding]) -> None:
 @app.command("test-alerts")
 def test_alerts() -> None:
     """Send a test message to every channel of alerts.yaml."""
-    from hudi_ingest.operations.health.channels import channels
-    from hudi_ingest.operations.health.incidents import Incident, News
+    from hudi_ingest.operations.health.alerts import Incident, News, channels
     from hudi_ingest.pipeline.code_location import load_alert_settings
 
     home = Home.from_environment()

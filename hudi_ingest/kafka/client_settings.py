@@ -13,7 +13,7 @@ from typing import Any
 
 from hudi_ingest.kafka.client_errors import Trouble, no_token
 from hudi_ingest.model.deadline import within
-from hudi_ingest.pipeline.sections.security import OAuth, Security
+from hudi_ingest.pipeline.sections.kafka_client import OAuth, Security
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
 client_logger = logging.getLogger("librdkafka")

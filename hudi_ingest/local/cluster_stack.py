@@ -32,11 +32,10 @@ from hudi_ingest.home.folder import (
 )
 from hudi_ingest.local import dagster_api, postgresql
 from hudi_ingest.local.broker import BrokerSettings, start_broker
-from hudi_ingest.local.metastore import MetastoreSettings, start_metastore
 from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, log_tail, start, stop, wait_until
 from hudi_ingest.local.progress import Report, elapsed
-from hudi_ingest.local.spark_cluster import SparkCluster, spark_cluster
+from hudi_ingest.local.spark_servers import MetastoreSettings, SparkCluster, spark_cluster, start_metastore
 from hudi_ingest.local.stack import require_space
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.jars import kafka_jars, s3_jars, spark_jars

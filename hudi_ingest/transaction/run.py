@@ -29,7 +29,7 @@ from hudi_ingest.pipeline.engine import local_table_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.catalog_sync import CatalogSync
-from hudi_ingest.transaction.columns.pending_approval import resolve_and_note
+from hudi_ingest.transaction.columns.planned import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import left_out_text

@@ -26,7 +26,7 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.faults import VARIABLE
 from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
 from hudi_ingest.local.processes import ProcessRecord, free_port, is_alive, is_marked, stop
-from hudi_ingest.local.spark_cluster import SparkCluster, spark_cluster, start_worker
+from hudi_ingest.local.spark_servers import SparkCluster, spark_cluster, start_worker
 from hudi_ingest.spark.jars import cache_root
 from hudi_ingest_tests.chaos.cases import CLUSTER
 from hudi_ingest_tests.chaos.disk import TablesDisk, tables_disk

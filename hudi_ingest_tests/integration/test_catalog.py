@@ -15,8 +15,8 @@ from dagster import DagsterInstance, RunRequest, SkipReason
 from hudi_ingest.hudi.services import catalog_client, catalog_state
 from hudi_ingest.hudi.services.catalog_state import CatalogState, read_state
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.local.metastore import MetastoreSettings, start_metastore
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop
+from hudi_ingest.local.spark_servers import MetastoreSettings, start_metastore
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.upkeep.table_services import services_for

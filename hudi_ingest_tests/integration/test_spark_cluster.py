@@ -16,7 +16,7 @@ import yaml
 from hudi import HudiTable
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.spark_cluster import SparkCluster, spark_cluster
+from hudi_ingest.local.spark_servers import SparkCluster, spark_cluster
 from hudi_ingest.local.verification import verify
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.jars import spark_jars

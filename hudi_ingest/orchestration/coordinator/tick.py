@@ -29,7 +29,7 @@ from hudi_ingest.orchestration.jobs.op_settings import run_is_finished
 from hudi_ingest.orchestration.jobs.run_config import executor_tags, job_name, run_config, run_tags
 from hudi_ingest.orchestration.jobs.upkeep import catalog_run
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.columns.pending_approval import pending_approval
+from hudi_ingest.transaction.columns.planned import pending_approval
 from hudi_ingest.transaction.plan.situation import (
     Situation,
     keep_group_told,

@@ -20,8 +20,7 @@ from dagster import (
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.operations.health.channels import Send, channels
-from hudi_ingest.operations.health.incidents import Incident, Told, news_for
+from hudi_ingest.operations.health.alerts import Incident, Send, Told, channels, news_for
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import FILE_LOADS, problem_text

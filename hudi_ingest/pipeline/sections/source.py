@@ -25,7 +25,7 @@ from pydantic import (
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted, suggestion
 from hudi_ingest.pipeline import extras
-from hudi_ingest.pipeline.sections.client_properties import property_problems
+from hudi_ingest.pipeline.sections.kafka_client import Security, property_problems
 from hudi_ingest.pipeline.sections.record import (
     FORMATS,
     CsvValues,
@@ -37,7 +37,6 @@ from hudi_ingest.pipeline.sections.record import (
     registry_is_missing,
 )
 from hudi_ingest.pipeline.sections.registry import AvroValues, SchemaRegistry
-from hudi_ingest.pipeline.sections.security import Security
 from hudi_ingest.pipeline.settings.describe import allowed
 from hudi_ingest.pipeline.settings.model import Model, Seconds, Topic, as_text, broker_addresses
 from hudi_ingest.pipeline.settings.references import Secret

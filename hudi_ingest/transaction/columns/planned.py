@@ -2,7 +2,8 @@
 
 Resolved once, when the transaction begins, or to preview it. Only `approve` changes anything: with `table.on_schema_change: refuse`
 a person approves one change of the columns. The approval is a file in the table: whoever begins a transaction finds it, whatever
-becomes of the ledger. It names the change by its fingerprint, so any other change needs another approval.
+becomes of the ledger. It names the change by its fingerprint, so any other change needs another approval. A refused begin records the
+change in the ledger, so that the sensor starts no run that would fail.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from datetime import datetime, timezone
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions import SchemaNotApproved, SchemaRefused, TableUnreachable
+from hudi_ingest.exceptions import IngestError, SchemaNotApproved, SchemaRefused, TableUnreachable, Transient
 from hudi_ingest.exceptions.problems import ProblemsFromTop, SchemaProblem, counted, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.storage.paths import APPROVED_CHANGE
 from hudi_ingest.hudi.storage.storage import advice
 from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.ledger import Ledger, PendingChange
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
@@ -387,3 +389,60 @@ def _unreachable(timeline: Timeline, done: str, error: OSError) -> TableUnreacha
         f"{APPROVED_CHANGE} of the table at {timeline.storage.base_path}, which names the approved change of its columns, cannot "
         f"be {done}: {error}. {advice(error)}"
     )
+
+
+def resolve_and_note(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> TransactionSchema:
+    """The columns of the next transaction. A change that is not approved is noted in the ledger. Raises what `resolve_schema`
+    raises, and LedgerUnreachable."""
+    try:
+        schema = resolve_schema(pipeline, timeline)
+    except SchemaNotApproved as error:
+        ledger.pending_changes.note(
+            PendingChange(
+                base_path=pipeline.table.base_path,
+                pipeline=pipeline.name,
+                fingerprint=error.fingerprint,
+                origin=error.origin,
+                changes=error.changes,
+                found_at=datetime.now(timezone.utc),
+            )
+        )
+        raise
+    if _asks(pipeline) and ledger.pending_changes.of_table(pipeline.table.base_path) is not None:
+        ledger.pending_changes.forget(pipeline.table.base_path)
+    return schema
+
+
+def pending_approval(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> PendingChange | None:
+    """The change that waits, as it is now; None if none does. Looks at the columns again, and so asks the registry if they come from
+    there, only while a begin has noted one. Raises LedgerUnreachable."""
+    if not _asks(pipeline):
+        return None
+    noted = ledger.pending_changes.of_table(pipeline.table.base_path)
+    if noted is None:
+        return None
+    try:
+        schema = proposed_schema(pipeline, timeline)
+        waits = not is_approved(pipeline, timeline, schema)
+    except IngestError as error:
+        # What does not pass by itself is the next run's to report.
+        return noted if isinstance(error, Transient) else None
+    if not waits:
+        ledger.pending_changes.forget(noted.base_path)
+        return None
+    found = fingerprint(schema)
+    if found != noted.fingerprint:
+        noted = replace(noted, fingerprint=found, origin=schema.origin, changes=schema.changes)
+        ledger.pending_changes.note(noted)
+    return noted
+
+
+def noted_change(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> PendingChange | None:
+    """The change that waits, as it was noted last, unless it is approved by now. Changes nothing and asks no registry. Raises
+    LedgerUnreachable, TableUnreachable."""
+    noted = ledger.pending_changes.of_table(pipeline.table.base_path) if _asks(pipeline) else None
+    return noted if noted is not None and noted.fingerprint != approved_fingerprint(timeline) else None
+
+
+def _asks(pipeline: Pipeline) -> bool:
+    return pipeline.table.on_schema_change == "refuse"

@@ -13,7 +13,7 @@ import pytest
 
 from hudi_ingest.kafka import msk
 from hudi_ingest.kafka.client_settings import NoToken, Tokens
-from hudi_ingest.pipeline.sections.security import OAuth
+from hudi_ingest.pipeline.sections.kafka_client import OAuth
 
 failures: list[str] = []
 

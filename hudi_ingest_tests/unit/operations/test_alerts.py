@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import ChannelFailed, ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.model.finding import State, answer
-from hudi_ingest.operations.health.channels import channels
-from hudi_ingest.operations.health.incidents import Announced, Incident, News, Told, news_for
+from hudi_ingest.operations.health.alerts import Announced, Incident, News, Told, channels, news_for
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions, tell
 from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.pipeline.code_location import AlertSettings, load_alert_settings
@@ -178,7 +177,7 @@ def test_a_webhook_that_answers_nonsense_costs_no_other_channel_anything(
         told = Told({})
         # Only the first one has the good channel to tell.
         for seconds in (10.0, 0.2):
-            monkeypatch.setattr("hudi_ingest.operations.health.channels.DEADLINE_SECONDS", seconds)
+            monkeypatch.setattr("hudi_ingest.operations.health.alerts.DEADLINE_SECONDS", seconds)
             told, failures = tell(Told.read(told.to_text()), [LATE], channels(settings))
             assert len(failures) == 1 and "bad" in failures[0]
             assert SECRET not in failures[0]

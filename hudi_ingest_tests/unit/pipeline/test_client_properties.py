@@ -6,7 +6,7 @@ import pytest
 
 from hudi_ingest.kafka.client_settings import librdkafka_options
 from hudi_ingest.pipeline.sections import security
-from hudi_ingest.pipeline.sections.client_properties import RESERVED
+from hudi_ingest.pipeline.sections.kafka_client import RESERVED
 from hudi_ingest_tests.support.pipeline_files import SECRET, Write, load, problem, problems
 
 

@@ -12,7 +12,7 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import ProblemsFromTop
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.security import Security
+from hudi_ingest.pipeline.sections.kafka_client import Security
 from hudi_ingest.pipeline.sections.source import KafkaSource, StartingTimestamp
 from hudi_ingest.pipeline.sections.table import Table
 from hudi_ingest.pipeline.sections.transaction import Transaction
