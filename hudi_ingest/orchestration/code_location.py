@@ -22,7 +22,7 @@ from hudi_ingest.exceptions.problems import unexpected
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
 from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
-from hudi_ingest.orchestration.housekeeping.job import housekeeping_definitions
+from hudi_ingest.orchestration.housekeeping.housekeeping import housekeeping_definitions
 from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.jobs.upkeep import CATALOG

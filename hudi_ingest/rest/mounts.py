@@ -32,8 +32,7 @@ def mounts(home: Home) -> Iterator[Mapping[str, ASGIApp]]:
         except ValueError as error:
             _logger.warning("there is no %s, because it %s", METRICS, error)
         else:
-            from hudi_ingest.metrics.otlp import OtlpExport, is_configured
-            from hudi_ingest.metrics.prometheus import metrics_app
+            from hudi_ingest.metrics.exporters import OtlpExport, is_configured, metrics_app
 
             if is_configured():
                 export = OtlpExport(collector.families)

@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from hudi_ingest.hudi.files.read_amplification import ReadAmplification
 from hudi_ingest.ledger import ServiceRun, counters
 from hudi_ingest.metrics.definitions import METRICS, Family
+from hudi_ingest.metrics.exporters import OtlpExport, is_configured, metrics_app
 from hudi_ingest.metrics.exposition import (
     LedgerRecord,
     OpenRecord,
@@ -26,8 +27,6 @@ from hudi_ingest.metrics.exposition import (
     TableSize,
     families,
 )
-from hudi_ingest.metrics.otlp import OtlpExport, is_configured
-from hudi_ingest.metrics.prometheus import metrics_app
 from hudi_ingest.model.finding import answer
 from hudi_ingest.operations.health.status import PartitionStatus
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
@@ -235,7 +234,7 @@ def test_an_export_that_is_refused_is_logged_once(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
         export = OtlpExport(lambda: families(SCENE))
         assert [export.export(), export.export()] == [False, False]
-    assert len([record for record in caplog.records if record.name == "hudi_ingest.metrics.otlp"]) == 1
+    assert len([record for record in caplog.records if record.name == "hudi_ingest.metrics.exporters"]) == 1
 
 
 def test_an_endpoint_that_never_answers_holds_up_neither_the_metrics_nor_the_end(

@@ -66,8 +66,13 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
 from hudi_ingest.orchestration.housekeeping import housekeeping as kept
-from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping, HousekeepingReport
-from hudi_ingest.orchestration.housekeeping.job import HOUSEKEEPING_JOB, next_run, why_it_failed
+from hudi_ingest.orchestration.housekeeping.housekeeping import (
+    HOUSEKEEPING_JOB,
+    Housekeeping,
+    HousekeepingReport,
+    next_run,
+    why_it_failed,
+)
 from hudi_ingest.orchestration.housekeeping.run_retention import delete_run, run_bytes
 from hudi_ingest.orchestration.housekeeping.sqlite_space import LEAST_FREE_BYTES, shrink
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions

@@ -1,7 +1,8 @@
-"""Exports the metrics by OpenTelemetry (OTLP over HTTP), configured by OpenTelemetry's own environment variables.
+"""Hands the metrics on: to Prometheus in its text format, or in OpenMetrics if the scraper asks for it; and by OpenTelemetry (OTLP over
+HTTP), configured by OpenTelemetry's own environment variables.
 
-The SDK has no asynchronous histogram, and would count a second time what is counted already, so its exporter gets the data
-points directly.
+The SDK has no asynchronous histogram, and would count a second time what is counted already, so its exporter gets the data points
+directly.
 """
 
 from __future__ import annotations
@@ -11,8 +12,18 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as PrometheusMetric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector as PrometheusCollector
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import hudi_ingest
 from hudi_ingest.metrics.definitions import Distribution, Family, Metric
@@ -20,10 +31,62 @@ from hudi_ingest.metrics.definitions import Distribution, Family, Metric
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import export
 
+
+_PLAIN = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 _logger = logging.getLogger(__name__)
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 _DEFAULT_MILLISECONDS = 60_000.0
+
+
+def metrics_app(families: Callable[[], Sequence[Family]]) -> ASGIApp:
+    """Build the ASGI application that answers a scrape."""
+    registry = CollectorRegistry()
+    registry.register(_Families(families))
+
+    async def scrape(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        # A look waits for brokers and disks, and the server has other requests.
+        text = await run_in_threadpool(encode, registry)
+        await Response(text, media_type=content_type)(scope, receive, send)
+
+    return scrape
+
+
+class _Families(PrometheusCollector):
+    def __init__(self, families: Callable[[], Sequence[Family]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[PrometheusMetric]:
+        return map(prometheus_family, self._families())
+
+    def describe(self) -> Iterator[PrometheusMetric]:
+        """Nothing, so that registering does not look at everything."""
+        return iter(())
+
+
+def prometheus_family(family: Family) -> PrometheusMetric:
+    metric = family.metric
+    if metric.kind == "histogram":
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in family.samples.items():
+            assert isinstance(value, Distribution)
+            histogram.add_metric(labels, _cumulative(value), value.sum)
+        return histogram
+    plain: CounterMetricFamily | GaugeMetricFamily = _PLAIN[metric.kind](metric.name, metric.help, labels=metric.labels)
+    for labels, value in family.samples.items():
+        assert not isinstance(value, Distribution)
+        plain.add_metric(labels, value)
+    return plain
+
+
+def _cumulative(distribution: Distribution) -> list[tuple[str, float]]:
+    buckets, total = [], 0
+    for bound, count in distribution.counts:
+        total += count
+        buckets.append(("+Inf" if bound == float("inf") else repr(bound), float(total)))
+    return buckets
 
 
 def is_configured(environment: Mapping[str, str] = os.environ) -> bool:
