@@ -92,8 +92,8 @@ format: $(VENV)/requirements-dev.ready ## format the code
 	$(VENV)/bin/ruff format .
 
 docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, the table of docs/metrics.md, and the picture of the rooms from the imports, and hudi_ingest_tests/surfaces
-	$(VENV)/bin/python -m hudi_ingest.pipeline.docs
-	$(VENV)/bin/python -m hudi_ingest.metrics.docs
+	$(VENV)/bin/python -m hudi_ingest_tests.support.configuration_page
+	$(VENV)/bin/python -m hudi_ingest_tests.support.metrics_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 	$(VENV)/bin/python -m hudi_ingest_tests.support.surfaces
 

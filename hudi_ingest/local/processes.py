@@ -113,22 +113,11 @@ def start(
     return record
 
 
-def start_listening(
-    name: str,
-    command: Sequence[str],
-    *,
-    port: int,
-    what: str,
-    timeout_seconds: float,
-    log: Path,
-    env: Mapping[str, str],
-    cwd: Path,
-) -> ProcessRecord:
-    """Start `command` as `start` does, and wait until it accepts connections on the port; `what` is its name in error messages.
+def listening(record: ProcessRecord, port: int, *, what: str, timeout_seconds: float) -> ProcessRecord:
+    """Wait until the process accepts connections on the port, and return its record; `what` says so in error messages.
 
     Raises EnvironmentProblem if it does not in time; then nothing is left running.
     """
-    record = start(name, command, log=log, env=env, cwd=cwd)
     try:
         wait_until(
             lambda: accepts_connections(port), what=what, timeout_seconds=timeout_seconds, records_to_watch=[record]

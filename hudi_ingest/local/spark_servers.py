@@ -20,9 +20,9 @@ from hudi_ingest.local.processes import (
     LOOPBACK,
     ProcessRecord,
     free_port,
+    listening,
     require_port_free,
     start,
-    start_listening,
     stop,
     wait_until,
 )
@@ -149,15 +149,11 @@ def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) 
         command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
         command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
         command += [str(source), "Metastore", LOOPBACK, str(settings.port)]
-        return start_listening(
-            "metastore",
-            command,
-            port=settings.port,
+        return listening(
+            start("metastore", command, log=settings.log, env=os.environ, cwd=home),
+            settings.port,
             what=f"the Hive metastore accepts connections on {settings.uri}",
             timeout_seconds=START_TIMEOUT_SECONDS,
-            log=settings.log,
-            env=os.environ,
-            cwd=home,
         )
 
 

@@ -14,8 +14,8 @@ import promql_parser
 import pytest
 import yaml
 
-from hudi_ingest.metrics import docs
 from hudi_ingest.metrics.definitions import METRICS
+from hudi_ingest_tests.support import metrics_page
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "deploy" / "prometheus" / "hudi-ingest-alerts.yml"
@@ -88,7 +88,7 @@ def test_every_alert_says_what_to_do_and_where_it_is_explained() -> None:
 
 
 def test_the_page_has_every_metric() -> None:
-    assert docs.TARGET.read_text(encoding="utf-8") == docs.render(), "run `make docs`"
+    assert metrics_page.TARGET.read_text(encoding="utf-8") == metrics_page.render(), "run `make docs`"
 
 
 def test_the_dashboard_can_be_imported() -> None:

@@ -8,11 +8,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from hudi_ingest.pipeline import docs as config_docs
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import keys, nested_model
+from hudi_ingest_tests.support import configuration_page
 
 pytestmark = pytest.mark.fast
 
@@ -26,13 +26,13 @@ def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def test_the_page_is_what_the_models_say() -> None:
-    assert config_docs.TARGET.read_text(encoding="utf-8") == config_docs.render(), (
-        "docs/configuration.md is not up to date; run: python -m hudi_ingest.pipeline.docs"
+    assert configuration_page.TARGET.read_text(encoding="utf-8") == configuration_page.render(), (
+        "docs/configuration.md is not up to date; run: python -m hudi_ingest_tests.support.configuration_page"
     )
 
 
 def test_every_key_is_on_the_page_with_one_or_two_sentences() -> None:
-    page = config_docs.render()
+    page = configuration_page.render()
     for model in (*_models(Pipeline), *_models(EngineSettings)):
         for key, info in keys(model).items():
             assert f"| `{key}` |" in page
@@ -41,7 +41,7 @@ def test_every_key_is_on_the_page_with_one_or_two_sentences() -> None:
 
 
 def test_the_page_says_what_is_required_and_what_the_defaults_are() -> None:
-    page = config_docs.render()
+    page = configuration_page.render()
     assert re.search(r"\| `base_path` \|.*\| required \|", page)
     assert re.search(r"\| `max_records` \| a whole number of at least 1 \| `5000000` \|", page)
     assert re.search(r"\| `protocol` \| SSL, SASL_SSL or SASL_PLAINTEXT \| required \|", page)
@@ -49,7 +49,7 @@ def test_the_page_says_what_is_required_and_what_the_defaults_are() -> None:
 
 
 def test_the_example_on_the_page_is_a_pipeline(tmp_path: Path) -> None:
-    example = re.search(r"```yaml\n(.*?)```", config_docs.render(), re.DOTALL)
+    example = re.search(r"```yaml\n(.*?)```", configuration_page.render(), re.DOTALL)
     assert example is not None
     assert set(yaml.safe_load(example[1])) == {"name", "source", "table"}
     path = tmp_path / "example.yaml"
@@ -59,6 +59,6 @@ def test_the_example_on_the_page_is_a_pipeline(tmp_path: Path) -> None:
 
 def test_main_writes_the_page(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     target = tmp_path / "configuration.md"
-    monkeypatch.setattr(config_docs, "TARGET", target)
-    config_docs.main()
-    assert target.read_text(encoding="utf-8") == config_docs.render()
+    monkeypatch.setattr(configuration_page, "TARGET", target)
+    configuration_page.main()
+    assert target.read_text(encoding="utf-8") == configuration_page.render()

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the models of pipeline files, engine.yaml, housekeeping.yaml and alerts.yaml: `python -m hudi_ingest.pipeline.docs`."""
+"""Writes docs/configuration.md from the models of pipeline files, engine.yaml, housekeeping.yaml and alerts.yaml: `python -m hudi_ingest_tests.support.configuration_page`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TARGET = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 _INTRODUCTION = """\
 # Pipeline files
 
-<!-- Written by `python -m hudi_ingest.pipeline.docs` from hudi_ingest/pipeline/pipeline.py. Change that, not this file. -->
+<!-- Written by `python -m hudi_ingest_tests.support.configuration_page` from hudi_ingest/pipeline/pipeline.py. Change that, not this file. -->
 
 Every setting of a pipeline file. For anyone who writes one.
 

@@ -1,4 +1,4 @@
-"""Writes the table of docs/metrics.md from the definitions: `python -m hudi_ingest.metrics.docs`."""
+"""Writes the table of docs/metrics.md from the definitions: `python -m hudi_ingest_tests.support.metrics_page`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from hudi_ingest.ledger.counters import BUCKETS
 from hudi_ingest.metrics.definitions import METRICS
 
 TARGET = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
-_BEGIN = "<!-- Written by `python -m hudi_ingest.metrics.docs` from hudi_ingest/metrics/definitions.py. -->\n"
+_BEGIN = (
+    "<!-- Written by `python -m hudi_ingest_tests.support.metrics_page` from hudi_ingest/metrics/definitions.py. -->\n"
+)
 _END = "<!-- End of the table. -->\n"
 _PART = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
 
