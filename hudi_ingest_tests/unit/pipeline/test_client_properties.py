@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hudi_ingest.kafka.client_settings import librdkafka_options
-from hudi_ingest.pipeline.sections import security
+from hudi_ingest.pipeline.sections import kafka_client
 from hudi_ingest.pipeline.sections.kafka_client import RESERVED
 from hudi_ingest_tests.support.pipeline_files import SECRET, Write, load, problem, problems
 
@@ -48,7 +48,7 @@ def test_kerberos_needs_a_librdkafka_that_has_it(write: Write, monkeypatch: pyte
     settings = {"protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}
     kerberos = {"sasl.kerberos.principal": "ingest@EXAMPLE", "sasl.kerberos.keytab": "/etc/ingest.keytab"}
     assert "built without Kerberos" in problem(write, source__security=settings, source__kafka=kerberos)
-    monkeypatch.setattr(security, "has_feature", lambda name: name == "sasl_gssapi")
+    monkeypatch.setattr(kafka_client, "has_feature", lambda name: name == "sasl_gssapi")
     options = librdkafka_options(load(write, source__security=settings, source__kafka=kerberos).source)
     assert options.items() >= {"sasl.mechanism": "GSSAPI", **kerberos}.items()
     assert "sasl.username" not in options
