@@ -48,6 +48,7 @@ from hudi_ingest.orchestration.coordinator.cursor import SensorCursor
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.rest.application import openapi_document
 from hudi_ingest.transaction.publication import commit_metadata
+from hudi_ingest_tests.support import configuration_page
 
 FOLDER = Path(__file__).parent.parent / "surfaces"
 _ORDERS = """
@@ -114,7 +115,8 @@ def names() -> str:
 
 
 def _variables() -> set[str]:
-    sources = Path(hudi_ingest.__file__).parent.rglob("*.py")
+    # The page names variables that the package puts together from a prefix and a setting's name.
+    sources = [*Path(hudi_ingest.__file__).parent.rglob("*.py"), Path(configuration_page.__file__)]
     named = re.compile(r"HUDI_INGEST(?:_[A-Z]+)+\b")
     return {name for source in sources for name in named.findall(source.read_text(encoding="utf-8"))}
 
