@@ -123,7 +123,10 @@ def main() -> None:
             store.make_bucket(BUCKET)
             with s3_proxy(store.port) as proxy, fresh_ground(broker.bootstrap, root / "home") as ground:
                 create_topic(broker.bootstrap, ground.name, 2)
-                table = {"base_path": f"s3a://{BUCKET}/shop/{ground.name}", "storage": store.settings(proxy.endpoint)}
+                table: dict[str, object] = {
+                    "base_path": f"s3a://{BUCKET}/shop/{ground.name}",
+                    "storage": store.settings(proxy.endpoint),
+                }
                 measured = []
                 for number in range(options.commits):
                     slow = number >= options.commits - options.delayed
