@@ -67,7 +67,7 @@ class Repeater:
         self._runs_folder = self._dagster / "history" / "runs"
         dagster = self._sample
         with database(dagster / "history" / "runs.db") as runs:
-            query = "SELECT run_id FROM runs WHERE status = ? AND pipeline_name LIKE '%_transaction' ORDER BY id"
+            query = "SELECT run_id FROM runs WHERE status = ? AND pipeline_name = '__ASSET_JOB' ORDER BY id"
             self.samples = [run_id for (run_id,) in runs.execute(query, (_ENDED,))]
             self._transaction_of = dict(
                 runs.execute("SELECT run_id, value FROM run_tags WHERE key = 'hudi_ingest/transaction'").fetchall()

@@ -25,7 +25,6 @@ from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
 from hudi_ingest.orchestration.housekeeping.housekeeping import housekeeping_definitions
 from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, ingest_resources
-from hudi_ingest.orchestration.jobs.upkeep import CATALOG
 from hudi_ingest.orchestration.pipeline_definitions import maintenance_of, pipeline_definitions
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.reports.overview import overview_definitions
@@ -116,32 +115,30 @@ def definitions_of(
     io_manager_key: str = IO_MANAGER,
     only: str = "",
     others: Sequence[Pipeline] = (),
-    maintenance: Maintenance | None = None,
+    maintained: bool = True,
     suffix: str = "",
 ) -> tuple[Definitions, LoadedFolder]:
     """The definitions of each pipeline of a folder already loaded, with the maintenance jobs that they share, and the folder with
     pipelines that have none among the broken. `only`: the one pipeline to build, if it is among them; `others`: pipelines that the
-    code location has elsewhere, which may provide the topics that both read; `maintenance`: the jobs that they share with those,
-    which the caller adds to the location; `suffix`: of the jobs' names otherwise."""
+    code location has elsewhere, which may provide the topics that both read; `maintained`: whether to add the maintenance jobs, which
+    they may share with those; `suffix`: of the jobs' names."""
     resources = ingest_resources(spark_config)
     pipelines = [pipeline for pipeline in folder.pipelines if pipeline.name == only] or folder.pipelines
-    shared = maintenance_of(pipelines, suffix) if maintenance is None else maintenance
     topics = topics_by_pipeline([*folder.pipelines, *others])
     parts, broken = list[Definitions](), list(folder.broken)
-    if maintenance is None:
-        parts.append(shared.definitions(resources))
+    if maintained:
+        parts.append(maintenance_of(pipelines, suffix).definitions(resources))
     for pipeline in pipelines:
         own_topics = topic_assets(pipeline, topics[pipeline.name])
         try:
-            catalog = shared.jobs.get(CATALOG.kind) if pipeline.catalog else None
-            parts.append(pipeline_definitions(pipeline, own_topics, resources, io_manager_key, catalog))
+            parts.append(pipeline_definitions(pipeline, own_topics, resources, io_manager_key))
         except Exception as error:
             _logger.error("Pipeline %s cannot be defined in Dagster", pipeline.name, exc_info=error)
             path = folder.paths.get(pipeline.name, Path(f"{pipeline.name}.yaml"))
             broken.append(BrokenFile(path, pipeline.name, (f"Dagster takes it not: {error}; {unexpected(error)}",)))
             parts.append(Definitions(assets=own_topics))
     for file in broken:
-        # In a run's or a step's process nothing else would say why the job is missing, for example for a variable that is
+        # In a run's or a step's process nothing else would say why the asset is missing, for example for a variable that is
         # set for the code server only.
         _logger.warning("%s", problem_text(file))
     finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]

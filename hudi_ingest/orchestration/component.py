@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
-from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, RESOURCES
 from hudi_ingest.orchestration.pipeline_definitions import maintenance_of
 from hudi_ingest.pipeline.file import LoadedFile, pipeline_from
@@ -70,15 +69,14 @@ def _attributes() -> type[BaseModel]:
 
 
 class KafkaToHudi(Component):
-    """Ingest Kafka topics into Apache Hudi tables, exactly once: each table as an asset with its checks, the coordinator sensor,
-    and the job of transactions. Components of a project share maintenance jobs, alerts, overview and housekeeping."""
+    """Ingest Kafka topics into Apache Hudi tables, exactly once: each table as an asset with its checks, and the coordinator sensor.
+    Components of a project share maintenance jobs, alerts, overview and housekeeping."""
 
     def __init__(self, content: LoadedFolder, where: Path, io_manager_key: str = IO_MANAGER) -> None:
         """`content`: one pipeline, or those of a template; `where`: the file that they are in."""
         self.content = content
         self.where = where
         self.io_manager_key = io_manager_key
-        self.maintenance: Maintenance | None = None
 
     @classmethod
     def get_spec(cls) -> ComponentTypeSpec:
@@ -120,21 +118,17 @@ class KafkaToHudi(Component):
             raise ConfigError(str(self.where), problems)
         own = {pipeline.name for pipeline in self.content.pipelines}
         pipelines = [file.pipeline for file in loaded if file.pipeline is not None]
-        first = components[0]
-        if first.maintenance is None:
-            # The same objects for all components, whose sensors name them, or Dagster refuses them.
-            first.maintenance = maintenance_of(pipelines, _SUFFIX)
         definitions, _ = definitions_of(
             self.content,
             io_manager_key=self.io_manager_key,
             others=[pipeline for pipeline in pipelines if pipeline.name not in own],
-            maintenance=first.maintenance,
+            maintained=False,
         )
-        if first.where != self.where:
+        if components[0].where != self.where:
             return definitions
         # Once for the whole project. The location may also merge `ingest_definitions`, which has the same without the suffix.
         shared = shared_definitions(pipelines, suffix=_SUFFIX)
-        return Definitions.merge(definitions, first.maintenance.definitions(RESOURCES), shared)
+        return Definitions.merge(definitions, maintenance_of(pipelines, _SUFFIX).definitions(RESOURCES), shared)
 
 
 _ATTRIBUTES = _attributes()

@@ -17,13 +17,12 @@ from hudi_ingest.orchestration.code_location import definitions_of, shared_defin
 from hudi_ingest.orchestration.embedded.executor import EXECUTOR
 from hudi_ingest.orchestration.embedded.run_launcher import RUN_PIPELINE
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
-from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.template import Template
 from hudi_ingest.transaction.columns.decoding import format_problems
 
-__all__ = ["build_definitions", "defs", "job_name"]
+__all__ = ["build_definitions", "defs"]
 
 
 def build_definitions(
@@ -45,10 +44,6 @@ def build_definitions(
     return Definitions.merge(ours, definitions, shared)
 
 
-def _problems(pipeline: Pipeline) -> Iterable[str]:
-    return format_problems(pipeline) if _only in ("", pipeline.name) else ()
-
-
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Load much that stays until the process ends. The collector would look through all of it again and again, now, and later in
@@ -64,16 +59,26 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _defined() -> Definitions:
-    folder = load_folder(Home.from_environment().pipelines, check=_problems, only=_only)
+    only = os.environ.get(RUN_PIPELINE, "")
+    folder = _loaded(only)
+    if only and only not in {pipeline.name for pipeline in folder.pipelines}:
+        # The run's asset is none of a pipeline, such as the overview, or the file has gone.
+        only, folder = "", _loaded()
     loaded = build_definitions(
-        folder.pipelines, broken=folder.broken, only=_only, templates=folder.templates, paths=folder.paths
+        folder.pipelines, broken=folder.broken, only=only, templates=folder.templates, paths=folder.paths
     )
-    if not _only:
+    if not only:
         # Dagster asks for all of it before it shows anything; a run needs one job. It is kept.
         loaded.get_repository_def().get_all_jobs()
     return loaded
 
 
-_only = os.environ.get(RUN_PIPELINE, "")
+def _loaded(only: str = "") -> LoadedFolder:
+    def problems(pipeline: Pipeline) -> Iterable[str]:
+        return format_problems(pipeline) if only in ("", pipeline.name) else ()
+
+    return load_folder(Home.from_environment().pipelines, check=problems, only=only)
+
+
 with _without_garbage_collection():
     defs = _defined()

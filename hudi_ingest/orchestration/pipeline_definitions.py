@@ -1,4 +1,4 @@
-"""Dagster definitions of one pipeline (its assets, checks, transaction job and sensor), and which definitions of a code location, and
+"""Dagster definitions of one pipeline (its assets, checks and sensor), and which definitions of a code location, and
 so of a Dagster instance, are hudi-ingest's.
 """
 
@@ -24,7 +24,6 @@ from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.request_jobs import REQUESTS
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, RESOURCES
 from hudi_ingest.orchestration.jobs.table_asset import table_asset
-from hudi_ingest.orchestration.jobs.transaction_job import transaction_job
 from hudi_ingest.orchestration.jobs.upkeep import UPKEEP
 from hudi_ingest.orchestration.reports.checks import table_checks
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -38,19 +37,15 @@ def pipeline_definitions(
     topics: Sequence[AssetSpec],
     resources: Mapping[str, ResourceDefinition] = RESOURCES,
     io_manager_key: str = IO_MANAGER,
-    catalog: JobDefinition | None = None,
 ) -> Definitions:
     """Build the definitions of a pipeline, with those of its topics that no other pipeline of the code location provides.
-    `catalog`: the job that syncs tables to their catalogs, if the pipeline has one.
 
     They fit into any code location: executor and IO manager are the location's.
     """
-    transaction = transaction_job(pipeline)
     return Definitions(
         assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],
-        jobs=[transaction],
-        sensors=[coordinator_sensor(pipeline, transaction, catalog)],
+        sensors=[coordinator_sensor(pipeline)],
         resources=resources,
     )
 
@@ -73,7 +68,10 @@ class OwnDefinitions:
     @classmethod
     def of(cls, repository: RepositoryDefinition) -> OwnDefinitions:
         jobs = {job.name: job for job in repository.get_all_jobs() if tags.OF_PIPELINES & job.tags.keys()}
-        pipelines = sorted({name for job in jobs.values() if (name := job.tags.get(tags.PIPELINE))})
+        coordinators = {
+            name: sensor.name for sensor in repository.sensor_defs if (name := sensor.tags.get(tags.PIPELINE))
+        }
+        pipelines = sorted(coordinators)
         sensors = {sensor.name for sensor in repository.sensor_defs if _targets(sensor) & jobs.keys()}
         schedules = {schedule.name for schedule in repository.schedule_defs if schedule.job_name in jobs}
         tables = tuple(AssetKey([name]) for name in pipelines)
@@ -87,7 +85,7 @@ class OwnDefinitions:
         return cls(
             tuple(pipelines),
             former.jobs,
-            frozenset(sensors | schedules | former.instigators),
+            frozenset({*coordinators.values(), *sensors, *schedules, *former.instigators}),
             tables,
             frozenset({*tables, *topics}),
         )
@@ -114,7 +112,6 @@ class OwnDefinitions:
 _SHARED = frozenset(kind.name for kind in MAINTENANCE)
 _JOBS = (
     "_transaction",
-    # Of earlier versions, in which each pipeline had its own; their runs are deleted in time.
     "_sweep",
     "_services",
     "_ttl",
@@ -124,7 +121,7 @@ _JOBS = (
     "_replay",
     "_retry_dead_letters",
 )
-"""How the names of a pipeline's jobs end, after its own."""
+"""How the names of a pipeline's own jobs ended, after its name, in earlier versions; their runs are deleted in time."""
 _INSTIGATORS = ("_coordinator", "_compaction", "_sweep_daily", "_services_daily", "_ttl_daily")
 TOPICS = "kafka"
 """The first part of the key of a topic's asset."""

@@ -26,6 +26,7 @@ from hudi_ingest.local.processes import ProcessRecord, accepts_connections, free
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.judgement import FILES_LARGE_ENOUGH, QUESTIONS
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS
 from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS
 from hudi_ingest_tests.support import postgres
@@ -252,7 +253,7 @@ def test_r10_p5_everything_works_in_a_stock_dagster_and_a_run_that_died_with_its
 
 def unfinished_begin(instance: DagsterInstance, pipeline: str) -> str:
     """The run of the pipeline whose begin op is at work; "" if there is none."""
-    for run in instance.get_runs(RunsFilter(job_name=f"{pipeline}_transaction"), limit=3):
+    for run in instance.get_runs(RunsFilter(tags={tags.PIPELINE: pipeline}), limit=3):
         if not run.is_finished and instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_START):
             return run.run_id
     return ""

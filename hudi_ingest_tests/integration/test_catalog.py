@@ -206,19 +206,22 @@ def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_ne
     from hudi_ingest.operations.health.judgement import CATALOG_SYNCED
     from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest.orchestration.jobs.upkeep import catalog_run
 
     job = build_definitions([pipeline]).resolve_job_def("hudi_ingest_catalog")
     with DagsterInstance.ephemeral() as instance:
         failed_at = datetime.fromisoformat(failure.at)
-        assert isinstance(tick(pipeline, instance, failed_at + timedelta(seconds=599)), SkipReason), "not that soon"
+        assert isinstance(catalog_run(pipeline, instance, failed_at + timedelta(seconds=599)), SkipReason), (
+            "not that soon"
+        )
+        assert isinstance(tick(pipeline, instance, failed_at + timedelta(seconds=599)), SkipReason)
         check = check_of(pipeline, instance, CATALOG_SYNCED)
         assert check == (False, True), "failed, with the reason"
-        wanted = tick(pipeline, instance, failed_at + timedelta(seconds=600))
-        assert isinstance(wanted, RunRequest)
-        assert wanted.job_name == job.name
+        assert isinstance(catalog_run(pipeline, instance, failed_at + timedelta(seconds=600)), RunRequest)
         metastore.start()
         monkeypatch.setattr(catalog_state, "FIRST_RETRY_SECONDS", 0)
-        assert job.execute_in_process(instance=instance, partition_key=wanted.partition_key).success
+        assert job.execute_in_process(instance=instance, partition_key=pipeline.name).success
+        assert isinstance(catalog_run(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
         assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
         assert check_of(pipeline, instance, CATALOG_SYNCED) == (True, False)
     assert reader.table(pipeline.catalog_table) == [[2]]

@@ -20,13 +20,14 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.orchestration.coordinator.sensor import tick
-from hudi_ingest.orchestration.definitions import build_definitions, job_name
+from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest.transaction.run import protocol_for
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -70,7 +71,7 @@ def test_f1_p4_two_sensors_and_a_person_launch_the_same_transaction(
 
         def work(barrier: threading.Barrier) -> str:
             assert isinstance(request, RunRequest), request
-            job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+            job = transaction_job(build_definitions([pipeline]), pipeline.name)
             barrier.wait()
             result = job.execute_in_process(
                 run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
@@ -103,7 +104,7 @@ def test_f1_p4_two_sensors_and_a_person_launch_the_same_transaction(
     with DagsterInstance.from_config(str(dagster_home)) as instance:
         request = tick(pipeline, instance, datetime.now(timezone.utc).replace(year=2100))
         assert isinstance(request, RunRequest), request
-        job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+        job = transaction_job(build_definitions([pipeline]), pipeline.name)
         assert job.execute_in_process(run_config=request.run_config, tags=request.tags, instance=instance).success
     assert verify(ground.base_path, ground.produced).exact
 

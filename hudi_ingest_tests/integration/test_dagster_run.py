@@ -43,6 +43,7 @@ from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk, requested
+from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -84,9 +85,9 @@ def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool = True) 
 
 
 def execute(pipeline: Pipeline, instance: DagsterInstance, request: RunRequest) -> ExecuteInProcessResult:
-    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+    from hudi_ingest.orchestration.definitions import build_definitions
 
-    job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    job = transaction_job(build_definitions([pipeline]), pipeline.name)
     return job.execute_in_process(
         run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
     )
@@ -139,7 +140,7 @@ def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
     with DagsterInstance.ephemeral() as instance:
         request = tick(pipeline, instance, datetime.now(timezone.utc))
         assert isinstance(request, RunRequest), request
-        job = definitions.resolve_job_def(f"{ground.name}_transaction")
+        job = transaction_job(definitions, ground.name)
         assert job.execute_in_process(run_config=request.run_config, tags=request.tags, instance=instance).success
         assert isinstance(tick(pipeline, instance, datetime.now(timezone.utc)), SkipReason)
         keys = [AssetCheckKey(AssetKey([ground.name]), name) for name in QUESTIONS]
@@ -198,10 +199,10 @@ def test_single_op_writes_all_partitions_of_a_small_transaction_at_once(ground: 
 def test_p4_a_plan_that_somebody_overtook_is_no_failure_of_the_coordinators_run(
     ground: Ground, pipeline: Pipeline
 ) -> None:
-    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+    from hudi_ingest.orchestration.definitions import build_definitions
 
     ground.send_rows(0, 7)
-    job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    job = transaction_job(build_definitions([pipeline]), pipeline.name)
     with DagsterInstance.ephemeral() as instance:
         request = tick(pipeline, instance, after_the_interval())
         assert isinstance(request, RunRequest), request

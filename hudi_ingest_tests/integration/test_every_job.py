@@ -14,12 +14,13 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.definitions import build_definitions, job_name
+from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.orchestration.housekeeping.housekeeping import JOB as HOUSEKEEPING
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import coordinated
+from hudi_ingest_tests.support.transactions import transaction_code
 
 CODE = """
 from pathlib import Path
@@ -77,8 +78,7 @@ def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
     schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
     by_hand = sorted(job.name for job in repository.get_all_jobs() if not job.name.startswith("__"))
     # The table and its offsets come first.
-    by_hand.remove(job_name(pipeline))
-    run(code, instance, job_name(pipeline))
+    run(transaction_code(code, pipeline.name), instance)
     for name, schedule in schedules.items():
         # All tables have been due since then.
         tonight = datetime.now(timezone.utc).replace(hour=2, minute=59)
@@ -86,10 +86,10 @@ def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
         assert tick.run_requests, f"{name}: {tick.skip_message}"
         (asked,) = tick.run_requests
         assert schedule.job_name == HOUSEKEEPING or asked.tags[tags.PIPELINE] == pipeline.name
-        run(code, instance, schedule.job_name, run_config=asked.run_config, tags=asked.tags)
+        run(ReconstructableJob(code, schedule.job_name), instance, run_config=asked.run_config, tags=asked.tags)
     with coordinated(pipeline, definitions, instance):
         for name in by_hand:
-            run(code, instance, name, **by_hand_of(pipeline, name.removeprefix("hudi_ingest_")))
+            run(ReconstructableJob(code, name), instance, **by_hand_of(pipeline, name.removeprefix("hudi_ingest_")))
 
 
 def by_hand_of(pipeline: Pipeline, kind: str) -> dict[str, Any]:
@@ -108,10 +108,10 @@ def by_hand_of(pipeline: Pipeline, kind: str) -> dict[str, Any]:
     return {"tags": partition, "run_config": {"ops": {kind: {"config": {"ranges": ranges}}}}}
 
 
-def run(code: ReconstructableRepository, instance: DagsterInstance, name: str, **asked: Any) -> None:
+def run(job: ReconstructableJob, instance: DagsterInstance, **asked: Any) -> None:
     """In this process, which has a Spark."""
     asked = {**asked, "tags": {**asked.get("tags", {}), tags.IN_PROCESS: "true"}}
-    result = execute_job(ReconstructableJob(code, name), instance, **asked)
+    name, result = job.job_name, execute_job(job, instance, **asked)
     failures = [str(event.step_failure_data) for event in result.all_events if event.is_step_failure]
     assert result.success, f"{name}: {failures}"
     reports = [event.step_output_data.metadata for event in result.all_events if event.is_successful_output]

@@ -32,6 +32,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import observe, plan_accepting
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.partitions import add_partitions
+from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -325,7 +326,7 @@ def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_chec
     from hudi_ingest.operations.health.judgement import OFFSETS_HONOURED
     from hudi_ingest.orchestration import tags
     from hudi_ingest.orchestration.coordinator.sensor import tick
-    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+    from hudi_ingest.orchestration.definitions import build_definitions
 
     ground.send_rows(0, 3)
     ground.run(pipeline)
@@ -352,7 +353,7 @@ def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_chec
         assert not evaluation(instance).passed
         assert "accept-loss" in str(evaluation(instance).description)
         definitions = build_definitions([soon])
-        job = definitions.resolve_job_def(job_name(soon))
+        job = transaction_job(definitions, soon.name)
         done = job.execute_in_process(run_config=request.run_config, tags=request.tags, instance=instance)
         assert done.success
         event = instance.get_latest_materialization_event(AssetKey([pipeline.name]))

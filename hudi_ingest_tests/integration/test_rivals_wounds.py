@@ -18,11 +18,12 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.local.verification import verify
 from hudi_ingest.orchestration.coordinator.sensor import tick
-from hudi_ingest.orchestration.definitions import build_definitions, job_name
+from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground
 from hudi_ingest_tests.support.partitions import add_partitions
+from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -47,7 +48,7 @@ def test_rivals_wound_a_malformed_record_fails_the_run_and_nothing_loops(ground:
         for _ in range(2):
             request = tick(pipeline, instance, now)
             assert isinstance(request, RunRequest), request
-            job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+            job = transaction_job(build_definitions([pipeline]), pipeline.name)
             result = job.execute_in_process(
                 run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
             )

@@ -22,6 +22,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.secured_broker import PASSWORD, SecuredBroker
+from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -124,12 +125,12 @@ def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool, before:
     """Executes in this process what the sensor requests, or what the Launchpad does without config; `before` it begins.
     Gives all that Dagster kept of the run."""
     from hudi_ingest.orchestration.coordinator.sensor import tick
-    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+    from hudi_ingest.orchestration.definitions import build_definitions
 
     request = tick(pipeline, instance, datetime.now(timezone.utc)) if planned else RunRequest()
     assert isinstance(request, RunRequest), request
     before()
-    job = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    job = transaction_job(build_definitions([pipeline]), pipeline.name)
     result = job.execute_in_process(
         run_config=request.run_config, tags=request.tags, instance=instance, raise_on_error=False
     )

@@ -35,6 +35,7 @@ from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.transactions import transaction_job
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -226,11 +227,11 @@ def test_d1_services_are_a_job_that_shows_on_the_asset(
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
-    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+    from hudi_ingest.orchestration.definitions import build_definitions
 
     definitions = build_definitions([pipeline])
     job = definitions.resolve_job_def("hudi_ingest_services")
-    assert not job.graph.pools & definitions.resolve_job_def(job_name(pipeline)).graph.pools
+    assert not job.graph.pools & transaction_job(definitions, pipeline.name).graph.pools
     schedule = definitions.resolve_schedule_def("hudi_ingest_services_daily")
     assert schedule.default_status is DefaultScheduleStatus.STOPPED, "as the pipeline's sensor"
     for start in (0, 9):

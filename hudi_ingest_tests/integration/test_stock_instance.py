@@ -26,11 +26,11 @@ from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.sensor import tick
-from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.pods import PODS
+from hudi_ingest_tests.support.transactions import transaction_code
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -76,7 +76,7 @@ def once(ground: Ground, topic: str) -> Pipeline:
 def job_of(ground: Ground, pipeline: Pipeline) -> ReconstructableJob:
     file = ground.home.root / "definitions.py"
     file.write_text(DEFINITIONS.format(pipelines=str(ground.home.pipelines)))
-    return ReconstructableJob(ReconstructableRepository.for_file(str(file), "defs"), job_name(pipeline))
+    return transaction_code(ReconstructableRepository.for_file(str(file), "defs"), pipeline.name)
 
 
 def requested(pipeline: Pipeline, instance: DagsterInstance, now: datetime | None = None) -> RunRequest:
@@ -136,7 +136,7 @@ def test_r10_each_op_in_a_place_of_its_own_needs_only_the_ledger_and_says_so(
     }
     monkeypatch.setenv(PODS, str(variables))
     monkeypatch.setenv("DAGSTER_HOME", str(dagster_home))
-    job = ReconstructableJob(ReconstructableRepository.for_file(str(file), "defs"), job_name(once))
+    job = transaction_code(ReconstructableRepository.for_file(str(file), "defs"), once.name)
     results = []
     for more in ({}, {LEDGER_VARIABLE: ground.home.ledger_url}):
         variables.write_text(json.dumps({**shared, **more}))

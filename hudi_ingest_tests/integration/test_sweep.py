@@ -33,6 +33,7 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import dagster_on_disk
+from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -252,12 +253,12 @@ def test_r9_d1_the_sweep_is_a_job_that_no_transaction_waits_for(
     monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
     from hudi_ingest.orchestration import tags
-    from hudi_ingest.orchestration.definitions import build_definitions, job_name
+    from hudi_ingest.orchestration.definitions import build_definitions
 
     pipeline = pipeline.model_copy(update={"enabled": True})
     definitions = build_definitions([pipeline])
     job = definitions.resolve_job_def("hudi_ingest_sweep")
-    transaction = definitions.resolve_job_def(job_name(pipeline))
+    transaction = transaction_job(definitions, pipeline.name)
     assert not job.graph.pools & transaction.graph.pools
     schedule = definitions.resolve_schedule_def("hudi_ingest_sweep_daily")
     assert schedule.default_status is DefaultScheduleStatus.STOPPED

@@ -16,9 +16,9 @@ from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.operations.requests.work import file_request, work_off
 from hudi_ingest.orchestration.coordinator.sensor import tick
-from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.transactions import transaction_job
 
 
 def requested(
@@ -55,7 +55,7 @@ def coordinated(pipeline: Pipeline, definitions: Definitions, instance: DagsterI
     over = threading.Event()
     done: list[str] = []
     failures: list[BaseException] = []
-    job = definitions.resolve_job_def(job_name(pipeline))
+    job = transaction_job(definitions, pipeline.name)
 
     def work() -> None:
         try:

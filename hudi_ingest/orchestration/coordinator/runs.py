@@ -19,7 +19,6 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, max_runtime
-from hudi_ingest.orchestration.jobs.run_config import job_name
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import leased_until_of
 
@@ -82,11 +81,18 @@ def _first_alive(
         reason = _why_dead(table, ledger, record, now)
         if reason is None:
             return record.dagster_run
-        # It may have ended since. A run that also materializes other assets has more to do than our transaction.
+        # It may have ended since.
         run = instance.get_run_by_id(record.dagster_run.run_id)
-        if run is not None and not run.is_finished and run.job_name == job_name(table.pipeline):
+        if run is not None and not run.is_finished and _is_one_transaction(run, table.pipeline):
             report_dead(instance, run, reason)
     return None
+
+
+def _is_one_transaction(run: DagsterRun, pipeline: Pipeline) -> bool:
+    """Whether the run does nothing else: one that also materializes other assets has more to do than our transaction."""
+    # Transactions of earlier versions had a job of their own, and one may be under way.
+    former = run.job_name == f"{pipeline.name}_transaction"
+    return former or run.asset_selection == frozenset({table_key(pipeline)})
 
 
 def _why_dead(table: PipelineTable, ledger: Ledger, record: RunRecord, now: datetime) -> str | None:

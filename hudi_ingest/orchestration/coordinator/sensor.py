@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 from dagster import (
     DagsterInstance,
     DefaultSensorStatus,
-    JobDefinition,
     RunRequest,
     SensorDefinition,
     SensorEvaluationContext,
@@ -32,14 +31,12 @@ from hudi_ingest.kafka.shared_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import sensor_name
+from hudi_ingest.orchestration.asset_keys import sensor_name, table_key
 from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
 from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, remember_busy, still_quiet
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN
-from hudi_ingest.orchestration.jobs.transaction_job import OneAssetJob
-from hudi_ingest.orchestration.jobs.upkeep import CATALOG
 from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe
@@ -51,15 +48,15 @@ _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInF
 """Errors that may be gone by the next tick."""
 
 
-def coordinator_sensor(
-    pipeline: Pipeline, transaction: OneAssetJob, catalog: JobDefinition | None = None
-) -> SensorDefinition:
-    """Build the pipeline's sensor, which runs the job of its transactions, and that of its catalog if it has one. It starts no JVM,
-    and each tick plans from the table. The cursor only serves messages and backoff, and may be lost."""
+def coordinator_sensor(pipeline: Pipeline) -> SensorDefinition:
+    """Build the pipeline's sensor, which requests the runs of its transactions. It starts no JVM, and each tick plans from the table.
+    The cursor only serves messages and backoff, and may be lost."""
 
     @sensor(
         name=sensor_name(pipeline.name),
-        jobs=[transaction, *([catalog] if catalog is not None else [])],
+        # Not `target`, which makes a job of all its assets, and each run takes its own out of that.
+        asset_selection=[table_key(pipeline)],
+        tags={tags.PIPELINE: pipeline.name},
         minimum_interval_seconds=pipeline.transaction.tick_seconds,
         default_status=DefaultSensorStatus.RUNNING if pipeline.enabled else DefaultSensorStatus.STOPPED,
         description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
@@ -75,7 +72,6 @@ def coordinator_sensor(
             datetime.now(timezone.utc),
             context.cursor or "",
             context.update_cursor,
-            catalog.name if catalog is not None else CATALOG.name,
         )
         if isinstance(outcome, RunRequest):
             context.log.info(request_text(outcome))
@@ -93,7 +89,6 @@ def tick(
     now: datetime,
     cursor: str = "",
     remember: Callable[[str], None] = lambda cursor: None,
-    catalog_job: str = CATALOG.name,
 ) -> RunRequest | SkipReason:
     """Decide what to do at `now`: request one run, or say why none. Either way, first report the checks, the lag and the commits of
     others to Dagster. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
@@ -105,7 +100,7 @@ def tick(
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             with _failure_counted(pipeline, ledger):
                 ledger.requests.note_tick(pipeline.name, now)
-                this = Tick(instance, ledger, PipelineTable(pipeline), now, catalog_job)
+                this = Tick(instance, ledger, PipelineTable(pipeline), now)
                 # Whatever comes after reads the timeline.
                 report_repairs(pipeline, instance, repair_timeline(this.table, ledger))
                 # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
@@ -153,8 +148,6 @@ def _failure_counted(pipeline: Pipeline, ledger: Ledger) -> Iterator[None]:
 
 def request_text(request: RunRequest) -> str:
     """Say what the requested run will do, in one sentence."""
-    if not request.run_config:
-        return "the catalog lacks something that the table has; a run of its job syncs it"
     (begin,) = (op["ops"][BEGIN]["config"] for op in request.run_config["ops"].values())
     ranges = [
         f"{slice_['topic']}:{slice_['partition']} [{slice_['start']},{slice_['end']})" for slice_ in begin["slices"]

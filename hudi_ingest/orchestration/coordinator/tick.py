@@ -16,7 +16,6 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.operations.requests.planning import next_transaction, request_goes_first, settled_progress
 from hudi_ingest.operations.requests.work import end_as_done, has_worker
-from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_busy, remember_idle
 from hudi_ingest.orchestration.coordinator.runs import (
     active_run,
@@ -26,8 +25,7 @@ from hudi_ingest.orchestration.coordinator.runs import (
     failed_live_runs,
 )
 from hudi_ingest.orchestration.jobs.op_settings import run_is_finished
-from hudi_ingest.orchestration.jobs.run_config import executor_tags, job_name, run_config, run_tags
-from hudi_ingest.orchestration.jobs.upkeep import catalog_run
+from hudi_ingest.orchestration.jobs.run_config import run_request
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.planned import pending_approval
 from hudi_ingest.transaction.plan.situation import (
@@ -53,8 +51,6 @@ class Tick:
     ledger: Ledger
     table: PipelineTable
     now: datetime
-    catalog_job: str
-    """The job that syncs a table to its catalog. A code location that merges several folders has several."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -109,10 +105,6 @@ class Tick:
         if isinstance(requested, TransactionPlan):
             plan = requested
         elif plan is None or wait:
-            # A transaction syncs the catalog itself.
-            resync = catalog_run(self.table, self.instance, situation, self.now, self.catalog_job)
-            if resync is not None:
-                return resync
             if lost is not None:
                 raise lost
             idle = not situation.lag.total and not situation.leaderless
@@ -121,13 +113,7 @@ class Tick:
             return SkipReason(f"{wait}; {requested}" if requested else wait)
         reach("tick_planned")
         remember_busy(pipeline)
-        return RunRequest(
-            # Dagster never reuses a run key, not even after a failed run; a transaction's id is used only once.
-            run_key=plan.transaction_id,
-            job_name=job_name(pipeline),
-            run_config=run_config(pipeline, plan),
-            tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan), tags.LEDGER: self.ledger.place},
-        )
+        return run_request(pipeline, plan, self.ledger.place)
 
     def _requested(self, situation: Situation, *, live_is_due: bool) -> TransactionPlan | str | None:
         """Return the next transaction of the pipeline's oldest request if it is its turn, why it waits if it is not, or None if

@@ -37,6 +37,8 @@ from hudi_ingest.orchestration import tags
 EVENTS_AT_ONCE = 500
 """Rows in one transaction: a tick that reports meanwhile waits some milliseconds."""
 TICKS_AT_ONCE = 1000
+ASSET_JOB = "__ASSET_JOB"
+"""How the name of the job begins in which Dagster runs a selection of assets."""
 SNAPSHOTS_AT_ONCE = 1000
 """Of the snapshots that no run has, those of other people's jobs included."""
 _EVENTS = SqlEventLogStorageTable.c
@@ -213,9 +215,12 @@ def delete_snapshots(instance: DagsterInstance, *, dry_run: bool) -> int:
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return 0
-    jobs = [
-        snapshot_id for snapshot_id in _unused_snapshots(storage) if _is_ours(storage.get_job_snapshot(snapshot_id))
-    ]
+    unused = {found: storage.get_job_snapshot(found) for found in _unused_snapshots(storage)}
+    ours = {found: snapshot for found, snapshot in unused.items() if _is_ours(snapshot)}
+    of_all_assets = [found for found, snapshot in ours.items() if _is_of_all_assets(snapshot)]
+    # The newest is likely that of the current definitions, from which the next run takes its part.
+    kept = {*of_all_assets[:1], *(_whole_jobs_of_runs(storage) if len(of_all_assets) > 1 else ())}
+    jobs = [found for found in ours if found not in kept]
     plans = _plans_of(storage, jobs) if jobs else []
     if jobs and not dry_run:
         _delete_snapshots(storage, jobs, plans)
@@ -238,7 +243,25 @@ def _has_run(snapshot_id: sa.ColumnElement[str]) -> sa.Exists:
 
 
 def _is_ours(snapshot: JobSnap) -> bool:
-    return bool(tags.OF_PIPELINES & snapshot.tags.keys())
+    """Whether it is of a job of ours, or of assets with a table of ours among them."""
+    ops = {op.name for op in snapshot.node_defs_snapshot.op_def_snaps}
+    graphs = snapshot.node_defs_snapshot.graph_def_snaps if snapshot.name.startswith(ASSET_JOB) else ()
+    return bool(tags.OF_PIPELINES & snapshot.tags.keys()) or any(f"{graph.name}__begin" in ops for graph in graphs)
+
+
+def _is_of_all_assets(snapshot: JobSnap) -> bool:
+    return snapshot.name.startswith(ASSET_JOB) and snapshot.lineage_snapshot is None
+
+
+def _whole_jobs_of_runs(storage: SqlRunStorage) -> set[str]:
+    """Return the snapshots of jobs of which runs have a part. No run has them, but Dagster shows those runs with them."""
+    query = sa.select(_SNAPSHOTS.snapshot_id).where(
+        _SNAPSHOTS.snapshot_type == "PIPELINE", _has_run(_SNAPSHOTS.snapshot_id)
+    )
+    with storage.connect() as connection:
+        found = [*connection.execute(query).scalars()]
+    lineages = (storage.get_job_snapshot(snapshot_id).lineage_snapshot for snapshot_id in found)
+    return {lineage.parent_snapshot_id for lineage in lineages if lineage is not None}
 
 
 def _plans_of(storage: SqlRunStorage, jobs: Collection[str]) -> list[str]:

@@ -17,14 +17,12 @@ from pathlib import Path
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.embedded.retention import run_database
+from hudi_ingest.orchestration.embedded.retention import ASSET_JOB, run_database
 from hudi_ingest.orchestration.housekeeping.sqlite_space import empty_log, with_suffix
 from hudi_ingest.orchestration.jobs.op_settings import ACTIVE
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 
 ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
-_ASSET_JOB = "__ASSET_JOB"
-"""The job of a run that was launched from an asset's page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +123,8 @@ def _is_ours_alone(instance: DagsterInstance, own: OwnDefinitions, run_id: str) 
     if run is None or not run.is_finished:
         return False
     selected = run.asset_selection or frozenset()
-    on_page = run.job_name.startswith(_ASSET_JOB) and bool(selected) and selected <= {*own.tables}
-    return run.job_name in own.jobs or on_page
+    of_tables = run.job_name.startswith(ASSET_JOB) and bool(selected) and selected <= {*own.tables}
+    return run.job_name in own.jobs or of_tables
 
 
 def _kinds(own: OwnDefinitions) -> Iterator[tuple[str, str]]:

@@ -64,7 +64,8 @@ def pipelines_as_partitions(pipelines: Sequence[Pipeline]) -> PartitionsDefiniti
 @dataclass(frozen=True, slots=True)
 class MaintenanceSchedule:
     """When a maintenance job runs: `due` returns a request for the pipeline, or why there is none, at the tick's time in UTC.
-    `name` follows `hudi_ingest_`; `on` says that the schedule is on from the start if one of its pipelines is enabled."""
+    `name` follows `hudi_ingest_`; `on` says that the schedule is on from the start if one of its pipelines is enabled, `always_on` that
+    it is even if none is."""
 
     name: str
     cron: str
@@ -72,13 +73,14 @@ class MaintenanceSchedule:
     due: Callable[[Pipeline, DagsterInstance, datetime], RunRequest | SkipReason]
     concerns: Callable[[Pipeline], bool] = lambda _: True
     on: bool = False
+    always_on: bool = False
 
     def build(self, maintained: JobDefinition, pipelines: Sequence[Pipeline], suffix: str) -> ScheduleDefinition | None:
         """Build the schedule of the job, or None if it concerns none of the pipelines."""
         concerned = [pipeline for pipeline in pipelines if self.concerns(pipeline)]
         if not concerned:
             return None
-        on = self.on and any(pipeline.enabled for pipeline in concerned)
+        on = self.always_on or (self.on and any(pipeline.enabled for pipeline in concerned))
 
         @schedule(
             name=f"{PREFIX}{self.name}{suffix}",

@@ -1,8 +1,8 @@
 """Backfill, replay and dead-letter retry as maintenance jobs: backfills by hour, which the UI launches a day at a time, and the rest
 from the Launchpad.
 
-A job files a request and shows its progress. The coordinator begins the request's transactions, each a run of the pipeline's
-own job: planned, fanned out and retried like a live one.
+A job files a request and shows its progress. The coordinator begins the request's transactions, each a run of its own:
+planned, fanned out and retried like a live one.
 """
 
 import time

@@ -1,22 +1,25 @@
-"""Converts plans to Dagster run config and tags, and back. So a run shows every slice before anything is read."""
+"""Converts plans to Dagster's run requests, and a run's config back to its plan. So a run shows every slice before anything is read.
+
+A transaction is a run of its table's asset, in the job that Dagster has for all assets of a code location.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dagster import Config
+from dagster import Config, DagsterRun, RunRequest
 from pydantic import Field
 
+from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.asset_keys import sensor_name, table_key
+from hudi_ingest.orchestration.jobs.op_settings import NO_RUN_RETRIES, max_runtime
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 BEGIN = "begin"
-
-
-def job_name(pipeline: Pipeline) -> str:
-    """Return the name of the job that runs the pipeline's transactions."""
-    return f"{pipeline.name}_transaction"
+_SHOWN_OPS = 5
 
 
 class SliceConfig(Config):
@@ -75,8 +78,48 @@ class BeginConfig(Config):
         return TransactionPlan.from_dict({"pipeline": pipeline, **self.model_dump()})
 
 
+def plan_in(run: DagsterRun, pipeline: Pipeline, config: BeginConfig) -> TransactionPlan | None:
+    """Return the plan in the run's config, or None if begin shall plan. Raises ConfigError for a run of our sensor without a plan, and
+    if the config names ops that the run of this table alone does not have: Dagster ignores those, and begin would plan as if there
+    were no config."""
+    ops: Any = run.run_config.get("ops") or {}
+    others = sorted(ops.keys() - {pipeline.name})
+    if others and run.asset_selection == frozenset({table_key(pipeline)}):
+        raise ConfigError(
+            "the run's config",
+            [
+                f"ops: this run has no {listed(others, _SHOWN_OPS)}. Move what is below to ops.{pipeline.name}.ops.{BEGIN}.config, or leave it out"
+            ],
+        )
+    plan = config.plan(pipeline.name)
+    # A run that a person re-executes has the tag, too.
+    if plan is None and run.tags.get(tags.SENSOR) == sensor_name(pipeline.name) and run.parent_run_id is None:
+        raise ConfigError(
+            "the run's config",
+            [
+                f"ops.{pipeline.name}.ops.{BEGIN}.config: the sensor {sensor_name(pipeline.name)} requested this run, but the plan that "
+                "it made is missing, so the code server and the run's process do not have the same version of hudi-ingest. Nothing was "
+                "written. Install one version for both and reload the code location; the next tick plans the transaction once more"
+            ],
+        )
+    return plan
+
+
+def run_request(pipeline: Pipeline, plan: TransactionPlan, ledger: str) -> RunRequest:
+    """Return the request of a run for exactly this plan. `ledger`: the place of the sensor's."""
+    return RunRequest(
+        # Dagster never reuses a run key, not even after a failed run; a transaction's id is used only once.
+        run_key=plan.transaction_id,
+        asset_selection=[table_key(pipeline)],
+        # The ticks report the checks; a step for them would make each run a second longer.
+        asset_check_keys=[],
+        run_config=run_config(pipeline, plan),
+        tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan), tags.LEDGER: ledger},
+    )
+
+
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:
-    """Return the run config of the pipeline's job for exactly this plan, without what a request's begin finds out by itself."""
+    """Return the run config of the pipeline's asset for exactly this plan, without what a request's begin finds out by itself."""
     # Dagster refuses a run whose config has an unknown key.
     begin = {key: value for key, value in plan.to_dict().items() if key in BeginConfig.model_fields}
     # Nothing for the executor: it belongs to the code location, and Dagster refuses config that it does not know.
@@ -95,6 +138,8 @@ def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
         tags.TABLE: pipeline.table.base_path,
         tags.TRANSACTION: plan.transaction_id,
         tags.SEQUENCE: str(plan.sequence),
+        tags.MAX_RUNTIME: max_runtime(pipeline),
+        tags.MAX_RETRIES: NO_RUN_RETRIES,
         **({tags.REQUEST: plan.request, tags.KIND: plan.kind.value} if plan.request else {}),
         **{tag: " ".join(map(str, sources)) for tag, sources in partitions.items() if sources},
     }

@@ -41,10 +41,8 @@ from hudi_ingest.operations.requests.planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import source_keys, table_key
 from hudi_ingest.orchestration.jobs.op_settings import (
-    NO_RUN_RETRIES,
     as_dagster_failures,
     first_failure,
-    max_runtime,
     pool,
     retry_policy,
     run_is_finished,
@@ -57,7 +55,7 @@ from hudi_ingest.orchestration.jobs.resources import (
     require_ledger_of_begin,
     require_ledger_of_sensor,
 )
-from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, run_tags
+from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, plan_in, run_tags
 from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.orchestration.reports.materialization import (
     SLICE_COLUMNS,
@@ -152,10 +150,9 @@ def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
     def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
         with as_dagster_failures(), _protocol(context, pipeline) as protocol:
             require_ledger_of_sensor(protocol.ledger, pipeline.name, context.run.tags.get(tags.LEDGER, ""))
-            plan = config.plan(pipeline.name) or plan_now(pipeline)
-            # The job has the limits already; a run from the asset's page does not.
-            limits = {tags.MAX_RUNTIME: max_runtime(pipeline), tags.MAX_RETRIES: NO_RUN_RETRIES}
-            context.instance.add_run_tags(context.run_id, {**run_tags(pipeline, plan), **limits})
+            plan = plan_in(context.run, pipeline, config) or plan_now(pipeline)
+            # A sensor's run has them already; one from the asset's page does not.
+            context.instance.add_run_tags(context.run_id, run_tags(pipeline, plan))
             try:
                 transaction = _begun(context, pipeline, protocol, plan)
             except (PlanOutdated, TransactionInFlight) as error:

@@ -37,13 +37,13 @@ from hudi_ingest.operations.upkeep.sweep import SweepResult, safe_age, sweep_for
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.coordinator.runs import backoff_seconds
+from hudi_ingest.orchestration.coordinator.runs import active_runs, backoff_seconds
 from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, MaintenanceSchedule, NoConfig
 from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, leased_until_of
+from hudi_ingest.transaction.plan.situation import leased_until_of
 from hudi_ingest.transaction.run import catalog_syncer
 
 SERVICES_AT = time(2)
@@ -357,11 +357,32 @@ def _sync(context: OpExecutionContext, pipeline: Pipeline, config: NoConfig) -> 
     return Output(None)
 
 
+def catalog_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    """Request a sync if the catalog lacks something and one may be tried, or say why none. Reads the table's timeline, and starts no
+    JVM. Raises TableUnreachable."""
+    active = instance.get_run_records(RunsFilter(tags={tags.PIPELINE_CATALOG: pipeline.name}, statuses=ACTIVE), limit=1)
+    if any(now.timestamp() - record.create_timestamp.timestamp() < CATALOG_MOST_SECONDS for record in active):
+        return SkipReason(f"run {active[0].dagster_run.run_id[:8]} is syncing it")
+    if runs := instance.get_runs(active_runs(pipeline), limit=1):
+        return SkipReason(f"run {runs[0].run_id[:8]} works on a transaction, which syncs it with its commit")
+    table = PipelineTable(pipeline)
+    state = read_state(table.storage)
+    news = state.news(pipeline.catalog_place, table.timeline.completed() if table.timeline.exists() else ())
+    if not news:
+        return SkipReason("its catalog has all of its table")
+    if not state.may_try(now):
+        return SkipReason(f"its catalog lacks {news}, but a sync failed a moment ago")
+    # Dagster never reuses a run key, and a run may die before it can note that it failed.
+    return RunRequest(
+        run_key=f"{pipeline.name}-catalog-{int(now.timestamp()) // _SECONDS_A_KEY}", tags={tags.REASON: news}
+    )
+
+
 CATALOG = MaintenanceJob(
     "catalog",
     tags.PIPELINE_CATALOG,
-    "Brings a table's columns and partitions to its catalog, if it has anything new for it. Commits sync by themselves; the "
-    "pipeline's sensor runs it after a failure.",
+    "Brings a table's columns and partitions to its catalog, if it has anything new for it. Commits sync by themselves; its "
+    "schedule runs it after a failure.",
     _sync,
     concerns=_has_catalog,
     resources=frozenset({SPARK}),
@@ -370,27 +391,17 @@ CATALOG = MaintenanceJob(
         tags.MAX_RETRIES: NO_RUN_RETRIES,
         tags.IN_PROCESS: "true",
     },
+    schedules=(
+        MaintenanceSchedule(
+            "catalog_retry",
+            "* * * * *",
+            "Syncs tables whose last sync to their catalog failed and that get no new records. Looks every minute.",
+            lambda pipeline, instance, _: catalog_run(pipeline, instance, datetime.now(timezone.utc)),
+            _has_catalog,
+            always_on=True,
+        ),
+    ),
 )
-
-
-def catalog_run(
-    table: PipelineTable, instance: DagsterInstance, situation: Situation, now: datetime, job: str
-) -> RunRequest | None:
-    """Request a run of `job` if the catalog lacks something and a sync is due. Raises TableUnreachable."""
-    pipeline = table.pipeline
-    if pipeline.catalog is None or not situation.committed.commits:
-        return None
-    state, commits = read_state(table.storage), situation.committed.commits
-    if not state.news(pipeline.catalog_place, commits) or not state.may_try(now):
-        return None
-    records = instance.get_run_records(
-        RunsFilter(tags={tags.PIPELINE_CATALOG: pipeline.name}, statuses=ACTIVE), limit=1
-    )
-    if any(now.timestamp() - record.create_timestamp.timestamp() < CATALOG_MOST_SECONDS for record in records):
-        return None
-    # Dagster never reuses a run key, and a run may die before it can note that it failed.
-    key = f"{pipeline.name}-catalog-{int(now.timestamp()) // _SECONDS_A_KEY}"
-    return RunRequest(run_key=key, job_name=job, partition_key=pipeline.name)
 
 
 UPKEEP = (SERVICES, SWEEP, TTL, CATALOG)

@@ -13,6 +13,7 @@ from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.transaction.columns.decoding import format_problems
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
+from hudi_ingest_tests.support.transactions import transaction_job
 
 
 def folder(tmp_path: Path, **files: object) -> Path:
@@ -34,7 +35,7 @@ def test_a_wrong_file_stops_no_other_and_shows_what_is_wrong(tmp_path: Path) -> 
     assert SECRET not in str(broken)
 
     definitions = build_definitions(right, broken=broken)
-    assert definitions.resolve_job_def("orders_transaction")
+    assert transaction_job(definitions, "orders")
     loaded = definitions.resolve_asset_graph()
     assert "did you mean ca_file?" in str(loaded.get(AssetKey(["payments"])).description)
     sensor = definitions.resolve_sensor_def("payments_coordinator")

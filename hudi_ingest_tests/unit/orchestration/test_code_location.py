@@ -37,13 +37,17 @@ import hudi_ingest
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import PIPELINES_VARIABLE
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.jobs.resources import (
     InstanceStorageIOManager,
     require_ledger_of_begin,
     require_ledger_of_sensor,
 )
+from hudi_ingest.orchestration.jobs.run_config import run_request
+from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest_tests.support.pipeline_files import document
+from hudi_ingest_tests.support.transactions import transaction_job
 
 
 @executor(name="containers", requirements=multiple_process_executor_requirements())
@@ -86,10 +90,10 @@ def test_d1_merged_definitions_keep_the_teams_executor_io_manager_and_resources(
     merged = Definitions.merge(hudi_ingest.ingest_definitions(folder), teams_own())
     executors = {each.name: each.executor_def.name for each in merged.resolve_all_job_defs()}
     assert executors.pop("nightly") == "multiprocess"
-    assert len(executors) > 2 + 7, "a transaction for each, and those that they share"
+    assert len(executors) == 1 + 7, "of transactions, and those that they share"
     assert set(executors.values()) == {"containers"}
     assert (merged.resources or {})["io_manager"] is mem_io_manager
-    job_ = merged.resolve_job_def("orders_transaction")
+    job_ = transaction_job(merged, "orders")
     assert job_.resource_defs["io_manager"] is mem_io_manager
     assert merged.resolve_asset_graph().has(AssetKey(["report"]))
     sensors = {each.name for each in merged.sensors or ()}
@@ -101,7 +105,7 @@ def test_d1_merged_definitions_keep_the_teams_executor_io_manager_and_resources(
 def test_d1_results_may_go_to_another_io_manager_than_the_locations(folder: Path) -> None:
     tables_only = Definitions(resources={"io_manager": Refuses(), "results": mem_io_manager})
     merged = Definitions.merge(tables_only, ingest_definitions(folder, io_manager_key="results"))
-    graph = merged.resolve_job_def("orders_transaction").graph.node_dict["orders"].definition
+    graph = transaction_job(merged, "orders").graph.node_dict["orders"].definition
     assert isinstance(graph, GraphDefinition)
     keys = {
         output.io_manager_key for name in ("begin", "write") for output in graph.node_dict[name].definition.output_defs
@@ -129,8 +133,7 @@ def test_d1_two_folders_fit_into_one_location(
     (other / "broken.yaml").write_text("name: broken")
     monkeypatch.setenv(PIPELINES_VARIABLE, str(folder))
     merged = Definitions.merge(ingest_definitions(), ingest_definitions(str(other)))
-    names = {each.name for each in merged.resolve_all_job_defs()}
-    assert {"orders_transaction", "views_transaction"} <= names
+    assert all(transaction_job(merged, name) for name in ("orders", "views"))
     assert merged.resolve_asset_graph().has(AssetKey(["broken"])), "a file that cannot be loaded says why"
     assert "broken.yaml is not loaded, so its pipeline ingests nothing" in caplog.text, "in the log of a pod, too"
     with pytest.raises(ConfigError, match="create it, or name another one"):
@@ -139,9 +142,10 @@ def test_d1_two_folders_fit_into_one_location(
 
 @pytest.mark.parametrize("own", [True, False])
 def test_p5_the_instances_run_retries_leave_transactions_to_the_sensor(folder: Path, own: bool) -> None:
-    job_ = ingest_definitions(folder).resolve_job_def("orders_transaction")
+    pipeline, plan = load_folder(folder, {}).pipelines[-1], IngestPlan("orders", "orders-000001-ab", 1, (), {})
+    request = run_request(pipeline, plan, "here")
     with instance_for_test(overrides={"run_retries": {"enabled": True, "max_retries": 3}}) as instance:
-        failed = DagsterRun(job_.name, status=DagsterRunStatus.FAILURE, tags=job_.run_tags if own else {})
+        failed = DagsterRun("__ASSET_JOB", status=DagsterRunStatus.FAILURE, tags=request.tags if own else {})
         instance.add_run(failed)
         assert auto_reexecution_should_retry_run(instance, failed, RunFailureReason.STEP_FAILURE) is not own
 
@@ -152,7 +156,7 @@ def test_p5_the_instances_run_retries_leave_transactions_to_the_sensor(folder: P
 def test_d1_executors_of_dagsters_own_libraries(folder: Path, module: str, name: str) -> None:
     chosen = getattr(pytest.importorskip(module), name)
     merged = Definitions.merge(ingest_definitions(folder), Definitions(executor=chosen))
-    assert merged.resolve_job_def("orders_transaction").executor_def is chosen
+    assert transaction_job(merged, "orders").executor_def is chosen
 
 
 def test_an_op_on_another_host_says_that_it_cannot_read_what_its_predecessor_left(tmp_path: Path) -> None:

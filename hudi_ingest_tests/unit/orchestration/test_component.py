@@ -29,6 +29,7 @@ from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.component import KafkaToHudi
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, load_pipelines, with_security
+from hudi_ingest_tests.support.transactions import transaction_job
 
 REPOSITORY = Path(__file__).parent.parent.parent.parent
 
@@ -41,7 +42,6 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
     definitions = load_project(make_project(tmp_path, orders=attributes()))
     repository = definitions.get_repository_def()
     assert {
-        "orders_transaction",
         "hudi_ingest_sweep_components",
         "hudi_ingest_services_components",
     } <= set(repository.job_names)
@@ -59,7 +59,7 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
     assert graph.get(AssetKey(["kafka", "orders_topic"])).kinds == {"kafka"}
     assert "accounting_holds" in {key.name for key in graph.asset_check_keys}
     assert definitions.executor is None, "the project's own"
-    job = definitions.resolve_job_def("orders_transaction")
+    job = transaction_job(definitions, "orders")
     assert job.executor_def.name == "multi_or_in_process_executor", "Dagster's default, as the project names none"
 
 
@@ -102,7 +102,7 @@ def test_a_pipeline_file_beside_it_may_be_named_instead(tmp_path: Path) -> None:
     results = Definitions(resources={"results": mem_io_manager})
     definitions = Definitions.merge(results, load_project(project))
     assert definitions.resolve_asset_graph().has(AssetKey(["other"]))
-    graph = definitions.resolve_job_def("other_transaction").graph.node_dict["other"].definition
+    graph = transaction_job(definitions, "other").graph.node_dict["other"].definition
     assert isinstance(graph, GraphDefinition)
     assert {output.io_manager_key for output in graph.node_dict["begin"].definition.output_defs} == {"results"}
 

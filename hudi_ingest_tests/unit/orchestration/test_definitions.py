@@ -14,14 +14,15 @@ table: {{base_path: {folder}/{name}, schema: "id string"}}
 """
 LISTED = """
 import importlib, os
+from dagster import AssetKey
 from hudi_ingest.orchestration import definitions
 
 for run in ("", "orders", "gone"):
     os.environ["HUDI_INGEST_RUN_PIPELINE"] = run
     repository = importlib.reload(definitions).defs.get_repository_def()
-    print(*sorted(job.name for job in repository.get_all_jobs() if job.name.endswith("_transaction")))
-    keys = repository.get_job("orders_transaction").asset_layer.executable_asset_keys
-    print(*sorted(key.to_user_string() for key in keys))
+    print(*sorted(sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("_coordinator")))
+    job = repository.get_job("__ASSET_JOB").get_subset(asset_selection={AssetKey(["orders"])})
+    print(*sorted(key.to_user_string() for key in job.asset_layer.executable_asset_keys))
 """
 FORKED = """
 import importlib.util, sys, threading
@@ -40,7 +41,7 @@ def test_a_run_builds_its_own_pipeline_only(tmp_path: Path) -> None:
     for name in ("clicks", "orders"):
         (tmp_path / f"{name}.yaml").write_text(PIPELINE.format(name=name, folder=tmp_path))
     done = _python(LISTED, tmp_path, "")
-    every, own = "clicks_transaction orders_transaction", "orders_transaction"
+    every, own = "clicks_coordinator orders_coordinator", "orders_coordinator"
     assert done.stdout.splitlines() == [every, "orders", own, "orders", every, "orders"], done.stdout + done.stderr
 
 

@@ -53,6 +53,7 @@ from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, Sq
 from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from dagster_shared.record import replace as replaced
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.storage.local import LocalStorage
@@ -563,6 +564,27 @@ def test_snapshots_of_our_jobs_go_when_no_run_has_them(
         "hudi_ingest_sweep plan",
     }
     assert keep(own, ledger, anywhere).snapshots == 0
+
+
+@EVERYWHERE
+def test_snapshots_of_transactions_go_and_of_all_assets_those_that_no_transactions_run_was_taken_from(
+    anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger, repository: RepositoryDefinition
+) -> None:
+    storage, whole = anywhere.run_storage, repository.get_job("__ASSET_JOB").get_job_snapshot()
+    part = repository.get_job("__ASSET_JOB").get_subset(asset_selection={ORDERS}).get_job_snapshot()
+    assert part.lineage_snapshot is not None
+    versions = {}
+    for version in ("gone", "old", "current"):
+        above = storage.add_job_snapshot(replaced(whole, description=version))
+        lineage = replaced(part.lineage_snapshot, parent_snapshot_id=above)
+        below = storage.add_job_snapshot(replaced(part, description=version, lineage_snapshot=lineage))
+        versions[version] = (above, below)
+    run = DagsterRun("__ASSET_JOB", str(uuid.uuid4()), job_snapshot_id=versions["old"][1])
+    storage.add_historical_run(run, NOW)
+    assert keep(own, ledger, anywhere).snapshots == 3
+    left = {version: tuple(map(storage.has_snapshot, both)) for version, both in versions.items()}
+    assert left == {"gone": (False, False), "old": (True, True), "current": (True, False)}
+    assert anywhere.get_historical_job(versions["old"][1])
 
 
 def test_runs_of_shared_jobs_count_by_their_own_kind(

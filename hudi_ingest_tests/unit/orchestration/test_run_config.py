@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 from dagster import (
+    AssetKey,
     DagsterInstance,
     DagsterInvalidConfigError,
+    DagsterRun,
     DefaultSensorStatus,
     Definitions,
     Executor,
@@ -17,7 +19,9 @@ from dagster import (
     Field,
     FilesystemIOManager,
     InitExecutorContext,
+    SensorDefinition,
     build_resources,
+    build_sensor_context,
     executor,
     in_process_executor,
     multiprocess_executor,
@@ -30,12 +34,20 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.model.offsets import Slice, TopicVersion
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.definitions import build_definitions, job_name
-from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, executor_tags, run_config
+from hudi_ingest.orchestration.definitions import build_definitions
+from hudi_ingest.orchestration.jobs.run_config import (
+    BEGIN,
+    BeginConfig,
+    executor_tags,
+    plan_in,
+    run_config,
+    run_request,
+)
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
+from hudi_ingest_tests.support.transactions import transaction_job
 
 LOST = OffsetLoss("orders", 1, 5, 9, 4, LossReason.RETENTION)
 PLAN = IngestPlan(
@@ -67,7 +79,7 @@ def test_p2_a_plan_survives_dagsters_run_config(tmp_path: Path, plan: IngestPlan
     pipeline = orders(tmp_path)
     config = run_config(pipeline, plan)
     definitions = build_definitions([pipeline])
-    assert validate_run_config(definitions.resolve_job_def(job_name(pipeline)), config)
+    assert validate_run_config(transaction_job(definitions, pipeline.name), config)
     begin = config["ops"]["orders"]["ops"][BEGIN]["config"]
     assert BeginConfig(**begin).plan("orders") == plan
     names = {each.name for each in definitions.resolve_all_job_defs()}
@@ -109,18 +121,60 @@ def test_r10_the_executor_is_the_code_locations_and_takes_the_sensors_config(
 ) -> None:
     pipeline = orders(tmp_path)
     location = Definitions.merge(Definitions(executor=chosen), pipeline_definitions(pipeline, []))
-    transaction = location.resolve_job_def(job_name(pipeline))
+    transaction = transaction_job(location, pipeline.name)
     assert validate_run_config(transaction, run_config(pipeline, PLAN))
     assert {each.executor_def.name for each in location.resolve_all_job_defs()} == {name}
 
 
 def test_r10_our_own_location_has_an_executor_that_spares_small_runs_processes(tmp_path: Path) -> None:
     pipeline = orders(tmp_path)
-    transaction = build_definitions([pipeline]).resolve_job_def(job_name(pipeline))
+    transaction = transaction_job(build_definitions([pipeline]), pipeline.name)
     assert transaction.executor_def.name == "hudi_ingest"
     assert executor_tags(pipeline, PLAN) == {tags.IN_PROCESS: "true"}
     many = replace(PLAN, slices=(Slice("orders", 0, 3, 3 + pipeline.transaction.fan_out_from),))
     assert executor_tags(pipeline, many) == {}
+
+
+def run_of(pipeline: Pipeline, run_config: dict[str, object], **run_tags: str) -> DagsterRun:
+    return DagsterRun("__ASSET_JOB", run_config=run_config, asset_selection={AssetKey([pipeline.name])}, tags=run_tags)
+
+
+def test_x1_a_run_without_the_plan_that_its_sensor_made_is_refused(tmp_path: Path) -> None:
+    pipeline = orders(tmp_path)
+    asked = run_config(pipeline, PLAN)
+    config = BeginConfig(**asked["ops"]["orders"]["ops"][BEGIN]["config"])
+    own, theirs = ({tags.SENSOR: name} for name in ("orders_coordinator", "their_sensor"))
+    assert plan_in(run_of(pipeline, asked, **own), pipeline, config) == PLAN
+    assert plan_in(run_of(pipeline, {}), pipeline, BeginConfig()) is None, "begin plans what a person launched"
+    assert plan_in(run_of(pipeline, {}, **theirs), pipeline, BeginConfig()) is None, "or another sensor"
+    with pytest.raises(ConfigError, match="the plan that it made is missing"):
+        plan_in(run_of(pipeline, {}, **own), pipeline, BeginConfig())
+    with pytest.raises(
+        ConfigError, match=r"this run has no orderz\. Move what is below to ops\.orders\.ops\.begin\.config"
+    ):
+        plan_in(run_of(pipeline, {"ops": {"orderz": {}}}), pipeline, BeginConfig())
+
+
+def test_x1_the_sensors_request_takes_its_table_alone_with_all_that_a_run_is_found_by(tmp_path: Path) -> None:
+    pipeline = orders(tmp_path)
+    definitions = build_definitions([pipeline])
+    repository = definitions.get_repository_def()
+    asked = run_request(pipeline, PLAN, "here")
+    asking = SensorDefinition("asks", evaluation_fn=lambda _: asked, asset_selection=[AssetKey(["orders"])])
+    with DagsterInstance.ephemeral() as instance:
+        ticked = asking.evaluate_tick(build_sensor_context(instance, repository_def=repository))
+    (request,) = ticked.run_requests or ()
+    assert (request.job_name, request.asset_selection) == ("__ASSET_JOB", [AssetKey(["orders"])])
+    assert request.asset_check_keys == [], "ticks report the checks"
+    assert request.run_key == PLAN.transaction_id
+    assert {
+        tags.PIPELINE: "orders",
+        tags.TABLE: pipeline.table.base_path,
+        tags.MAX_RUNTIME: "420",
+        tags.MAX_RETRIES: "0",
+        tags.TRANSACTION: PLAN.transaction_id,
+    }.items() <= request.tags.items()
+    assert transaction_job(definitions, "orders").graph.pools == {"hudi_ingest_orders"}
 
 
 OTHER_FOLDER = {"io_manager": {"config": {"base_dir": "/tmp/pickles"}}}
@@ -133,7 +187,8 @@ SPARK_SETTING = {"hudi_ingest_spark": {"config": {"spark_config": {"spark.jars":
 def test_no_runs_config_changes_what_ops_load_and_start(tmp_path: Path, resources: dict[str, object]) -> None:
     definitions = build_definitions([orders(tmp_path)], {"spark.executor.memory": "2g"})
     jobs = [each for each in definitions.resolve_all_job_defs() if not each.name.startswith("__")]
-    assert len(jobs) == 8
+    assert len(jobs) == 7
+    jobs.append(transaction_job(definitions, "orders"))
     for job in jobs:
         with pytest.raises(DagsterInvalidConfigError, match="Received unexpected config entry"):
             validate_run_config(job, {"resources": resources})
@@ -144,7 +199,7 @@ def test_where_a_foreign_location_keeps_results_is_not_a_runs_to_say(tmp_path: P
     bound = FilesystemIOManager(base_dir=str(tmp_path))
     for location in (Definitions(), Definitions(resources={"io_manager": bound})):
         definitions = Definitions.merge(location, pipeline_definitions(pipeline, []))
-        job = definitions.resolve_job_def(job_name(pipeline))
+        job = transaction_job(definitions, pipeline.name)
         config = {**run_config(pipeline, PLAN), "resources": OTHER_FOLDER}
         with DagsterInstance.ephemeral() as instance, pytest.raises(DagsterResourceFunctionError) as raised:
             job.execute_in_process(run_config=config, instance=instance)

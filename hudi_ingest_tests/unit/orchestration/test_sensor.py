@@ -35,13 +35,14 @@ from hudi_ingest.orchestration.coordinator import quiet_ticks
 from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_busy, still_quiet
 from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS, LONGEST_BACKOFF_SECONDS, backoff_seconds
 from hudi_ingest.orchestration.coordinator.sensor import request_text, tick
-from hudi_ingest.orchestration.jobs.run_config import BeginConfig, job_name, run_config
+from hudi_ingest.orchestration.jobs.run_config import BeginConfig, run_config
 from hudi_ingest.orchestration.jobs.table_asset import mapping_keys
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.damaged_table import OURS, SERVICE, DamagedTable
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
+from hudi_ingest_tests.support.transactions import transaction_job
 
 
 @pytest.fixture
@@ -292,7 +293,7 @@ def test_x1_the_run_config_shows_the_whole_plan_and_gives_it_back(pipeline: Pipe
 def test_x1_dagster_accepts_the_run_config_of_every_plan(pipeline: Pipeline) -> None:
     from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 
-    job = pipeline_definitions(pipeline, []).resolve_job_def(job_name(pipeline))
+    job = transaction_job(pipeline_definitions(pipeline, []), pipeline.name)
     plan = IngestPlan(
         "orders",
         "orders-000003-ab",
