@@ -290,9 +290,8 @@ def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES and path.is_file())
 
 
-_JOB = "_transaction"
-"""How the name of a pipeline's job in Dagster ends, after its own."""
 _OPS = ("__begin", "__write", "__commit")
+"""How the names of a pipeline's ops in Dagster end, after its own."""
 
 
 def conflicts(loaded: Sequence[LoadedFile]) -> list[tuple[tuple[int, int], str]]:
@@ -301,7 +300,7 @@ def conflicts(loaded: Sequence[LoadedFile]) -> list[tuple[tuple[int, int], str]]
     valid = [(position, file.pipeline) for position, file in enumerate(loaded) if file.pipeline is not None]
     found = [
         *_same(valid, loaded),
-        *_jobs(valid, loaded),
+        *_ops(valid, loaded),
         *_catalogs(valid, loaded),
         *_buckets(valid, loaded),
         *_nested(valid, loaded),
@@ -328,14 +327,14 @@ def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
         tables[base_path].append(position)
 
 
-def _jobs(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:
-    """Pipelines with the name of another one's job or op. Only they are to blame, and stop no other pipeline."""
+def _ops(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:
+    """Pipelines with the name of another one's op. Only they are to blame, and stop no other pipeline."""
     positions = {pipeline.name: position for position, pipeline in valid}
     for owner, pipeline in valid:
-        for ending in (_JOB, *_OPS):
+        for ending in _OPS:
             name = f"{pipeline.name}{ending}"
             if name in positions:
-                text = f"the name {name} is that of a job of the pipeline {pipeline.name}; choose another one"
+                text = f"the name {name} is that of an op of the pipeline {pipeline.name}; choose another one"
                 yield (positions[name],) * 2, 0, f"{_both_files(loaded, owner, positions[name])}: {text}"
 
 

@@ -57,7 +57,7 @@ EXTREMES: list[Any] = [
         "${",
         "{topic}",
     ),
-    *("type", "class", "orders_sweep", "orders_transaction", "hudi_ingest_overview", "(a+)+b", "team:x", "orders"),
+    *("type", "class", "orders_sweep", "orders__begin", "hudi_ingest_overview", "(a+)+b", "team:x", "orders"),
     *(True, None, [], {}, [[]], ["a", "a"], [None], {"a": None}, {"": ""}, [1], {"a": {"b": {"c": 1}}}),
 ]
 OTHER = {"name": "other", "table__base_path": "/data/other", "asset__owners": ["team:a"], "transaction__retries": 1}
@@ -115,7 +115,7 @@ def test_the_other_file_is_loaded_and_validate_says_what_dagster_does(
     names = {pipeline.name for pipeline in built.pipelines}
     assert "orders" in names
     belongs_to_orders = any(
-        "of a job of the pipeline orders" in text for file in built.broken for text in file.problems
+        "of an op of the pipeline orders" in text for file in built.broken for text in file.problems
     )
     assert belongs_to_orders or names == {"orders", *(pipeline.name for pipeline in _alone(path))}
 
