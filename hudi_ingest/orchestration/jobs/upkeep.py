@@ -371,11 +371,9 @@ def catalog_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) ->
     if not news:
         return SkipReason("its catalog has all of its table")
     if not state.may_try(now):
-        return SkipReason(f"its catalog lacks {news}, but a sync failed a moment ago")
+        return SkipReason(f"its catalog is behind ({news}), but a sync failed a moment ago")
     # Dagster never reuses a run key, and a run may die before it can note that it failed.
-    return RunRequest(
-        run_key=f"{pipeline.name}-catalog-{int(now.timestamp()) // _SECONDS_A_KEY}", tags={tags.REASON: news}
-    )
+    return RunRequest(run_key=f"{pipeline.name}-catalog-{int(now.timestamp()) // _SECONDS_A_KEY}")
 
 
 CATALOG = MaintenanceJob(

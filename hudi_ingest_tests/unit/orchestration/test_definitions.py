@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dagster import AssetKey, DagsterRun
+
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.embedded.run_launcher import pipeline_of
+
 PIPELINE = """
 name: {name}
 source: {{bootstrap_servers: "127.0.0.1:9", topics: [shared]}}
@@ -55,6 +60,18 @@ def test_what_a_run_needs_is_imported_and_rehearsed_before_its_process_is_forked
     assert imported == "hudi_ingest.orchestration.definitions", "each run would import the others again"
     assert "The rehearsal of a run failed" not in done.stderr
     assert not [*tmp_path.joinpath("temporary").iterdir()]
+
+
+def test_the_launcher_knows_the_only_pipeline_of_a_run() -> None:
+    tagged = {tags.PIPELINE: "orders"}
+    one, both, topic = (
+        {AssetKey(key) for key in keys} for keys in (["orders"], ["orders", "clicks"], [["kafka", "t"]])
+    )
+    assert pipeline_of(DagsterRun("__ASSET_JOB", asset_selection=one)) == "orders", "from the asset's page"
+    assert pipeline_of(DagsterRun("__ASSET_JOB", asset_selection=both, tags=tagged)) == "", "begin has set the tag"
+    assert pipeline_of(DagsterRun("__ASSET_JOB", asset_selection=topic)) == ""
+    assert pipeline_of(DagsterRun("hudi_ingest_sweep", tags=tagged)) == "orders"
+    assert pipeline_of(DagsterRun("hudi_ingest_housekeeping")) == ""
 
 
 def _python(code: str, folder: Path, run: str) -> subprocess.CompletedProcess[str]:

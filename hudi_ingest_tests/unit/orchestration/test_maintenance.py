@@ -13,6 +13,8 @@ import pytest
 from dagster import (
     DagsterInstance,
     DagsterRun,
+    DagsterRunStatus,
+    DefaultScheduleStatus,
     Definitions,
     Failure,
     JobDefinition,
@@ -32,7 +34,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.jobs import maintenance
 from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, MaintenanceSchedule, NoConfig
-from hudi_ingest.orchestration.jobs.upkeep import nightly_services
+from hudi_ingest.orchestration.jobs.upkeep import catalog_run, nightly_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.waiting import wait_for
@@ -203,3 +205,21 @@ def test_the_number_of_jobs_and_schedules_does_not_grow_with_the_pipelines() -> 
         jobs = [job.name for job in repository.get_all_jobs() if not job.name.startswith("__")]
         assert len(jobs) == 7
         assert len(repository.schedule_defs) == 3
+
+
+def test_a_catalog_that_lags_is_synced_although_no_file_says_that_its_pipeline_is_enabled(
+    instance: DagsterInstance, tmp_path: Path
+) -> None:
+    catalog = {"type": "hms", "uris": "thrift://127.0.0.1:9"}
+    orders = pipeline("orders", enabled=False, catalog=catalog, table__base_path=str(tmp_path / "orders"))
+    schedule = ingest_definitions([orders]).get_repository_def().get_schedule_def("hudi_ingest_catalog_retry")
+    assert schedule.default_status is DefaultScheduleStatus.RUNNING, "it leaves those alone whose sensor is off"
+    waits = catalog_run(orders, instance, NIGHT)
+    assert isinstance(waits, SkipReason)
+    assert "has all of its table" in str(waits.skip_message), "there is none yet"
+    instance.add_run(
+        DagsterRun("__ASSET_JOB", tags={tags.TABLE: orders.table.base_path}, status=DagsterRunStatus.STARTED)
+    )
+    waits = catalog_run(orders, instance, NIGHT)
+    assert isinstance(waits, SkipReason)
+    assert "works on a transaction" in str(waits.skip_message)
