@@ -23,7 +23,6 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
 from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
 from hudi_ingest.orchestration.housekeeping.housekeeping import housekeeping_definitions
-from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.pipeline_definitions import maintenance_of, pipeline_definitions
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions

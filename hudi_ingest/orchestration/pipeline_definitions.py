@@ -11,7 +11,6 @@ from dagster import (
     AssetKey,
     AssetSpec,
     Definitions,
-    JobDefinition,
     RepositoryDefinition,
     ResourceDefinition,
     SensorDefinition,
