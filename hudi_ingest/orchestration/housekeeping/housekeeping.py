@@ -19,6 +19,7 @@ from dagster import (
     DagsterRunStatus,
     DefaultScheduleStatus,
     Definitions,
+    JobDefinition,
     MetadataValue,
     Nothing,
     OpExecutionContext,
@@ -340,37 +341,44 @@ def _housekeeping(context: OpExecutionContext) -> Output[None]:
     return Output(None, metadata=metadata)
 
 
-@job(
-    name=JOB,
-    description="Deletes expired runs and events of the code location's pipelines in Dagster, and their expired rows in the ledger.",
-    tags={
-        tags.HOUSEKEEPING: "true",
-        tags.MAX_RUNTIME: str(_RUN_SECONDS),
-        tags.MAX_RETRIES: NO_RUN_RETRIES,
-        tags.IN_PROCESS: "true",
-    },
-)
-def HOUSEKEEPING_JOB() -> None:
-    """The same object in all definitions of a code location, so that they can be merged: the run finds the pipelines."""
-    _housekeeping()
-
-
 def housekeeping_definitions(enabled: bool, suffix: str = "") -> Definitions:
-    """Return the job and its schedule, whose runs fail while housekeeping.yaml is wrong. `enabled`: whether it is on from the start."""
+    """Return the job and its schedule, whose runs fail while housekeeping.yaml is wrong. `enabled`: whether it is on from the start;
+    `suffix`: of their names, if a code location merges several, which each delete for all of its pipelines."""
     return Definitions(
-        jobs=[HOUSEKEEPING_JOB],
-        schedules=[housekeeping_schedule(enabled, f"{JOB}_hourly{suffix}")],
+        jobs=[housekeeping_job(suffix)],
+        schedules=[housekeeping_schedule(enabled, suffix)],
         resources=LEDGER_ONLY,
     )
 
 
 @cache
-def housekeeping_schedule(enabled: bool, name: str) -> ScheduleDefinition:
-    """Return the schedule that runs the job once an hour. `name`: of its own if a code location merges several."""
+def housekeeping_job(suffix: str = "") -> JobDefinition:
+    """Return the same object for each suffix, or definitions could not be merged. Components of a project need one of their own: Dagster
+    copies their jobs, to note where they come from."""
+
+    @job(
+        name=f"{JOB}{suffix}",
+        description="Deletes expired runs and events of the code location's pipelines in Dagster, and their expired rows in the ledger.",
+        tags={
+            tags.HOUSEKEEPING: "true",
+            tags.MAX_RUNTIME: str(_RUN_SECONDS),
+            tags.MAX_RETRIES: NO_RUN_RETRIES,
+            tags.IN_PROCESS: "true",
+        },
+    )
+    def deletes_what_expired() -> None:
+        _housekeeping()
+
+    return deletes_what_expired
+
+
+@cache
+def housekeeping_schedule(enabled: bool, suffix: str = "") -> ScheduleDefinition:
+    """Return the schedule that runs the job once an hour."""
 
     @schedule(
-        name=name,
-        job=HOUSEKEEPING_JOB,
+        name=f"{JOB}_hourly{suffix}",
+        job=housekeeping_job(suffix),
         cron_schedule="17 * * * *",
         execution_timezone="UTC",
         default_status=DefaultScheduleStatus.RUNNING if enabled else DefaultScheduleStatus.STOPPED,

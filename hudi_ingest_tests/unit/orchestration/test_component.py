@@ -63,6 +63,15 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
     assert job.executor_def.name == "multi_or_in_process_executor", "Dagster's default, as the project names none"
 
 
+def test_d1_a_location_may_merge_a_folder_of_pipelines_with_a_projects_components(tmp_path: Path) -> None:
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    (folder / "clicks.yaml").write_text(yaml.safe_dump(attributes("clicks", source__topics=["clicks"])))
+    components = load_project(make_project(tmp_path / "project", orders=attributes()))
+    repository = Definitions.merge(ingest_definitions(folder), components).get_repository_def()
+    assert {"orders_coordinator", "clicks_coordinator"} <= {each.name for each in repository.sensor_defs}
+
+
 def test_d1_a_keyed_table_also_has_a_schedule_that_compacts_when_due_and_a_check(tmp_path: Path) -> None:
     keyed = attributes(table__mode="upsert", table__key=["id"], enabled=True)
     repository = load_project(make_project(tmp_path, orders=keyed)).get_repository_def()

@@ -68,7 +68,7 @@ from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
 from hudi_ingest.orchestration.housekeeping import housekeeping as kept
 from hudi_ingest.orchestration.housekeeping.housekeeping import (
-    HOUSEKEEPING_JOB,
+    JOB,
     Housekeeping,
     HousekeepingReport,
     next_run,
@@ -243,7 +243,7 @@ def keep(
 
 def test_the_names_of_ours_are_told_from_a_teams_own(own: OwnDefinitions) -> None:
     assert own.pipelines == ("orders",)
-    assert {"orders_transaction", "orders_sweep", "orders_services", "orders_replay", HOUSEKEEPING_JOB.name} <= own.jobs
+    assert {"orders_transaction", "orders_sweep", "orders_services", "orders_replay", JOB} <= own.jobs
     assert "teams_job" not in own.jobs
     assert {"orders_coordinator", "orders_sweep_daily", "hudi_ingest_housekeeping_hourly"} <= own.instigators
     assert own.assets == {ORDERS, TOPIC}
@@ -618,7 +618,7 @@ def test_the_jobs_run_has_a_report(instance: DagsterInstance, tmp_path: Path, mo
     code.write_text(
         "from hudi_ingest.orchestration.definitions import build_definitions\ndefs = build_definitions([])\n"
     )
-    job = ReconstructableJob(ReconstructableRepository.for_file(str(code), "defs"), HOUSEKEEPING_JOB.name)
+    job = ReconstructableJob(ReconstructableRepository.for_file(str(code), "defs"), JOB)
     result = execute_job(job, instance)
     (report,) = [event.step_output_data.metadata for event in result.all_events if event.is_successful_output]
     assert (report["runs"].value, report["deleted pipelines"].value, report["unreadable"].value) == (0, [], [])
@@ -627,13 +627,13 @@ def test_the_jobs_run_has_a_report(instance: DagsterInstance, tmp_path: Path, mo
 def test_a_failed_run_is_a_diagnosis_and_an_incident_until_one_succeeds(instance: DagsterInstance) -> None:
     ours = {tags.HOUSEKEEPING: "true"}
     assert why_it_failed(instance) == ""
-    failed = run_of(instance, 1, HOUSEKEEPING_JOB.name, DagsterRunStatus.FAILURE, more=ours)
+    failed = run_of(instance, 1, JOB, DagsterRunStatus.FAILURE, more=ours)
     why = why_it_failed(instance)
     assert why.startswith(f"The last run of hudi_ingest_housekeeping, {failed[:8]}, failed: ")
     assert [incident.text for incident in _housekeeping(instance)] == [why]
-    run_of(instance, 0, HOUSEKEEPING_JOB.name, DagsterRunStatus.STARTED, more=ours)
+    run_of(instance, 0, JOB, DagsterRunStatus.STARTED, more=ours)
     assert why_it_failed(instance) == why, "a run that has not ended proves nothing"
-    run_of(instance, 0, HOUSEKEEPING_JOB.name, more=ours)
+    run_of(instance, 0, JOB, more=ours)
     assert (why_it_failed(instance), _housekeeping(instance)) == ("", [])
 
 
