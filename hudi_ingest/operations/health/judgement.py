@@ -148,7 +148,7 @@ def up_to_date(
     text = (
         f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {committed_at:%Y-%m-%d %H:%M:%S} "
         f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {activity[0].upper()}{activity[1:]}. See why "
-        f"the newest runs of {pipeline.name}_transaction failed or hang."
+        f"the newest runs of asset {pipeline.name} failed or hang."
     )
     return answer(pipeline.name, UP_TO_DATE, False, text, figures)
 

@@ -122,7 +122,7 @@ def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not
         "10 offsets waiting, the oldest for 700 s, and the last commit was 601 s ago, at 2026-11-21 02:49:59 UTC"
         in found.text
     )
-    assert "Run 1234abcd is running. See why the newest runs of orders_transaction failed or hang." in found.text
+    assert "Run 1234abcd is running. See why the newest runs of asset orders failed or hang." in found.text
     assert "orders_coordinator" in up_to_date(pipeline, 10, committed(601), NOW).text
     assert found.figures == {"seconds since the last commit": 601.0, "lag (seconds)": 700}
 
