@@ -134,7 +134,7 @@ def definitions_of(
         except Exception as error:
             _logger.error("Pipeline %s cannot be defined in Dagster", pipeline.name, exc_info=error)
             path = folder.paths.get(pipeline.name, Path(f"{pipeline.name}.yaml"))
-            broken.append(BrokenFile(path, pipeline.name, (f"Dagster takes it not: {error}; {unexpected(error)}",)))
+            broken.append(BrokenFile(path, pipeline.name, (f"Dagster cannot define it: {error}; {unexpected(error)}",)))
             parts.append(Definitions(assets=own_topics))
     for file in broken:
         # In a run's or a step's process nothing else would say why the asset is missing, for example for a variable that is
