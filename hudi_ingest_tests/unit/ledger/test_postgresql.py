@@ -33,10 +33,10 @@ def looker(url: str) -> sa.Engine:
 
 
 def backends(url: str) -> set[int]:
-    """Those of all but lookers."""
+    """Those of this database, of all but lookers."""
     with looker(url).connect() as connection:
         statement = (
-            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> :looker"
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name <> :looker"
         )
         return set(connection.execute(sa.text(statement), {"looker": LOOKER}).scalars())
 
@@ -83,6 +83,7 @@ def test_a_database_of_the_locale_c_takes_every_text(url: str) -> None:
 def test_a_forked_process_leaves_its_parent_s_connection_alone(url: str) -> None:
     with Ledger.open(url) as ledger:
         ledger.transactions.history("orders")
+        wait_for(lambda: len(backends(url)) == 1, "the connections of earlier tests have ended")
         ours = backends(url)
         context = multiprocessing.get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
@@ -96,14 +97,16 @@ def test_a_forked_process_leaves_its_parent_s_connection_alone(url: str) -> None
         process = context.Process(target=child)
         process.start()
         assert receiver.poll(300)
-        assert len(receiver.recv() - ours) == 1
+        childs = receiver.recv() - ours
+        assert len(childs) == 1
         process.join(300)
         assert process.exitcode == 0
         # Not even a ping: its answer could reach the parent in place of another.
         assert last_statements(url, ours) == before
         ledger.transactions.history("orders")
-        # As many as before: after a minute without use, which a busy machine may take for this, the parent opens another.
-        wait_for(lambda: len(backends(url)) == len(ours), "only the parent's connection is open")
+        wait_for(lambda: not backends(url) & childs, "the child's connection has ended")
+        # One: after a minute without use, which a busy machine may take for this, the parent opens another.
+        wait_for(lambda: len(backends(url)) == 1, "only the parent's connection is open")
 
 
 def test_p5_a_restart_of_the_server_loses_and_doubles_nothing(url: str) -> None:

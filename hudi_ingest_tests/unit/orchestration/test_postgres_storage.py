@@ -199,14 +199,14 @@ def test_a_forked_process_leaves_its_parent_s_connections_alone(server: Server, 
 
     process = context.Process(target=child)
     process.start()
-    assert receiver.poll(60)
+    assert receiver.poll(300)
     assert receiver.recv()
-    process.join(60)
+    process.join(300)
     assert process.exitcode == 0
-    wait_for(lambda: server.backends(url) == ours, "only the parent's connections are open", 10)
+    wait_for(lambda: server.backends(url) == ours, "only the parent's connections are open")
     assert instance.get_runs_count() == 1
     # As many as before: after a minute, which a busy machine may take for this, the parent opens another.
-    assert len(server.backends(url)) == len(ours)
+    wait_for(lambda: len(server.backends(url)) == len(ours), "the parent has as many connections as before")
 
 
 def test_p5_a_restart_of_the_server_is_not_noticed_between_two_statements(
@@ -248,7 +248,7 @@ def test_no_more_connections_than_allowed_and_the_others_wait(server: Server, ur
     def use(number: int) -> None:
         with storage.connect() as connection:
             # Only three can meet here at a time.
-            together.wait(60)
+            together.wait(300)
             connection.exec_driver_sql("SELECT 1")
             most.append(len(server.backends(url)))
 
@@ -256,7 +256,7 @@ def test_no_more_connections_than_allowed_and_the_others_wait(server: Server, ur
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert len(most) == 9
     assert max(most) == 3
 
