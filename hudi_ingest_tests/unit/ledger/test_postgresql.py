@@ -73,7 +73,7 @@ def test_the_question_of_a_quiet_tick_is_one_statement_on_a_kept_connection(url:
 
 
 def test_a_database_of_the_locale_c_takes_every_text(url: str) -> None:
-    with sa.create_engine(url, isolation_level="AUTOCOMMIT").connect() as connection:
+    with looker(url).connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(sa.text("CREATE DATABASE ascii ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"))
     with Ledger.open(sa.make_url(url).set(database="ascii").render_as_string(hide_password=False)) as ledger:
         begin(ledger, "größe")
