@@ -231,9 +231,10 @@ class Estimate:
 
 
 def seconds_between_ticks(interval: float) -> float:
-    """The daemon looks every 5 s for sensors whose last tick is old enough, and finds it a little too young at the look that
+    """The daemon looks every 5 s for sensors whose last tick is old enough, and finds one of 5 s a little too young at the look that
     would be in time."""
-    return TransactionSettings(interval_seconds=max(TICK_SECONDS, interval)).tick_seconds + TICK_SECONDS
+    least = TransactionSettings(interval_seconds=interval).tick_seconds
+    return least + TICK_SECONDS if least >= TICK_SECONDS else TICK_SECONDS
 
 
 def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> Estimate:

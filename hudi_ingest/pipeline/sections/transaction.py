@@ -14,7 +14,8 @@ from hudi_ingest.pipeline.settings.model import A_YEAR, Seconds, Whole
 from hudi_ingest.pipeline.settings.model import Model as _Model
 
 TICK_SECONDS = 5
-"""The shortest time between two ticks of a pipeline's sensor. Dagster's daemon looks for due ones as often."""
+"""How often Dagster's own daemon looks for sensors that are due. The embedded stack's looks more often if a pipeline asks for it."""
+LEAST_INTERVAL_SECONDS = 1
 LONGEST_TICK_SECONDS = 30
 """Ticks also pick up requests, what a dead run has left, and a backlog, so they are never rarer."""
 
@@ -22,9 +23,10 @@ LONGEST_TICK_SECONDS = 30
 class Transaction(_Model):
     """How much one transaction publishes, and how long it may take."""
 
-    interval_seconds: Annotated[Seconds, Field(ge=TICK_SECONDS, le=A_YEAR)] = 60.0
+    interval_seconds: Annotated[Seconds, Field(ge=LEAST_INTERVAL_SECONDS, le=A_YEAR)] = 60.0
     """A transaction begins at most this often, unless `max_records` are waiting. The sensor ticks about ten times as often,
-    but at least every 30 s and at most every 5 s."""
+    but at least every 30 s, and at most every second, or every 5 s with Dagster's own daemon. Short intervals cost CPU; see
+    docs/operations.md."""
 
     min_records: Annotated[Whole, Field(ge=1)] = 1
     """With fewer waiting records than this, no transaction begins until `max_wait_seconds` have passed."""
@@ -64,9 +66,9 @@ class Transaction(_Model):
 
     @property
     def tick_seconds(self) -> int:
-        """The time between two ticks of the sensor: a tenth of the interval, in steps of the shortest."""
-        steps = int(self.interval_seconds // (10 * TICK_SECONDS))
-        return min(LONGEST_TICK_SECONDS, max(1, steps) * TICK_SECONDS)
+        """The shortest time between two ticks of the sensor: a tenth of the interval, from 5 s on in steps of 5 s."""
+        tenth = int(self.interval_seconds // 10)
+        return max(1, tenth) if tenth < TICK_SECONDS else min(LONGEST_TICK_SECONDS, tenth - tenth % TICK_SECONDS)
 
     def fans_out(self, count: int) -> bool:
         """Whether the ops of a transaction of `count` records run in parallel, each in its own process."""

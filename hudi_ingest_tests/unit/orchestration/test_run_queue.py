@@ -1,22 +1,31 @@
-"""The embedded stack's daemon looks at the queue when a run is submitted or ends, not once a second."""
+"""The embedded stack's daemon looks at the queue when a run is submitted or ends, not once a second, and for sensors that are due as often
+as the shortest interval needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from dagster import DagsterInstance
+from dagster._daemon import sensor as dagster_sensors
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
 from hudi_ingest.orchestration.embedded.daemon import __main__ as run_queue
-from hudi_ingest.orchestration.embedded.daemon.__main__ import PromptRunQueue, daemons
+from hudi_ingest.orchestration.embedded.daemon.__main__ import (
+    PromptRunQueue,
+    PromptSensors,
+    daemons,
+    sensor_loop_seconds,
+)
 
 QUEUE = "QUEUED_RUN_COORDINATOR"
 
 
 @pytest.mark.parametrize("storage", ["QuickSqliteStorage", ""])
-def test_only_the_queue_is_our_own_and_only_with_our_storage(
+def test_the_queue_is_our_own_with_our_storage_and_the_sensors_always(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
@@ -26,7 +35,8 @@ def test_only_the_queue_is_our_own_and_only_with_our_storage(
         found = {daemon.daemon_type(): daemon for daemon in daemons(instance)}
         assert set(found) == set(instance.get_required_daemon_types())
         assert isinstance(found.pop(QUEUE), PromptRunQueue) == bool(storage)
-        assert not any(isinstance(daemon, PromptRunQueue) for daemon in found.values())
+        assert isinstance(found.pop("SENSOR"), PromptSensors)
+        assert not any(isinstance(daemon, (PromptRunQueue, PromptSensors)) for daemon in found.values())
 
 
 def test_a_look_waits_for_a_change_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +53,40 @@ def test_a_look_waits_for_a_change_but_not_for_ever(monkeypatch: pytest.MonkeyPa
     assert len(heartbeats) == 2
     assert len(list(PromptRunQueue(lambda: False, 0.0).run_iteration(None))) == 1  # type: ignore[arg-type]
     assert len(looks) == 2
+
+
+@pytest.mark.parametrize(
+    ("intervals", "seconds"), [([], 5), ([30, 5], 5), ([30, 4], 1), ([2, 30, 1], 0.25), ([30, 0], 0.25)]
+)
+def test_due_sensors_are_looked_for_as_often_as_the_shortest_interval_needs(
+    intervals: list[int], seconds: float
+) -> None:
+    assert sensor_loop_seconds(intervals) == seconds
+
+
+def test_the_loop_sleeps_for_as_long_as_the_sensors_of_the_moment_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dagster_sensors, "MIN_INTERVAL_LOOP_TIME", 5)
+    monkeypatch.setattr(dagster_sensors, "get_current_timestamp", lambda: 0.0)
+    monkeypatch.setattr(dagster_sensors, "execute_sensor_iteration", lambda *_, **__: iter([None]))
+    intervals = [30]
+    slept = []
+
+    class Sleeps(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            slept.append(timeout or 0)
+            return False
+
+    repository = SimpleNamespace(
+        get_sensors=lambda: [SimpleNamespace(min_interval_seconds=seconds) for seconds in intervals]
+    )
+    location = SimpleNamespace(get_repositories=lambda: {"": repository})
+    entries = {
+        "loaded": SimpleNamespace(code_location=location),
+        "with an error": SimpleNamespace(code_location=None),
+    }
+    context = SimpleNamespace(create_request_context=lambda: SimpleNamespace(get_code_location_entries=lambda: entries))
+    loop = PromptSensors({}).core_loop(context, Sleeps())  # type: ignore[arg-type]
+    while len(slept) < 3:
+        next(loop)
+        intervals[:] = [[30], [30, 1], [30]][len(slept) % 3]
+    assert slept == [5, 0.25, 5]

@@ -72,7 +72,8 @@ def test_the_demo_pipeline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "tick"), [(5, 5), (60, 5), (99.9, 5), (100, 10), (299, 25), (300, 30), (86_400, 30)]
+    ("interval", "tick"),
+    [(1, 1), (2.5, 1), (10, 1), (49.9, 4), (50, 5), (60, 5), (99.9, 5), (100, 10), (299, 25), (300, 30), (86_400, 30)],
 )
 def test_a_long_interval_needs_few_ticks_and_no_work_waits_for_long(interval: float, tick: int) -> None:
     assert Transaction(interval_seconds=interval).tick_seconds == tick

@@ -1,6 +1,6 @@
 """Runs Dagster's daemons until SIGTERM or SIGINT; the one that takes runs from the queue does so as soon as one is submitted or has
 ended. Dagster's own checks once a second at best, so a small transaction waited for half a second on average, and so did the next run
-after each that ended.
+after each that ended. The one that evaluates sensors looks for due ones as often as the shortest interval needs.
 
 In a package of its own, because a process that multiprocessing starts imports its parent's main module, unless that is a
 `__main__`: each run would import Dagster's daemons.
@@ -13,14 +13,16 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import dagster._daemon.sensor
 from dagster import DagsterInstance
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 from dagster._core.workspace.context import IWorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster._daemon.controller import create_daemons_from_instance, daemon_controller_from_instance
-from dagster._daemon.daemon import DaemonIterator, DagsterDaemon
+from dagster._daemon.daemon import DaemonIterator, DagsterDaemon, SensorDaemon, SpanMarker
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster._utils.interrupts import capture_interrupts, setup_interrupt_handlers
 
@@ -29,6 +31,8 @@ from hudi_ingest.orchestration.embedded.sqlite_storage import QuickRunStorage
 _LOG_LEVEL = "warning"
 _LOOK_SECONDS = 0.02
 _LOOKS_BEFORE_HEARTBEAT = 10
+_SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
+_LOOKS_AN_INTERVAL = 4
 
 
 class PromptRunQueue(QueuedRunCoordinatorDaemon):
@@ -53,13 +57,43 @@ class PromptRunQueue(QueuedRunCoordinatorDaemon):
         yield from super().run_iteration(workspace_process_context, fixed_iteration_time)
 
 
+def sensor_loop_seconds(intervals: Iterable[int]) -> float:
+    """Return the seconds between two looks for due sensors, of which these are the shortest intervals: Dagster's five, or less if one
+    is shorter. Then a quarter of it, because a look just before a sensor is due leaves it to the next."""
+    shortest = min(intervals, default=_SENSOR_LOOP_SECONDS)
+    return _SENSOR_LOOP_SECONDS if shortest >= _SENSOR_LOOP_SECONDS else max(shortest, 1) / _LOOKS_AN_INTERVAL
+
+
+class PromptSensors(SensorDaemon):
+    """Dagster's sensors, of which those with an interval below five seconds are not late either."""
+
+    def core_loop(
+        self, workspace_process_context: IWorkspaceProcessContext[Any], shutdown_event: Event
+    ) -> DaemonIterator:
+        for event in super().core_loop(workspace_process_context, shutdown_event):
+            if event is SpanMarker.END_SPAN:
+                # A constant of Dagster's, which this loop reads only after this point, to know how long to sleep.
+                seconds = sensor_loop_seconds(_sensor_intervals(workspace_process_context))
+                dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME = seconds  # type: ignore[assignment]
+            yield event
+
+
+def _sensor_intervals(context: IWorkspaceProcessContext[Any]) -> Iterable[int]:
+    for entry in context.create_request_context().get_code_location_entries().values():
+        if entry.code_location is not None:
+            for repository in entry.code_location.get_repositories().values():
+                yield from (sensor.min_interval_seconds for sensor in repository.get_sensors())
+
+
 def daemons(instance: DagsterInstance) -> Iterable[DagsterDaemon[Any]]:
-    """Return Dagster's daemons, with our own queue where the runs are in SQLite."""
+    """Return Dagster's daemons, with our own sensors, and our own queue where the runs are in SQLite."""
     runs, coordinator = instance.run_storage, instance.run_coordinator
     for daemon in create_daemons_from_instance(instance):
         is_queue = isinstance(daemon, QueuedRunCoordinatorDaemon)
         if is_queue and isinstance(coordinator, QueuedRunCoordinator) and isinstance(runs, QuickRunStorage):
             yield PromptRunQueue(runs.changes(), coordinator.dequeue_interval_seconds)
+        elif isinstance(daemon, SensorDaemon):
+            yield PromptSensors(settings=instance.get_sensor_settings())
         else:
             yield daemon
 
