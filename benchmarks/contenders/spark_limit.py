@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.plain_write import PlainWrite, write_plainly
 from benchmarks.contenders.spark_source import read_slices
+from hudi_ingest.kafka.backlog import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.records.batch_sizes import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.transaction.columns.decoding import converter_of
 from hudi_ingest.transaction.plan.situation import plan_now
 from hudi_ingest.transaction.write.job import rows_per_task

@@ -201,7 +201,7 @@ def serve(
     from hudi_ingest.rest.access import access, is_loopback, write_token_place
     from hudi_ingest.rest.allowed import Allowed
     from hudi_ingest.rest.application import API
-    from hudi_ingest.rest.mounts import METRICS, mounts
+    from hudi_ingest.rest.pages import METRICS, mounts
     from hudi_ingest.rest.server import Listening
     from hudi_ingest.rest.server import serve as serve_rest
 

@@ -39,11 +39,10 @@ from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl_type, parse_spark_json
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.casts import Cast
-from hudi_ingest.records.transform.chain import Chain
+from hudi_ingest.records.transform.chain import Chain, PythonFunction
 from hudi_ingest.records.transform.columns import Mask
 from hudi_ingest.records.transform.sql import Sql
 from hudi_ingest.records.transform.timestamps import TimePartition, ToTimestamp
-from hudi_ingest.records.transform.user_function import PythonFunction
 
 PRODUCER = f"urn:hudi-ingest:{hudi_ingest.__version__}"
 MOST_TOPICS = 20

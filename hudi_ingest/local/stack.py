@@ -365,7 +365,7 @@ def _make_dagster_ready(
 
 def _make_dagster_storage(home: Home) -> None:
     """Create or migrate Dagster's databases while no process uses them: several processes would race to do it."""
-    command = [sys.executable, "-m", "hudi_ingest.orchestration.embedded.dagster_storage", str(home.dagster)]
+    command = [sys.executable, "-m", "hudi_ingest.orchestration.embedded.sqlite_storage", str(home.dagster)]
     log = home.logs / "dagster-storage.log"
     home.logs.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:

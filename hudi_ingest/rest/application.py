@@ -14,14 +14,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest import (
-    installation_routes,
-    pipeline_routes,
-    request_routes,
-    state_routes,
-    table_routes,
-    topic_routes,
-)
+from hudi_ingest.rest import pipeline_routes, request_routes, state_routes, topic_routes
 from hudi_ingest.rest.access import Access, Gate
 from hudi_ingest.rest.allowed import Allowed
 from hudi_ingest.rest.models import PipelineText
@@ -74,14 +67,14 @@ def _api() -> FastAPI:
         "/healthz", tags=["server"], response_model=Health, summary="Whether the server answers", name="get_health"
     )(healthz)
     for routes in (
-        pipeline_routes,
-        topic_routes,
-        state_routes,
-        request_routes,
-        table_routes,
-        installation_routes,
+        pipeline_routes.ROUTES,
+        topic_routes.ROUTES,
+        state_routes.ROUTES,
+        request_routes.ROUTES,
+        state_routes.TABLE,
+        state_routes.INSTALLATION,
     ):
-        api.include_router(routes.ROUTES, prefix=API)
+        api.include_router(routes, prefix=API)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]
     return api
 

@@ -1,11 +1,14 @@
-"""The server's home, a pipeline by its name, and the settings as its file has them: the values of the server's variables are not for
-those who read an answer."""
+"""The server's home, a pipeline by its name, the settings as its file has them (the values of the server's variables are not for
+those who read an answer), and work of the pipeline that needs Spark."""
 
 from __future__ import annotations
 
 import pathlib  # files: pipeline files
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path, Request
@@ -14,11 +17,13 @@ from hudi_ingest.exceptions import NoSuchPipeline
 from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.file import shown_file
-from hudi_ingest.pipeline.folder import find_with_file
+from hudi_ingest.pipeline.folder import find_pipeline, find_with_file
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.allowed import Allowed
+from hudi_ingest.rest.problems import Refused
 
 Value = TypeVar("Value")
+_running_spark = threading.Lock()
 
 
 def _home(request: Request) -> Home:
@@ -82,3 +87,24 @@ def written_base_path(pipeline: Pipeline, path: pathlib.Path | None) -> str | No
         return None
     (table,) = written_sections(path, "table")
     return as_written(table.get("base_path"), pipeline.table.base_path)
+
+
+def in_spark_process(work: Callable[[Pipeline, Home], Value], pipeline: Pipeline, home: Home) -> Value:
+    """Return `work(pipeline, home)`, which runs in a process of its own, so that Spark's JVM ends with it.
+
+    `work` and its result can be pickled: a function of a module, or a `partial` of one. Raises its exceptions, and Refused (503)
+    while another runs: each may start a Spark driver, which takes a gigabyte.
+    """
+    if not _running_spark.acquire(blocking=False):
+        detail = "Another operation that needs Spark is running; this server runs one at a time."
+        raise Refused(503, "Try again", detail)
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            return pool.submit(_run, work, pipeline.name, home).result()
+    finally:
+        _running_spark.release()
+
+
+def _run(work: Callable[[Pipeline, Home], Value], name: str, home: Home) -> Value:
+    # By name, so that no secret of the pipeline is pickled.
+    return work(find_pipeline(home.pipelines, name), home)

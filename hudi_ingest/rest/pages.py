@@ -1,15 +1,18 @@
 """The pages for people: all pipelines, and each of them by itself. Made on the server, without a build step; a few lines of JavaScript
 load them anew, and without it the browser does.
 
-Everything on them is escaped, and the browser is told to load and run nothing but the page's own style and script.
+Everything on them is escaped, and the browser is told to load and run nothing but the page's own style and script. `mounts` has what `hudi-ingest serve` shows
+beside the API: these pages, and /metrics, which it also exports by OpenTelemetry if that is configured.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from functools import cache
 from pathlib import Path  # files: the template
@@ -21,7 +24,7 @@ from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import duration_text, listed
@@ -29,19 +32,24 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import TransactionRow
 from hudi_ingest.local.stack import Stack
+from hudi_ingest.metrics.collector import Collector
 from hudi_ingest.metrics.exposition import Scene
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.reports.instance_view import InstanceView
 from hudi_ingest.pipeline.code_location import load_alert_settings
+from hudi_ingest.pipeline.extras import require
 from hudi_ingest.rest.access import PAGES
 from hudi_ingest.rest.fleet import PERIOD_SECONDS, PERIODS, FleetRow, fleet, selected, summary
 from hudi_ingest.rest.problems import Refused
 
+METRICS = "/metrics"
 FLEET, PIPELINE = "/", f"{PAGES}{{name}}"
 _SHOWN_TRANSACTIONS = 25
 _SHOWN_PARTITIONS = 200
 _SHOWN_FILES = 10
 _WIDTH, _HEIGHT = 144, 28
 """Of a plot, in its own units."""
+_logger = logging.getLogger(__name__)
 
 
 class Pages:
@@ -230,3 +238,27 @@ def _dagster_url(home: Home, notices: list[str]) -> str:
         return ""
     # Nothing else becomes a link, such as javascript:.
     return url.rstrip("/") if url.startswith(("http://", "https://")) else ""
+
+
+@contextmanager
+def mounts(home: Home) -> Iterator[Mapping[str, ASGIApp]]:
+    """Yield the applications by their paths, which show what one collector has collected. /metrics is missing without the extra
+    `metrics`, which is logged."""
+    with ExitStack() as resources:
+        view = resources.enter_context(closing(InstanceView(home)))
+        collector = resources.enter_context(closing(Collector(home, view)))
+        pages = Pages(home, collector.scene)
+        applications: dict[str, ASGIApp] = {FLEET: pages, PIPELINE: pages}
+        try:
+            require("metrics")
+        except ValueError as error:
+            _logger.warning("there is no %s, because it %s", METRICS, error)
+        else:
+            from hudi_ingest.metrics.exporters import OtlpExport, is_configured, metrics_app
+
+            if is_configured():
+                export = OtlpExport(collector.families)
+                export.start()
+                resources.callback(export.stop)
+            applications[METRICS] = metrics_app(collector.families)
+        yield applications

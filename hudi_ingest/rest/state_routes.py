@@ -1,29 +1,51 @@
-"""What a pipeline does now, and what it would do next."""
+"""Routes about a pipeline's state and next transaction, its table (approvals, savepoints, retention), and the installation."""
 
 from __future__ import annotations
 
+import logging
+import pathlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
-from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 
-from hudi_ingest.exceptions import IngestError, NoSuchOffset
+from hudi_ingest.examination import examine
+from hudi_ingest.exceptions import IngestError, NoSuchOffset, NothingToDo
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status, statuses
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
-from hudi_ingest.operations.upkeep.approvals import accept_loss
+from hudi_ingest.operations.upkeep.approvals import accept_loss, approve_schema_change, schema_change
+from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
+from hudi_ingest.operations.upkeep.savepoints import create_savepoint, delete_savepoint, list_savepoints
 from hudi_ingest.orchestration.coordinator.switch import activities, switch
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.rest.models import LossBody, PipelineState, Plan, Receipt, Sample, SampleBody, Switched
-from hudi_ingest.rest.named import HomeOf, Named, NamedFile, written_base_path
-from hudi_ingest.rest.spark_process import in_spark_process
+from hudi_ingest.rest.models import (
+    ApprovalBody,
+    Examination,
+    LossBody,
+    PipelineState,
+    Plan,
+    Receipt,
+    Sample,
+    SampleBody,
+    Savepoint,
+    SavepointBody,
+    SchemaChange,
+    Switched,
+    TtlPlan,
+)
+from hudi_ingest.rest.named import HomeOf, Named, NamedFile, in_spark_process, written_base_path
 from hudi_ingest.transaction.plan.situation import observe, plan_accepting
 
 ROUTES = APIRouter(tags=["state"])
+TABLE = APIRouter(tags=["table"])
+INSTALLATION = APIRouter(tags=["installation"])
+_logger = logging.getLogger(__name__)
 
 
 @ROUTES.get("/status", summary="Get the status of all pipelines")
@@ -56,7 +78,7 @@ def _state(
     pipeline: Pipeline,
     status: PipelineStatus | IngestError,
     doing: Mapping[str, tuple[bool | None, str]],
-    path: Path | None,
+    path: pathlib.Path | None,
 ) -> PipelineState:
     on, activity = doing[pipeline.name]
     known = {"error": str(status)} if isinstance(status, IngestError) else status.to_dict()
@@ -108,3 +130,59 @@ def accept_lost_offsets(home: HomeOf, pipeline: Named, body: LossBody) -> Receip
 
 def _losses(body: LossBody) -> tuple[list[TopicPartition], list[str]]:
     return [TopicPartition(partition.topic, partition.partition) for partition in body.partitions], body.topics
+
+
+@TABLE.get("/pipelines/{name}/schema-change", summary="Show the schema change that waits")
+def get_schema_change(pipeline: Named) -> SchemaChange:
+    """How the next transaction would change the table's columns, and whether that is approved. Changes nothing."""
+    try:
+        return SchemaChange.model_validate(schema_change(pipeline).to_dict())
+    except NothingToDo as error:
+        return SchemaChange(pipeline=pipeline.name, skip=error.reason)
+
+
+@TABLE.post("/pipelines/{name}/schema-change/approve", summary="Approve a schema change", name="approve_schema")
+def approve_schema(pipeline: Named, body: ApprovalBody) -> SchemaChange:
+    """For `on_schema_change: refuse`. Approves the change with this fingerprint and no other: 409 if another one waits now, or
+    none."""
+    return SchemaChange.model_validate(approve_schema_change(pipeline, body.fingerprint).to_dict())
+
+
+@TABLE.get("/pipelines/{name}/savepoints", summary="List savepoints", name="list_savepoints")
+def get_savepoints(home: HomeOf, pipeline: Named) -> list[Savepoint]:
+    """The table's savepoints, oldest first. Needs Spark, so it takes seconds; 503 while another operation uses it."""
+    savepoints = in_spark_process(list_savepoints, pipeline, home)
+    return [Savepoint.model_validate(asdict(savepoint)) for savepoint in savepoints]
+
+
+@TABLE.post("/pipelines/{name}/savepoints", status_code=201, summary="Make a savepoint", name="create_savepoint")
+def post_savepoint(home: HomeOf, pipeline: Named, body: SavepointBody) -> Savepoint:
+    """Of the newest commit; the one that it has if it has one. `hudi-ingest savepoints NAME --restore INSTANT` takes back what
+    follows. Delete it when nobody needs it any more: nothing is archived while it exists. 409 if there is no commit."""
+    savepoint = in_spark_process(partial(create_savepoint, comment=body.comment), pipeline, home)
+    return Savepoint.model_validate(asdict(savepoint))
+
+
+@TABLE.delete(
+    "/pipelines/{name}/savepoints/{instant}", status_code=204, summary="Delete a savepoint", name="delete_savepoint"
+)
+def remove_savepoint(
+    home: HomeOf, pipeline: Named, instant: Annotated[str, Path(description="The savepoint's commit.")]
+) -> None:
+    """The table stays as it is; cleaning and archival go on. 404 if there is no such savepoint."""
+    in_spark_process(partial(delete_savepoint, instant=instant), pipeline, home)
+
+
+@TABLE.get("/pipelines/{name}/ttl/plan", summary="Plan the retention", name="plan_ttl")
+def plan_ttl(home: HomeOf, pipeline: Named, file: NamedFile) -> TtlPlan:
+    """Which table partitions are older than `table.ttl` allows; Dagster's schedule drops them every night. Changes nothing. Needs
+    Spark, so it takes seconds; 503 while another operation uses it, 409 if the file has no `ttl`."""
+    plan = in_spark_process(partial(run_ttl, plan_only=True), pipeline, home).to_dict()
+    return TtlPlan.model_validate({**plan, "base_path": written_base_path(pipeline, file)})
+
+
+@INSTALLATION.get("/doctor", summary="Examine the installation")
+def get_doctor(home: HomeOf) -> Examination:
+    """Machine, ledger, engine, Dagster and every pipeline, as this server sees them, with what to do. Changes nothing. The answer is
+    200 whatever is found: look at `state`."""
+    return Examination.model_validate(examine(home, _logger.info).to_dict())

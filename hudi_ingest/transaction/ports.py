@@ -11,8 +11,7 @@ from typing import Protocol, cast
 import hudi_ingest
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.storage.durability import Durability
-from hudi_ingest.hudi.storage.storage import StoredFile
+from hudi_ingest.hudi.storage.storage import Durability, StoredFile
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.publication import Publication

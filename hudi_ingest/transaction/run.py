@@ -15,7 +15,7 @@ from hudi_ingest.exceptions import CommitOutcomeUnknown, IngestError, PlanOutdat
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.services.catalog_client import CatalogClient
-from hudi_ingest.hudi.storage.durability import durability_of
+from hudi_ingest.hudi.storage.storage import durability_of
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.write_client import HudiWriter

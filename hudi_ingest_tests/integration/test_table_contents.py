@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import BadRecord
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.hudi_keys import escape
@@ -252,7 +252,7 @@ def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: s
     receipt = ground.run(pipeline)
     written = {file.path: file for file in receipt.written}
     for path, file in written.items():
-        assert file_ids.decode(Path(path).name) == file_ids.FileOrigin(1, file.first_offset)
+        assert file_groups.decode(Path(path).name) == file_groups.FileOrigin(1, file.first_offset)
     listed = answer(ground.home, "files", pipeline.name, "--json")
     assert listed.returncode == 0, listed.stderr
     found = {each["path"]: each for each in json.loads(listed.stdout)}

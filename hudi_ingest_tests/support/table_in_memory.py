@@ -31,10 +31,9 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.options import table_properties
-from hudi_ingest.hudi.storage.durability import Durability
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, dead_letters_folder
-from hudi_ingest.hudi.storage.storage import StoredFile
+from hudi_ingest.hudi.storage.storage import Durability, StoredFile
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time

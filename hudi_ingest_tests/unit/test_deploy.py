@@ -46,7 +46,7 @@ from hudi_ingest.orchestration.embedded.web_access import HOSTS_VARIABLE, hosts_
 from hudi_ingest.orchestration.embedded.webserver import options_of
 from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
 from hudi_ingest.pipeline.engine import load_engine_settings
-from hudi_ingest.rest.mounts import METRICS
+from hudi_ingest.rest.pages import METRICS
 from hudi_ingest.spark.jars import cache_root
 from hudi_ingest_tests.support.pipeline_files import load_pipelines
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files import file_groups
+from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, DiscardedOnError, NewFiles
 from hudi_ingest.hudi.files.partition_split import (
     ONE_TEXT,
@@ -209,7 +209,7 @@ class BaseFileWriter(DiscardedOnError):
         if len(self._open) >= self._most_open:
             self._close_file(max(self._open, key=lambda other: self._open[other].stream.tell()))
         instant, first_offset = self._layout.instant, rows[OFFSET][0].as_py()
-        file_id = file_ids.file_id(source.source.topic, source.source.partition, first_offset, path, instant)
+        file_id = file_groups.file_id(source.source.topic, source.source.partition, first_offset, path, instant)
         name = f"{file_id}_{source.write_token}_{instant}.parquet"
         relative = path_in(path, name)
         stream = self._new_files.open(source, path, relative)

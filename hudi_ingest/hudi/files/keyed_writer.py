@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
 from hudi_ingest.hudi.files.buckets import bucket_ids, last_places
-from hudi_ingest.hudi.files.file_ids import RowSource, log_token
+from hudi_ingest.hudi.files.file_groups import RowSource, log_token
 from hudi_ingest.hudi.files.log_file import avro_block, delete_block, log_file_name, parquet_block
 from hudi_ingest.hudi.files.new_files import DiscardedOnError, KeyedLayout, NewFiles
 from hudi_ingest.hudi.files.partition_split import ONE_TEXT, split_rows, with_column

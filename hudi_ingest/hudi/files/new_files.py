@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.files.file_groups import id_of
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.file_groups import RowSource, id_of
 from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path, partition_metadata_path
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch

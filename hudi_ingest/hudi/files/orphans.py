@@ -14,9 +14,8 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.file_groups import BUCKET_FILE_ID
-from hudi_ingest.hudi.files.file_ids import FileOrigin, is_token_of
+from hudi_ingest.hudi.files import file_groups
+from hudi_ingest.hudi.files.file_groups import BUCKET_FILE_ID, FileOrigin, is_token_of
 from hudi_ingest.hudi.storage.paths import (
     COPIED_LETTERS,
     DEAD_LETTERS,
@@ -197,11 +196,11 @@ def _candidate(file: StoredFile, instants: Instants, topics: tuple[str, ...]) ->
         ours = any(is_token_of(topic, log["token"]) for topic in topics)
         return Orphan(file, log["log"], _reason(log["log"], instants)) if ours else None
     base = _BASE_FILE.fullmatch(name)
-    origin = file_ids.decode(base["id"]) if base is not None else None
+    origin = file_groups.decode(base["id"]) if base is not None else None
     if base is None or origin is None:
         return None
     instant, partition, offset = base["instant"], origin.partition, origin.first_offset
-    own_ids = (file_ids.file_id(topic, partition, offset, folder, instant) for topic in topics)
+    own_ids = (file_groups.file_id(topic, partition, offset, folder, instant) for topic in topics)
     # Another writer's UPDATE keeps our file id under its own instant; the hash in the id distinguishes it from ours.
     return Orphan(file, instant, _reason(instant, instants), origin) if base["id"] in own_ids else None
 

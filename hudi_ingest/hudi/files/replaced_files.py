@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import WriteIncomplete
-from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.base_file import ROW_GROUP_ROWS, parquet_writer
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence
 from hudi_ingest.hudi.storage.paths import marker_path, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
@@ -117,7 +117,7 @@ def copy_other_rows(
         topic = first[TOPIC][0].as_py() if TOPIC in first.column_names else source.source.topic
         partition, first_offset = first[PARTITION][0].as_py(), first[OFFSET][0].as_py()
         folder = old.partition_path
-        file_id = file_ids.file_id(topic, partition, first_offset, folder, layout.instant)
+        file_id = file_groups.file_id(topic, partition, first_offset, folder, layout.instant)
         name = f"{file_id}_{source.write_token}_{layout.instant}.parquet"
         path = path_in(folder, name)
         storage.write(marker_path(layout.instant, path), b"")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hudi_ingest.hudi.storage.durability import durability_of
-from hudi_ingest.hudi.storage.storage import reaching, storage_at
+from hudi_ingest.hudi.storage.storage import durability_of, reaching, storage_at
 from hudi_ingest.hudi.write_client import HudiWriter, java_errors
 
 USER = "hudi-ingest"

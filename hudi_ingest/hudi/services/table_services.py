@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.hudi.options import BY_LISTING, clustering_options, compaction_options
-from hudi_ingest.hudi.storage.durability import NoDurability, durability_of
-from hudi_ingest.hudi.storage.storage import reaching, storage_at
+from hudi_ingest.hudi.storage.storage import NoDurability, durability_of, reaching, storage_at
 from hudi_ingest.hudi.timeline.ownership import Service, ServiceClaim
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter, java_errors, java_messages

@@ -16,7 +16,7 @@ from itertools import islice
 import pyarrow as pa
 
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable
-from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, HIVE_STYLE_PROPERTY, record_key_of
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.storage import TableStorage
@@ -257,7 +257,7 @@ def _row_problems(
     names = [path.rpartition("/")[2] for path in paths]
     # File ids of hudi-ingest begin with an offset, and another writer may continue those file groups.
     if names and all(
-        re.match(r"0{4}\d{4}-", name) and file_ids.decode(name.partition("_")[0]) is None for name in names
+        re.match(r"0{4}\d{4}-", name) and file_groups.decode(name.partition("_")[0]) is None for name in names
     ):
         return ["its files are named by the buckets of a bucket index"]
     read_columns = list(dict.fromkeys(["_hoodie_record_key", "_hoodie_partition_path", *keys, *partitions]))

@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 from hudi import HudiTable
 
 from hudi_ingest.exceptions import IngestError, TableUnreachable
-from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.files.file_ids import FileOrigin
+from hudi_ingest.hudi.files import file_groups
+from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
 from hudi_ingest.hudi.storage.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
 from hudi_ingest.hudi.storage.storage import StoreError, storage_at, store_remedy
@@ -300,7 +299,7 @@ class Timeline:
                     instant=file_slice.creation_instant_time,
                     rows=footer.num_rows,
                     size_bytes=file_slice.base_file_size,
-                    origin=file_ids.decode(file_slice.file_id),
+                    origin=file_groups.decode(file_slice.file_id),
                     topics=_range(footer, TOPIC),
                     partitions=_range(footer, PARTITION),
                     offsets=_range(footer, OFFSET),

@@ -18,7 +18,7 @@ from hudi_ingest.ledger import Ledger, Owner, TransactionRow
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, max_runtime
+from hudi_ingest.orchestration.jobs.run_config import ACTIVE, max_runtime
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import leased_until_of
 

@@ -24,8 +24,7 @@ from hudi_ingest.orchestration.coordinator.runs import (
     failed_in_a_row,
     failed_live_runs,
 )
-from hudi_ingest.orchestration.jobs.op_settings import run_is_finished
-from hudi_ingest.orchestration.jobs.run_config import run_request
+from hudi_ingest.orchestration.jobs.run_config import run_is_finished, run_request
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.planned import pending_approval
 from hudi_ingest.transaction.plan.situation import (

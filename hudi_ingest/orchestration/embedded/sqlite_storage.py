@@ -10,6 +10,9 @@ In dagster.yaml:
       custom:
         module: hudi_ingest.orchestration.embedded.sqlite_storage
         class: QuickSqliteStorage
+
+`python -m hudi_ingest.orchestration.embedded.sqlite_storage FOLDER` creates the databases, or migrates them to the installed version.
+Run it while no Dagster process uses that $DAGSTER_HOME.
 """
 
 from __future__ import annotations
@@ -18,27 +21,32 @@ import atexit
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from dagster import EventLogEntry, Field, StringSource
+from alembic.script import ScriptDirectory
+from dagster import DagsterInstance, EventLogEntry, Field, StringSource
 from dagster._core.events import ASSET_CHECK_EVENTS, ASSET_EVENTS, EVENT_TYPE_TO_PIPELINE_RUN_STATUS
+from dagster._core.storage import sqlite_storage
 from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+from dagster._core.storage.sql import get_alembic_config
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
 _BUSY_SECONDS = 30
+_DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.db")
 _INDEXED_EVENTS = frozenset({*ASSET_EVENTS, *ASSET_CHECK_EVENTS, *EVENT_TYPE_TO_PIPELINE_RUN_STATUS})
 """Types of events that Dagster also keeps beside the log of their run."""
 _INSERT_EVENT = SqlEventLogStorageTable.insert()
@@ -243,3 +251,38 @@ def _empty_event_log() -> bytes:
         with SqliteEventLogStorage(folder).run_connection("empty"):
             pass
         return Path(folder, "empty.db").read_bytes()
+
+
+def prepare(folder: Path) -> None:
+    """Repair, create and migrate the databases of a $DAGSTER_HOME before any process opens them. Raises Dagster's errors.
+
+    Two processes that create one of them at the same time may leave it with two revisions, an old one and the newest, and then no
+    Dagster process can open it. The older revision is kept: the migrations from there check what already exists, so they do no harm
+    where nothing is left to migrate.
+    """
+    os.environ["DAGSTER_HOME"] = str(folder.absolute())
+    for name in _DATABASES:
+        if (folder / name).exists():
+            _keep_one_revision(folder / name)
+    with DagsterInstance.from_config(str(folder)) as instance:
+        instance.upgrade()
+
+
+def _keep_one_revision(database: Path) -> None:
+    with closing(sqlite3.connect(database)) as connection, connection:
+        has_table = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'alembic_version'").fetchone()
+        revisions = (
+            {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")} if has_table else set()
+        )
+        if len(revisions) > 1:
+            newest_first = [script.revision for script in _scripts().walk_revisions()]
+            oldest = max(revisions, key=newest_first.index)
+            connection.execute("DELETE FROM alembic_version WHERE version_num != ?", (oldest,))
+
+
+def _scripts() -> ScriptDirectory:
+    return ScriptDirectory.from_config(get_alembic_config(sqlite_storage.__file__))
+
+
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]))

@@ -59,10 +59,11 @@ from hudi_ingest.orchestration.housekeeping.run_retention import (
     pipelines_of_runs,
     run_bytes,
     shorten_logs,
+    shrink,
+    stored_bytes,
 )
-from hudi_ingest.orchestration.housekeeping.sqlite_space import shrink, stored_bytes
-from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, NO_RUN_RETRIES, as_dagster_failures
 from hudi_ingest.orchestration.jobs.resources import LEDGER, LEDGER_ONLY
+from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES, as_dagster_failures
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.pipeline.code_location import LEAST, HousekeepingSettings, load_housekeeping_settings

@@ -1,4 +1,5 @@
-"""Which of our Dagster runs may be deleted, and their deletion: events, step logs and results go with them.
+"""Which of our Dagster runs may be deleted, and their deletion with events, step logs and results; and how the space of deleted rows
+returns to the disk.
 
 Deleting a run cannot make its transaction happen twice, although Dagster then no longer knows the run key, which is the
 transaction's id. A tick plans each transaction from the table's checkpoint, under a new id, so it never asks for an old key. And if
@@ -8,8 +9,9 @@ an old plan were begun again, by whatever means, begin refuses it: its sequence 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,10 +20,17 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.retention import ASSET_JOB, run_database
-from hudi_ingest.orchestration.housekeeping.sqlite_space import empty_log, with_suffix
-from hudi_ingest.orchestration.jobs.op_settings import ACTIVE
+from hudi_ingest.orchestration.jobs.run_config import ACTIVE
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 
+PAGES_AT_ONCE = 2000
+"""Some milliseconds, and 8 MB with pages of the usual size."""
+LEAST_FREE_BYTES = 8 << 20
+"""Less than this is not worth it: the next rows fill it."""
+MOST_COPIED_BYTES = 128 << 20
+"""A VACUUM of that takes one or two seconds."""
+_BUSY_SECONDS = 5.0
+_INCREMENTAL = 2
 ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 
 
@@ -152,3 +161,61 @@ def _paths(instance: DagsterInstance, run_id: str) -> list[Path]:
 
 def _files(path: Path) -> Iterator[Path]:
     return (file for file in path.rglob("*") if file.is_file()) if path.is_dir() else iter([path])
+
+
+def stored_bytes(databases: Iterable[Path]) -> int:
+    """Return the size of the databases with their write-ahead logs."""
+    files = [file for database in databases for file in (database, with_suffix(database, "wal"))]
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def with_suffix(database: Path, suffix: str) -> Path:
+    """Return the file that SQLite keeps beside the database, `wal` or `shm`."""
+    return database.with_name(f"{database.name}-{suffix}")
+
+
+def empty_log(database: Path) -> int:
+    """Copy a write-ahead log that a process has left behind into the database, and return how much smaller both are. Leaves it if
+    another process has the database open. Raises sqlite3.DatabaseError."""
+    before = stored_bytes([database])
+    with closing(sqlite3.connect(database, timeout=0, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    return before - stored_bytes([database])
+
+
+def shrink(database: Path) -> None:
+    """Give free pages back without keeping other writers waiting for long. Does nothing if there is no such file, and leaves the rest
+    for the next time if other processes are in the way. Raises sqlite3.DatabaseError.
+
+    A database whose `auto_vacuum` is incremental gives back some pages at a time. Others need one VACUUM to become like that, for
+    which other writers wait while the rest is copied, so it is done only where little is left to copy. In larger ones new rows
+    fill the space.
+    """
+    if not database.exists():
+        return
+    try:
+        with closing(sqlite3.connect(database, timeout=_BUSY_SECONDS, isolation_level=None)) as connection:
+            _shrink(connection)
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise
+
+
+def _shrink(connection: sqlite3.Connection) -> None:
+    page_bytes, pages, free = (_number(connection, name) for name in ("page_size", "page_count", "freelist_count"))
+    if free * page_bytes < LEAST_FREE_BYTES:
+        return
+    if _number(connection, "auto_vacuum") == _INCREMENTAL:
+        for _ in range(0, free, PAGES_AT_ONCE):
+            # Each is a transaction of its own. As a script, because `execute` takes only the first step, which is one page.
+            connection.executescript(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})")
+    elif (pages - free) * page_bytes <= MOST_COPIED_BYTES and free * 2 >= pages:
+        connection.execute(f"PRAGMA auto_vacuum = {_INCREMENTAL}")
+        connection.execute("VACUUM")
+    else:
+        return
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _number(connection: sqlite3.Connection, pragma: str) -> int:
+    return int(connection.execute(f"PRAGMA {pragma}").fetchone()[0])

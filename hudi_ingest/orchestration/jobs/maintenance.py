@@ -41,8 +41,8 @@ from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.coordinator.switch import is_on, switches_of
-from hudi_ingest.orchestration.jobs.op_settings import as_dagster_failures, retry_policy
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
+from hudi_ingest.orchestration.jobs.run_config import as_dagster_failures, retry_policy
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 PREFIX = "hudi_ingest_"

@@ -1,25 +1,54 @@
-"""Converts plans to Dagster's run requests, and a run's config back to its plan. So a run shows every slice before anything is read.
+"""Converts plans to Dagster's run requests, and a run's config back to its plan, so a run shows every slice before anything is read.
+Also the settings that all ops and runs of a pipeline share: retries, and the failures that they are for, pool and maximum runtime.
 
 A transaction is a run of its table's asset, in the job that Dagster has for all assets of a code location.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from dagster import Config, DagsterRun, RunRequest
+from dagster import (
+    Backoff,
+    Config,
+    DagsterInstance,
+    DagsterRun,
+    DagsterRunStatus,
+    Failure,
+    Jitter,
+    RetryPolicy,
+    RunRequest,
+)
 from pydantic import Field
 
-from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions import ConfigError, IngestError, Transient
 from hudi_ingest.exceptions.problems import listed
+from hudi_ingest.ledger import AttemptRow, AttemptState
 from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import sensor_name, table_key
-from hudi_ingest.orchestration.jobs.op_settings import NO_RUN_RETRIES, max_runtime
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 BEGIN = "begin"
 _SHOWN_OPS = 5
+START_SECONDS = 120
+ACTIVE = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+"""The statuses of runs that have not ended."""
+NO_RUN_RETRIES = "0"
+"""The sensor plans the run that follows a failed one. One that the instance's `run_retries` repeats would be in its way: its
+transaction is rolled back."""
+STOPPED = "Stopped, because "
+"""Prefix of an op's failure that is not its own: another op of the run failed."""
+_SHOWN_LINES = 2
+"""Lines of an error to show: what happened, and the first place where it did."""
 
 
 class SliceConfig(Config):
@@ -148,3 +177,67 @@ def run_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
 def executor_tags(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, str]:
     """Return the tags that tell our own executor how to run this plan; other executors ignore them."""
     return {} if pipeline.transaction.fans_out(plan.count) else {tags.IN_PROCESS: "true"}
+
+
+def max_runtime(pipeline: Pipeline) -> str:
+    """Return how many seconds a run may take: its transaction's timeout, plus time for its processes to start and end."""
+    return str(pipeline.transaction.timeout_seconds + START_SECONDS)
+
+
+def retry_policy(pipeline: Pipeline) -> RetryPolicy:
+    settings = pipeline.transaction
+    return RetryPolicy(
+        max_retries=settings.retries,
+        delay=settings.retry_delay_seconds,
+        backoff=Backoff.EXPONENTIAL,
+        jitter=Jitter.PLUS_MINUS,
+    )
+
+
+def pool(pipeline: Pipeline) -> str:
+    """Return the Dagster pool that lets only one run at a time change the pipeline's table."""
+    return f"hudi_ingest_{pipeline.name}"
+
+
+def run_is_finished(instance: DagsterInstance) -> Callable[[str], bool | None]:
+    """Return a function that says whether a run has ended, or None if this instance does not know the run."""
+
+    def finished(run_id: str) -> bool | None:
+        run = instance.get_run_by_id(run_id)
+        # An unknown run may belong to another instance, and be alive.
+        return None if run is None else run.is_finished
+
+    return finished
+
+
+@contextmanager
+def as_dagster_failures() -> Iterator[None]:
+    """Raise Failure for our errors: transient ones are retried by the op's RetryPolicy, all others fail the op at once."""
+    try:
+        yield
+    except IngestError as error:
+        raise Failure(
+            description=f"{type(error).__name__}: {error}", allow_retries=isinstance(error, Transient)
+        ) from error
+
+
+def first_failure(attempts: Sequence[AttemptRow], own: Collection[tuple[str, int]]) -> AttemptRow | None:
+    """Return the attempt of a transaction that was the first to fail for good, at a slice that is not one of `own`.
+
+    `attempts` are in the order of their numbers; `own` are topics and partitions.
+    """
+    newest = {attempt.source: attempt for attempt in attempts}
+    failed = [
+        attempt
+        for attempt in newest.values()
+        if attempt.state is AttemptState.FAILED and (attempt.topic, attempt.partition) not in own
+    ]
+    return min(failed, key=lambda attempt: (attempt.ended_at, attempt.source), default=None)
+
+
+def stopped(culprit: AttemptRow) -> Failure:
+    """Return the failure of an op whose transaction is over because another op failed; it quotes that op's error."""
+    error = " ".join(line.strip() for line in (culprit.error or "").splitlines()[:_SHOWN_LINES])
+    return Failure(
+        description=f"{STOPPED}{culprit.source} failed: {error}\nThis op wrote nothing visible.", allow_retries=False
+    )

@@ -40,14 +40,6 @@ from hudi_ingest.operations.health.status import age_of_oldest, findings_after_c
 from hudi_ingest.operations.requests.planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import source_keys, table_key
-from hudi_ingest.orchestration.jobs.op_settings import (
-    as_dagster_failures,
-    first_failure,
-    pool,
-    retry_policy,
-    run_is_finished,
-    stopped,
-)
 from hudi_ingest.orchestration.jobs.resources import (
     IO_MANAGER,
     LEDGER,
@@ -55,7 +47,18 @@ from hudi_ingest.orchestration.jobs.resources import (
     require_ledger_of_begin,
     require_ledger_of_sensor,
 )
-from hudi_ingest.orchestration.jobs.run_config import BEGIN, BeginConfig, plan_in, run_tags
+from hudi_ingest.orchestration.jobs.run_config import (
+    BEGIN,
+    BeginConfig,
+    as_dagster_failures,
+    first_failure,
+    plan_in,
+    pool,
+    retry_policy,
+    run_is_finished,
+    run_tags,
+    stopped,
+)
 from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.orchestration.reports.materialization import (
     SLICE_COLUMNS,

@@ -39,8 +39,8 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator.runs import active_runs, backoff_seconds
 from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, MaintenanceSchedule, NoConfig
-from hudi_ingest.orchestration.jobs.op_settings import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
+from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import leased_until_of

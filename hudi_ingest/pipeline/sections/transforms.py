@@ -14,6 +14,7 @@ from hudi_ingest.pipeline.settings.model import Model, Whole
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.casts import Cast, scalar_of
+from hudi_ingest.records.transform.chain import PATH, PythonFunction
 from hudi_ingest.records.transform.columns import (
     Constant,
     Drop,
@@ -38,7 +39,6 @@ from hudi_ingest.records.transform.timestamps import (
     pattern_regex,
     zone_problem,
 )
-from hudi_ingest.records.transform.user_function import PATH, PythonFunction
 
 Name = Annotated[str, StringConstraints(min_length=1)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1)]

@@ -24,7 +24,7 @@ from hudi_ingest.records.convert.connect.debezium import AvailableValues, Debezi
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
-from hudi_ingest.records.convert.required_fields import RequiredFields
+from hudi_ingest.records.convert.values import RequiredFields
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.routing import RecordType

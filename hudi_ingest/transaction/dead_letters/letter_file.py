@@ -15,16 +15,16 @@ import pyarrow.parquet as pq
 
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files import file_groups
+from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import DiscardedOnError
 from hudi_ingest.hudi.storage.paths import dead_letters_folder
 from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.kafka.backlog import bounded
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetriedFile, TransactionKind
 from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.batch_sizes import bounded
 from hudi_ingest.records.row_maker import Refusal
 from hudi_ingest.records.times import KAFKA_TIME, kafka_times
 
@@ -175,7 +175,7 @@ _TOLD = ("stage", "field", "expected", "found")
 def _path(origin: RowSource, first_offset: int, instant: str) -> str:
     folder = dead_letters_folder(instant)
     # Built like a base file's name, so it is unique to an attempt and the sweep can tell whose file it is.
-    identifier = file_ids.file_id(origin.source.topic, origin.source.partition, first_offset, folder, instant)
+    identifier = file_groups.file_id(origin.source.topic, origin.source.partition, first_offset, folder, instant)
     return f"{folder}/{identifier}_{origin.write_token}_{instant}.parquet"
 
 

@@ -12,9 +12,8 @@ from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableUnreachable
 from hudi_ingest.exceptions.problems import listed
-from hudi_ingest.hudi.storage.durability import durability_of
 from hudi_ingest.hudi.storage.paths import heartbeat_path
-from hudi_ingest.hudi.storage.storage import advice
+from hudi_ingest.hudi.storage.storage import advice, durability_of
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster

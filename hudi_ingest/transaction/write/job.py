@@ -53,8 +53,7 @@ from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.formats import ENTRY_POINTS, is_built_in
-from hudi_ingest.records.transform.chain import Chain
-from hudi_ingest.records.transform.user_function import PythonFunction
+from hudi_ingest.records.transform.chain import Chain, PythonFunction
 from hudi_ingest.spark.executors import executor_problem
 from hudi_ingest.spark.session import answers, job_group
 from hudi_ingest.transaction.columns.decoding import row_maker_of

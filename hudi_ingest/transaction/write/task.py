@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from hudi_ingest.exceptions import IngestError, TableUnreachable, Terminal, WriteIncomplete, concerning
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.replaced_files import copy_other_rows, within
 from hudi_ingest.hudi.storage.storage import StoreError, TableStorage

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
-from hudi_ingest.hudi.files import base_file, file_ids, new_files
+from hudi_ingest.hudi.files import base_file, file_groups, new_files
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence, NewFiles
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
@@ -85,7 +85,7 @@ def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage:
     assert sorted(file.partition_path for file in files_of(writer)) == ["dt=d0", "dt=d1"]
     assert sum(file.rows for file in files_of(writer)) == 15
     for file in files_of(writer):
-        assert file_ids.decode(file.file_id) == file_ids.FileOrigin(3, file.first_offset)
+        assert file_groups.decode(file.file_id) == file_groups.FileOrigin(3, file.first_offset)
         found = pq.read_table(f"{storage.base_path}/{file.path}", partitioning=None)
         assert found.num_rows == file.rows
         assert storage.size(file.path) == file.size_bytes
@@ -242,7 +242,7 @@ def test_r4_h1_a_base_file_holds_one_kafka_partition_and_says_which_offsets(
             assert (file.first_offset, file.last_offset, file.rows) == (offsets[0], offsets[-1], len(offsets))
             assert offsets == sorted(offsets)
             assert file.rows <= per_file
-            assert file_ids.decode(file.file_id) == file_ids.FileOrigin(source.partition, offsets[0])
+            assert file_groups.decode(file.file_id) == file_groups.FileOrigin(source.partition, offsets[0])
             assert f"_{source.partition}-0-0_" in file.path
             keys += found["_hoodie_record_key"].to_pylist()
     assert sorted(keys) == sorted(

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hudi_ingest.hudi.storage.durability import NoDurability, durability_of
 from hudi_ingest.hudi.storage.local import LocalStorage
-from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.hudi.storage.storage import NoDurability, TableStorage, durability_of
 from hudi_ingest_tests.support.power_cut import Disk
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.files.file_ids import MAX_OFFSET, MAX_PARTITION, FileOrigin, decode, file_id
+from hudi_ingest.hudi.files.file_groups import MAX_OFFSET, MAX_PARTITION, FileOrigin, decode, file_id
 
 partitions = st.integers(0, MAX_PARTITION)
 offsets = st.integers(0, MAX_OFFSET)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi.files import keyed_writer, new_files
 from hudi_ingest.hudi.files.buckets import bucket_ids
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
 from hudi_ingest.hudi.files.new_files import KeyedLayout
 from hudi_ingest.hudi.storage.local import LocalStorage

@@ -13,9 +13,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.file_groups import fixed_id
-from hudi_ingest.hudi.files.file_ids import log_token
+from hudi_ingest.hudi.files import file_groups
+from hudi_ingest.hudi.files.file_groups import fixed_id, log_token
 from hudi_ingest.hudi.files.orphans import Findings, Orphan, judge_files, judge_uploads
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH
@@ -57,7 +56,7 @@ class Table:
     def write(self, instant: str) -> str:
         folder = f"dt={len(self.stored) % 2}"
         offset = next(self.offsets)
-        path = f"{folder}/{file_ids.file_id(TOPIC, 0, offset, folder, instant)}_0-{offset % 3}-0_{instant}.parquet"
+        path = f"{folder}/{file_groups.file_id(TOPIC, 0, offset, folder, instant)}_0-{offset % 3}-0_{instant}.parquet"
         self.stored[path] = self.now
         self.ours.add(path)
         return path
@@ -261,13 +260,13 @@ OLD = "20260101000000000"
         (f".hoodie/metadata/.hoodie/.heartbeat/{OLD}", False),
         (f".hoodie/timeline/{OLD}", False),
         (".hoodie/.heartbeat/99999999999999999", False),
-        (f"dt=1/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", True),
-        (f"{file_ids.file_id(TOPIC, 1, 5, '', OLD)}_1-0-0_{OLD}.parquet", True),
+        (f"dt=1/{file_groups.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", True),
+        (f"{file_groups.file_id(TOPIC, 1, 5, '', OLD)}_1-0-0_{OLD}.parquet", True),
         # Moved by hand, of another instant, another topic, another suffix, another writer: not ours to delete.
-        (f"dt=2/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", False),
-        (f"dt=1/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', '20250101000000000')}_1-0-0_{OLD}.parquet", False),
-        (f"dt=1/{file_ids.file_id('unknown', 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", False),
-        (f"dt=1/{file_ids.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet.bak", False),
+        (f"dt=2/{file_groups.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", False),
+        (f"dt=1/{file_groups.file_id(TOPIC, 1, 5, 'dt=1', '20250101000000000')}_1-0-0_{OLD}.parquet", False),
+        (f"dt=1/{file_groups.file_id('unknown', 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet", False),
+        (f"dt=1/{file_groups.file_id(TOPIC, 1, 5, 'dt=1', OLD)}_1-0-0_{OLD}.parquet.bak", False),
         (f"dt=1/{uuid.UUID(int=7, version=4)}-0_1-0-0_{OLD}.parquet", False),
         (f"dt=1/.{fixed_id(3)}_{OLD}.log.2_1-0-7123456789", True),
         (f".{fixed_id(3)}_{OLD}.log.1_1-0-0", True),
@@ -332,7 +331,7 @@ def test_r9_what_was_never_finished_is_swept_once_it_is_old(path: str, swept: bo
 def test_r9_uploads_of_ended_instants_are_swept(instant: str, topic: str, age: timedelta, swept: bool) -> None:
     now = START + 2 * AGE
     instants = Instants(frozenset(["20260103000000000"]), frozenset(["20260102000000000"]))
-    path = f"dt=1/{file_ids.file_id(topic, 0, 7, 'dt=1', instant)}_0-0-0_{instant}.parquet"
+    path = f"dt=1/{file_groups.file_id(topic, 0, 7, 'dt=1', instant)}_0-0-0_{instant}.parquet"
     uploads = [Upload(path, "u1", now - age - timedelta(seconds=0.5)), Upload("dt=1/other.parquet", "u2", START)]
     findings = judge_uploads(uploads, instants, topics=[TOPIC], older_than=now - AGE)
     assert [orphan.upload for orphan in findings.orphans] == uploads[:1] * swept
@@ -346,7 +345,7 @@ def test_r9_each_file_that_is_kept_has_a_reason() -> None:
     now, newest, opened = START + 2 * AGE, "20260102000000000", "20260101120000000"
     instants = Instants(frozenset([opened]), frozenset([newest]))
     of = {
-        instant: f"{file_ids.file_id(TOPIC, 1, 5, 'dt=1', instant)}_1-0-0_{instant}.parquet"
+        instant: f"{file_groups.file_id(TOPIC, 1, 5, 'dt=1', instant)}_1-0-0_{instant}.parquet"
         for instant in (OLD, opened)
     }
     later = "20260109000000000"

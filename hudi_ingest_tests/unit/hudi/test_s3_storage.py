@@ -28,17 +28,23 @@ import pytest
 from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.hudi.files import new_files
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
-from hudi_ingest.hudi.files.file_ids import RowSource, file_id
+from hudi_ingest.hudi.files.file_groups import RowSource, file_id
 from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.orphans import judge_uploads
 from hudi_ingest.hudi.storage import s3_access
-from hudi_ingest.hudi.storage.durability import NoDurability, durability_of
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, PRIMARY, TIMELINE, heartbeat_path, marker_path
 from hudi_ingest.hudi.storage.s3 import PART_BYTES, S3Storage
 from hudi_ingest.hudi.storage.s3_access import client_of, credentials_of, filesystem_of, hudi_rs_options
-from hudi_ingest.hudi.storage.storage import StoreError, TableStorage, Versioned, WriteConflict
+from hudi_ingest.hudi.storage.storage import (
+    NoDurability,
+    StoreError,
+    TableStorage,
+    Versioned,
+    WriteConflict,
+    durability_of,
+)
 from hudi_ingest.hudi.timeline import timeline
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Instants, Timeline, instant_time

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.kafka.backlog import Backlog
+from hudi_ingest.kafka.backlog import BATCH_BYTES, Backlog
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.records.batch_sizes import BATCH_BYTES
 
 pytestmark = pytest.mark.fast
 

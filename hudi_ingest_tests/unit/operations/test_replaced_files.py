@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced, RangeRefused, WriteIncomplete
-from hudi_ingest.hudi.files import file_ids
+from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.base_file import META_COLUMNS
-from hudi_ingest.hudi.files.file_ids import RowSource
+from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout
 from hudi_ingest.hudi.files.replaced_files import copy_other_rows
 from hudi_ingest.hudi.storage.local import LocalStorage
@@ -173,11 +173,11 @@ def test_p1_a_copy_has_exactly_the_other_rows_with_their_commit_times(
     assert after.to_pylist() == [{**row, "_hoodie_file_name": name} for row in kept]
     assert after.schema.equals(before.schema)
     assert (copy.rows, copy.partition_path) == (len(kept), "dt=1")
-    origin = file_ids.decode(copy.file_id)
+    origin = file_groups.decode(copy.file_id)
     first = next(row for row in kept if row["_kafka_offset"] is not None)
     assert origin is not None
     assert (origin.partition, origin.first_offset) == (first["_kafka_partition"], first["_kafka_offset"])
-    assert copy.file_id == file_ids.file_id("orders", origin.partition, origin.first_offset, "dt=1", INSTANT)
+    assert copy.file_id == file_groups.file_id("orders", origin.partition, origin.first_offset, "dt=1", INSTANT)
     assert storage.exists(marker_path(INSTANT, copy.path))
 
 

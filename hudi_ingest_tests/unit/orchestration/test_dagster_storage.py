@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from dagster import DagsterInstance
 
-from hudi_ingest.orchestration.embedded.dagster_storage import prepare
+from hudi_ingest.orchestration.embedded.sqlite_storage import prepare
 
 DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.db")
 BEFORE_THE_NEWEST = "5771160a95ad"

@@ -74,8 +74,7 @@ from hudi_ingest.orchestration.housekeeping.housekeeping import (
     next_run,
     why_it_failed,
 )
-from hudi_ingest.orchestration.housekeeping.run_retention import delete_run, run_bytes
-from hudi_ingest.orchestration.housekeeping.sqlite_space import LEAST_FREE_BYTES, shrink
+from hudi_ingest.orchestration.housekeeping.run_retention import LEAST_FREE_BYTES, delete_run, run_bytes, shrink
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.records.batch_sizes import bounded
+from hudi_ingest.kafka.backlog import bounded
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 
 pytestmark = pytest.mark.fast

@@ -18,8 +18,15 @@ from hudi_ingest.records.convert.avro.exact import DatumReader
 from hudi_ingest.records.convert.avro.fast import BatchReader
 from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
-from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields, after_refusal
-from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
+from hudi_ingest.records.convert.values import (
+    UNKNOWN,
+    Indexes,
+    Refusal,
+    RequiredFields,
+    after_refusal,
+    regrouped,
+    require_values,
+)
 from hudi_ingest.records.convert.wire_format import (
     HEADER_BYTES,
     SchemaLookup,

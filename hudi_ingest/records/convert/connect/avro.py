@@ -12,8 +12,7 @@ from hudi_ingest.records.convert.avro.converter import AvroConverter, Writers
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema
 from hudi_ingest.records.convert.connect.values import Reading, avro_reading_of, decoded_rows, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Mismatch
-from hudi_ingest.records.convert.required_fields import RequiredFields
-from hudi_ingest.records.convert.values import Indexes, regrouped, require_values
+from hudi_ingest.records.convert.values import Indexes, RequiredFields, regrouped, require_values
 from hudi_ingest.records.convert.wire_format import by_header
 from hudi_ingest.records.schema.avro import NO_RESOLUTION, Resolution
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema

@@ -20,8 +20,15 @@ from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connec
 from hudi_ingest.records.convert.connect.values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected, shortened
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records, field_names
-from hudi_ingest.records.convert.required_fields import Refusal, RequiredFields, after_refusal
-from hudi_ingest.records.convert.values import Indexes, regrouped, require_values, value_bytes
+from hudi_ingest.records.convert.values import (
+    Indexes,
+    Refusal,
+    RequiredFields,
+    after_refusal,
+    regrouped,
+    require_values,
+    value_bytes,
+)
 from hudi_ingest.records.schema.columns import TIMESTAMP
 
 _FRAME = b'{"schema":'

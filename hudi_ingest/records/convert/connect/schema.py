@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.records.convert.required_fields import UNKNOWN
+from hudi_ingest.records.convert.values import UNKNOWN
 from hudi_ingest.records.schema.columns import MAX_DEPTH
 from hudi_ingest.records.schema.registered import RegisteredSchema
 

@@ -19,8 +19,15 @@ from hudi_ingest.records.convert.connect.json import PayloadReader
 from hudi_ingest.records.convert.connect.schema import parse_json_schema
 from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records
-from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields, after_refusal
-from hudi_ingest.records.convert.values import Indexes, one_option, regrouped
+from hudi_ingest.records.convert.values import (
+    UNKNOWN,
+    Indexes,
+    Refusal,
+    RequiredFields,
+    after_refusal,
+    one_option,
+    regrouped,
+)
 from hudi_ingest.records.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema
 from hudi_ingest.records.schema.json_schema import alternatives, referred
 from hudi_ingest.records.schema.registered import RegisteredSchema

@@ -20,8 +20,16 @@ from hudi_ingest.records.convert.fast_path import decode_in_pieces
 from hudi_ingest.records.convert.protobuf.exact import MessageReader
 from hudi_ingest.records.convert.protobuf.fast import fast_path
 from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled, is_map
-from hudi_ingest.records.convert.required_fields import UNKNOWN, Refusal, RequiredFields, after_refusal
-from hudi_ingest.records.convert.values import one_option, read_options, regrouped, require_values
+from hudi_ingest.records.convert.values import (
+    UNKNOWN,
+    Refusal,
+    RequiredFields,
+    after_refusal,
+    one_option,
+    read_options,
+    regrouped,
+    require_values,
+)
 from hudi_ingest.records.convert.wire_format import (
     select_known,
     split_message_indexes,

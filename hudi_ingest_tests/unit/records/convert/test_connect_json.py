@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect.values import decimals_of_base64
 from hudi_ingest.records.convert.converter import Decoded
-from hudi_ingest.records.convert.required_fields import RequiredFields
+from hudi_ingest.records.convert.values import RequiredFields
 from hudi_ingest.records.schema.ddl import parse_ddl
 
 pytestmark = pytest.mark.fast

@@ -20,7 +20,7 @@ from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform import Transform, TransformProblems
 from hudi_ingest.records.transform.casts import Cast
-from hudi_ingest.records.transform.chain import HIDDEN, HIDDEN_RECORD, Chain, ChainProblems, Step
+from hudi_ingest.records.transform.chain import HIDDEN, HIDDEN_RECORD, Chain, ChainProblems, PythonFunction, Step
 from hudi_ingest.records.transform.columns import (
     OPERATORS,
     Constant,
@@ -37,7 +37,6 @@ from hudi_ingest.records.transform.columns import (
 )
 from hudi_ingest.records.transform.sql import Sql
 from hudi_ingest.records.transform.timestamps import ToTimestamp, parse_time_partition
-from hudi_ingest.records.transform.user_function import PythonFunction
 
 pytestmark = pytest.mark.fast
 

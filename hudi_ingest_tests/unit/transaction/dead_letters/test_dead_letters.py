@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from hudi_ingest.cli.views import letter_text, letters_text, retry_survey_text, retry_text
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
-from hudi_ingest.hudi.files import file_ids
-from hudi_ingest.hudi.files.file_ids import FileOrigin
+from hudi_ingest.hudi.files import file_groups
+from hudi_ingest.hudi.files.file_groups import FileOrigin
 from hudi_ingest.hudi.files.new_files import BaseFileLayout
 from hudi_ingest.hudi.files.orphans import judge_files
 from hudi_ingest.hudi.storage.local import LocalStorage
@@ -643,7 +643,7 @@ def test_r9_letters_that_no_list_names_are_orphans_once_their_instant_has_ended(
 
     def stored(instant: str, offset: int) -> StoredFile:
         folder = dead_letters_folder(instant)
-        identifier = file_ids.file_id("orders", 3, offset, folder, instant)
+        identifier = file_groups.file_id("orders", 3, offset, folder, instant)
         return StoredFile(f"{folder}/{identifier}_3-0-0_{instant}.parquet", 1, past)
 
     manifests = [StoredFile(f"{dead_letters_folder(each)}/{'0' * 16}.json", 1, past) for each in (pending, ended)]

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.records.convert.formats import ENTRY_POINTS
-from hudi_ingest.records.transform.chain import Chain, Step
-from hudi_ingest.records.transform.user_function import PythonFunction
+from hudi_ingest.records.transform.chain import Chain, PythonFunction, Step
 from hudi_ingest.transaction.write import job
 from hudi_ingest.transaction.write.job import import_paths, version_of
 
