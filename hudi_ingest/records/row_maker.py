@@ -112,8 +112,8 @@ class RowMaker:
     on_tombstone: Tombstones = "skip"
     """With `row`, all columns of the values may be null."""
     lenient_converter: Converter | None = None
-    """Of the values that `converter` refuses because a row would need more of them, which a delete by `keyed.delete_field` does not;
-    None where there is nothing to spare."""
+    """Of the values that `converter` refuses because a row would need more of them, which a delete does not; to the same columns, all
+    of which may be null. None where values delete nothing."""
     key_converter: Converter | None = None
     """Of the records' keys; None when they are not read."""
     key_columns: pa.Schema | None = None
@@ -241,11 +241,13 @@ class RowMaker:
     def _with_deletes(
         self, outcome: BatchOutcome, lenient: Converter, source: TopicPartition, batch: pa.RecordBatch
     ) -> BatchOutcome:
-        """Of the records that are bad as rows, those count that only delete. Which ones do is known after the transforms."""
+        """Of the records that are bad as rows, those count that only delete. Which ones do is known after the transforms, of which none
+        may leave out the row of a record that also writes one."""
         refused = pa.array([bad.index for bad in outcome.bad if bad.stage == DECODING], pa.int64())
         if not len(refused) or outcome.kept is None:
             return outcome
-        found = replace(self, converter=lenient, lenient_converter=None).make(source, batch.take(refused))
+        maker = replace(self, converter=lenient, lenient_converter=None, chain=self.chain.for_deletes)
+        found = maker.make(source, batch.take(refused))
         places = np.array(refused if found.kept is None else _of(refused, found.kept))
         deleted = found.rows[DELETED].to_numpy()
         spared = ~np.isin(places, places[~deleted])

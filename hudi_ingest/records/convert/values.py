@@ -202,20 +202,17 @@ names of the columns that take them, and a list or map of its items' shape."""
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the records of one schema are bad that write a row. One that deletes a row has no columns to erase."""
+    """Why the records of one schema are bad as rows. Deletes, which have no columns to erase, are spared later; see RowMaker."""
 
     fault: Rejected
-    of_events: bool
 
     def of(self, read: Decoded, count: int) -> Decoded:
         """The outcome of `count` records of the schema; `read`: the same by their bytes alone."""
-        rows = read.rows
-        writes = pc.not_equal(rows["op"], "d") if self.of_events else pa.repeat(True, rows.num_rows)
-        faults = {index: replace(self.fault, index=index) for index in pc.indices_nonzero(writes).to_pylist()}
+        faults = {index: replace(self.fault, index=index) for index in range(read.rows.num_rows)}
         rejected = tuple(
             replace(self.fault, index=each.index) if each.field == self.fault.field else each for each in read.rejected
         )
-        return without_faults(replace(read, rejected=rejected), rows, count, faults)
+        return without_faults(replace(read, rejected=rejected), read.rows, count, faults)
 
 
 def after_refusal(read: Decoded, refusal: Refusal | None, count: int) -> Decoded:
@@ -271,7 +268,7 @@ class RequiredFields:
         new = [field.name for field in found if field.name not in self.row.names]
         others = f"; not among the columns: {', '.join(new)}" if new else ""
         path = f"{self.within}.{lacking[0]}".lstrip(".")
-        return Refusal(Rejected(0, path, expected, shortened(f"no such field{others}")), bool(self.within))
+        return Refusal(Rejected(0, path, expected, shortened(f"no such field{others}")))
 
     def _before(self, is_written: Callable[[RegisteredSchema], bool]) -> Iterator[RegisteredSchema]:
         """The versions before the one that `is_written`; all of a subject without it, because it was registered since."""

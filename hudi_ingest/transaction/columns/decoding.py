@@ -48,10 +48,14 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
     pipeline = pipeline.with_record(parse_spark_json(schema.record))
     registry = pipeline.source.schema_registry
     values = _values(pipeline, schema)
-    spares = values.required is not None and pipeline.table.delete_field is not None
+    table, source = pipeline.table, pipeline.source
+    deletes = table.is_keyed and (table.delete_field is not None or source.envelope == "debezium")
+    nullable = pa.schema([column.with_nullable(True) for column in values.schema])
     return RowMaker(
         converter=_converter_of_values(pipeline, values),
-        lenient_converter=_converter_of_values(pipeline, replace(values, required=None)) if spares else None,
+        lenient_converter=_converter_of_values(pipeline, replace(values, schema=nullable, required=None))
+        if deletes and is_built_in(source.format)
+        else None,
         chain=pipeline.chain.at(began_at),
         columns=parse_spark_json(schema.columns),
         partition_by=pipeline.table.partition_columns,

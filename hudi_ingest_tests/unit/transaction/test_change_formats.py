@@ -358,6 +358,37 @@ def test_a_record_whose_schema_lacks_a_column_may_delete_by_its_own_field(write:
     assert outcome.kept is not None and outcome.kept.to_pylist() == [0, 1, 3, 6]
 
 
+def test_a_delete_needs_only_its_key_whatever_its_schema_or_its_record_lacks(write: Write) -> None:
+    version = {"subject": SUBJECT, "version": 1, "id": 1, "schema": OLD, "schemaType": "AVRO"}
+    answers = {f"/subjects/{SUBJECT}/versions": [1], f"/subjects/{SUBJECT}/versions/1": version}
+    with canned_registry(answers) as (url, _):
+        pipeline = load(
+            write,
+            **{**CUSTOMERS, "table__schema": "id long not null, name string not null, email string not null"},
+            source__format="avro",
+            source__schema_registry={"url": url},
+            transforms=[{"filter": {"field": "email", "op": "!=", "value": "test"}}],
+        )
+        moved = avro_event(1, "u", {**ANN, "id": 2}, ANN)
+        outcome = made(pipeline, avro_event(1, "c", None, ANN), avro_event(1, "d", ANN), moved)
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(0, "email"), (2, "email")]
+    assert rows_of(outcome, "id", "name") == [(1, None, True)]
+
+    by_field = load(
+        write,
+        **{
+            **CUSTOMERS,
+            "source__envelope": "none",
+            "table__schema": "id long not null, name string not null, gone boolean",
+            "table__delete_field": "gone",
+        },
+    )
+    lines = [{"id": 1, "gone": True}, {"id": 2, "gone": False}, {"id": 3}, {"gone": True}, {"id": 4, "name": "d"}]
+    outcome = made(by_field, *(json.dumps(line).encode() for line in lines))
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(1, "name"), (2, "name"), (3, "id")]
+    assert rows_of(outcome, "id", "name") == [(1, None, True), (4, "d", False)]
+
+
 def test_fields_of_events_under_an_alias_keep_their_meaning_and_name_the_row(write: Write, tmp_path: Path) -> None:
     version = {"subject": SUBJECT, "version": 1, "id": 1, "schema": OLD, "schemaType": "AVRO"}
     micros = {"type": "long", "logicalType": "timestamp-micros"}
