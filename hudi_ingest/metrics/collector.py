@@ -244,13 +244,18 @@ class Collector:
             return replace(
                 record,
                 partitions=_partitions(pipeline, situation, own),
-                findings=(*record.findings, *self._findings(pipeline, situation, own, now)),
+                findings=(*record.findings, *self._findings(pipeline, situation, own, now, running is False)),
             )
         except IngestError as error:
             return replace(record, error=type(error).__name__, reason=str(error))
 
     def _findings(
-        self, pipeline: Pipeline, situation: Situation, own: Mapping[TopicPartition, float], now: datetime
+        self,
+        pipeline: Pipeline,
+        situation: Situation,
+        own: Mapping[TopicPartition, float],
+        now: datetime,
+        paused: bool,
     ) -> list[Finding]:
         commits = situation.committed.commits
         newest = commits[0].instant if commits else ""
@@ -259,7 +264,7 @@ class Collector:
             known = (pipeline, newest, findings_on_commits(pipeline, situation))
             self._on_commits[pipeline.name] = known
         oldest = max(own.values(), default=None)
-        return [*findings_now(pipeline, situation, now, oldest=lambda: oldest), *known[2]]
+        return [*findings_now(pipeline, situation, now, oldest=lambda: oldest, paused=paused), *known[2]]
 
 
 def _look(pipeline: Pipeline, cluster: ClusterSnapshot | None) -> _Look:

@@ -40,8 +40,9 @@ COMPACTED_IN_TIME = "compacted_in_time"
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
-    LAG_BELOW_LIMIT: "Fails while the lag exceeds asset.max_lag, by default the records of two transactions.",
-    UP_TO_DATE: "Fails while records have waited longer than asset.late_after_seconds and nothing was committed meanwhile.",
+    LAG_BELOW_LIMIT: "Fails while the lag exceeds asset.max_lag, by default the records of two transactions, unless the pipeline is paused.",
+    UP_TO_DATE: "Fails while records have waited longer than asset.late_after_seconds and nothing was committed meanwhile, unless "
+    "the pipeline is paused.",
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
     ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, or their ranges do not tile.",
     FILES_LARGE_ENOUGH: "Fails if the commits create more small files a day than table.small_files_a_day, at the pace of those on the active timeline.",
@@ -80,8 +81,13 @@ def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Findi
     return answer(pipeline.name, OFFSETS_HONOURED, not stopped, text, {"stopped": sources_text(stopped)})
 
 
-def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
-    """Check the lag. `waiting`: offsets between the committed ones and the broker's ends."""
+def _paused_text(pipeline: Pipeline, waiting: int) -> str:
+    return f"{counted(waiting, 'offset')} waiting; the pipeline's sensor is off: `hudi-ingest resume {pipeline.name}` turns it on."
+
+
+def lag_below_limit(pipeline: Pipeline, waiting: int, paused: bool = False) -> Finding:
+    """Check the lag. `waiting`: offsets between the committed ones and the broker's ends; `paused`: whether the pipeline's sensor was
+    turned off in Dagster."""
     limit = pipeline.max_lag
     figures: dict[str, int | float | str] = {LAG_RECORDS: waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:
@@ -92,6 +98,8 @@ def lag_below_limit(pipeline: Pipeline, waiting: int) -> Finding:
             f"{counted(waiting, 'offset')} waiting; the limit is {limit:,}.",
             figures,
         )
+    if paused:
+        return answer(pipeline.name, LAG_BELOW_LIMIT, True, _paused_text(pipeline, waiting), figures)
     text = (
         f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). Check that the ticks of "
         f"{pipeline.name}_coordinator launch runs and that the runs succeed: if not, they say why. If they do, records arrive "
@@ -114,9 +122,10 @@ def up_to_date(
     now: datetime,
     oldest_seconds: float | None = None,
     busy: str = "",
+    paused: bool = False,
 ) -> Finding:
     """Check that waiting records are committed in time. `oldest_seconds`: how long the oldest record has waited; if None
-    (unknown), records count as waiting since the last commit. `busy`: what is running now, as text."""
+    (unknown), records count as waiting since the last commit. `busy`: what is running now, as text; `paused`: as for the lag."""
     began_at, committed_at = committed.last_began_at, committed.last_committed_at
     if began_at is None or committed_at is None:
         return answer(
@@ -137,6 +146,8 @@ def up_to_date(
         return answer(pipeline.name, UP_TO_DATE, False, text, figures)
     if not waiting:
         return answer(pipeline.name, UP_TO_DATE, True, "No records are waiting.", figures)
+    if paused:
+        return answer(pipeline.name, UP_TO_DATE, True, _paused_text(pipeline, waiting), figures)
     if age <= limit:
         text = f"The last commit was {age:,.0f} s ago; the limit is {limit:,.0f} s."
         return answer(pipeline.name, UP_TO_DATE, True, text, figures)

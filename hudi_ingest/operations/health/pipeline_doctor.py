@@ -116,7 +116,7 @@ def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: C
     examinations: tuple[Callable[[], Iterator[Finding]], ...] = (
         partial(_behind_silent_cluster, subject, pipeline)
         if pipeline.source.bootstrap_servers in silent
-        else partial(_situation, subject, pipeline, now),
+        else partial(_situation, subject, pipeline, now, pipeline.name in off),
         partial(_folder, subject, pipeline),
         partial(_lock, subject, pipeline),
         partial(_ledger, subject, pipeline, home, now, pipeline.name in off),
@@ -126,7 +126,7 @@ def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: C
     return [diagnosis for diagnosis in diagnoses if diagnosis.state is not State.OK] or diagnoses[:1]
 
 
-def _situation(subject: str, pipeline: Pipeline, now: datetime) -> Iterator[Finding]:
+def _situation(subject: str, pipeline: Pipeline, now: datetime, is_off: bool) -> Iterator[Finding]:
     refused = check_online(pipeline).problems
     yield from (problem(subject, text) for text in refused)
     if refused:
@@ -134,7 +134,7 @@ def _situation(subject: str, pipeline: Pipeline, now: datetime) -> Iterator[Find
         return
     situation = observe(pipeline)
     yield ok(subject, _state_text(situation, now))
-    findings = [*findings_now(pipeline, situation, now), *findings_on_commits(pipeline, situation)]
+    findings = [*findings_now(pipeline, situation, now, paused=is_off), *findings_on_commits(pipeline, situation)]
     yield from (stated(finding) for finding in findings if not finding.passed)
 
 

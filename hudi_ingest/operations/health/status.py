@@ -288,11 +288,12 @@ def findings_now(
     now: datetime,
     busy: str = "",
     oldest: Callable[[], float | None] | None = None,
+    paused: bool = False,
 ) -> list[Finding]:
     """Evaluate the checks that can change at any moment. `oldest` says how long the oldest record has waited, in seconds, if the
-    caller knows. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
+    caller knows; `paused`: whether the pipeline's sensor was turned off in Dagster. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
     waiting, committed = situation.lag.total, situation.committed
-    timely = up_to_date(pipeline, waiting, committed, now, busy=busy)
+    timely = up_to_date(pipeline, waiting, committed, now, busy=busy, paused=paused)
     if situation.leaderless:
         timely = without_leader(pipeline, situation.leaderless)
     elif not timely.passed:
@@ -301,7 +302,7 @@ def findings_now(
         timely = up_to_date(pipeline, waiting, committed, now, age, busy)
     return [
         offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
-        lag_below_limit(pipeline, waiting),
+        lag_below_limit(pipeline, waiting, paused),
         timely,
         *findings_on_catalog(pipeline, committed.commits, now),
         *([compacted_in_time(pipeline, committed.commits, now)] if pipeline.table.is_keyed else []),

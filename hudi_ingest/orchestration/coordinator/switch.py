@@ -57,6 +57,11 @@ def is_on(pipeline: Pipeline, switches: Mapping[str, bool]) -> bool:
     return switches.get(sensor_name(pipeline.name), pipeline.enabled)
 
 
+def is_paused(pipeline: Pipeline, switches: Mapping[str, bool]) -> bool:
+    """Whether the pipeline's sensor was turned off in Dagster. One that was never on may be run by hand or by another scheduler."""
+    return switches.get(sensor_name(pipeline.name)) is False
+
+
 def switch(home: Home, pipeline: Pipeline, on: bool) -> bool:
     """Turn the pipeline's sensor on or off. Returns False if it was so already. A transaction that is running still finishes.
 

@@ -39,6 +39,7 @@ from hudi_ingest.operations.health.judgement import (
 from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.coordinator.switch import is_paused, switches_of
 from hudi_ingest.orchestration.jobs.run_config import STOPPED, as_dagster_failures
 from hudi_ingest.orchestration.reports.topic_assets import topic_observations
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -66,7 +67,8 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
     def checks(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
         with as_dagster_failures():
             situation = observe(pipeline)
-            findings = findings_now(pipeline, situation, datetime.now(timezone.utc))
+            paused = is_paused(pipeline, switches_of(context.instance))
+            findings = findings_now(pipeline, situation, datetime.now(timezone.utc), paused=paused)
             findings += findings_on_commits(pipeline, situation)
             findings.append(finding_on_runs(pipeline, context.instance, situation.committed.last_began_at))
         selected = {key.name for key in context.selected_asset_check_keys}

@@ -31,7 +31,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.operations.health.judgement import COMMIT_AGE, LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, UP_TO_DATE
-from hudi_ingest.orchestration.coordinator.switch import is_on, switches_of
+from hudi_ingest.orchestration.coordinator.switch import is_on, is_paused, switches_of
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.orchestration.reports.materialization import metadata_table
@@ -136,10 +136,18 @@ def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> li
         committed = {}
     return [
         overview_row(
-            pipeline.name, results[pipeline.name], is_on(pipeline, switches), committed.get(pipeline.table.base_path)
+            pipeline.name,
+            _without_lag(results[pipeline.name]) if is_paused(pipeline, switches) else results[pipeline.name],
+            is_on(pipeline, switches),
+            committed.get(pipeline.table.base_path),
         )
         for pipeline in pipelines
     ]
+
+
+def _without_lag(results: Mapping[str, Finding]) -> dict[str, Finding]:
+    """What a paused pipeline's checks last found, without failures that it may well have been paused for: no tick takes them back."""
+    return {name: check for name, check in results.items() if check.passed or name not in (LAG_BELOW_LIMIT, UP_TO_DATE)}
 
 
 @dataclass(frozen=True, slots=True)

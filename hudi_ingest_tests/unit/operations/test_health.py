@@ -127,6 +127,17 @@ def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not
     assert found.figures == {"seconds since the last commit": 601.0, "lag (seconds)": 700}
 
 
+def test_d1_records_that_wait_for_a_paused_pipeline_are_no_fault(write: Write) -> None:
+    pipeline = load(write, asset__late_after_seconds=600, asset__max_lag=7)
+    for found in (
+        lag_below_limit(pipeline, 8, paused=True),
+        up_to_date(pipeline, 8, committed(9 * 86400), NOW, paused=True),
+    ):
+        assert found.passed
+        assert found.text == "8 offsets waiting; the pipeline's sensor is off: `hudi-ingest resume orders` turns it on."
+    assert up_to_date(pipeline, 8, committed(60), NOW, paused=True).figures == {"seconds since the last commit": 60.0}
+
+
 def test_d1_by_default_a_minute_and_two_intervals_may_pass_and_twice_what_the_last_transaction_took(
     write: Write,
 ) -> None:

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import pytest
 from dagster import AssetKey, DagsterInstance, SensorDefinition, TableMetadataValue, build_sensor_context
+from dagster._core.scheduler.instigation import InstigatorStatus
 
 from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.orchestration.reports.checks import evaluation
-from hudi_ingest.orchestration.reports.overview import overview_definitions, overview_row, summary, worst_first
+from hudi_ingest.orchestration.reports.overview import (
+    current_rows,
+    overview_definitions,
+    overview_row,
+    summary,
+    worst_first,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.unit.orchestration.test_sensor_switch import seen
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -98,6 +106,9 @@ def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> No
         _report(instance, orders, answer("orders", "up_to_date", False, "12 records waiting. See the runs."))
         assert _tick(sensor, instance, cursor) != cursor
         observations = instance.fetch_observations(AssetKey(["hudi_ingest_overview"]), limit=10).records
+        instance.add_instigator_state(seen(InstigatorStatus.STOPPED))
+        paused, other = current_rows(instance, [orders, payments])
+    assert (paused.state, paused.wrong, other.state) == ("paused", "", "not reported yet")
     assert len(observations) == 2
     newest = observations[0].asset_observation
     assert newest is not None
