@@ -24,7 +24,7 @@ from dagster import DagsterInstance
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.orchestration.housekeeping.housekeeping import Housekeeping, HousekeepingReport
+from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.pipeline.code_location import HousekeepingSettings
 

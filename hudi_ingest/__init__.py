@@ -30,7 +30,7 @@ __all__ = [
     "run_transaction",
 ]
 
-LISTENER = "hudi_ingest.lineage.emitter:listener"
+LISTENER = "hudi_ingest.lineage:listener"
 """Makes the listener that a pipeline's transactions report their steps to. Named here, where the package is put together, because the
 core knows no lineage: whichever process runs a transaction imports this module, so none can forget to register a listener."""
 

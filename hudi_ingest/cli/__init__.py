@@ -11,11 +11,10 @@ import sys
 
 from hudi_ingest.cli import (
     app,
-    health_commands,
     ingestion_commands,
     request_commands,
     stack_commands,
-    table_commands,
+    upkeep_commands,
 )
 from hudi_ingest.cli.printing import err
 from hudi_ingest.exceptions import IngestError
@@ -26,8 +25,7 @@ _COMMANDS = (
     stack_commands,
     ingestion_commands,
     request_commands,
-    table_commands,
-    health_commands,
+    upkeep_commands,
 )
 """Modules whose import registers their commands with `app`."""
 

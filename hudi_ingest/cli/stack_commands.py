@@ -198,8 +198,7 @@ def serve(
         require("rest")
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
-    from hudi_ingest.rest.access import access, is_loopback, write_token_place
-    from hudi_ingest.rest.allowed import Allowed
+    from hudi_ingest.rest.access import Allowed, access, is_loopback, write_token_place
     from hudi_ingest.rest.application import API
     from hudi_ingest.rest.pages import METRICS, mounts
     from hudi_ingest.rest.server import Listening

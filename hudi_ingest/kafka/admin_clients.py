@@ -16,8 +16,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from hudi_ingest.home.folder import file_version
-from hudi_ingest.kafka.client_errors import Trouble, answer_text, unusable_settings
-from hudi_ingest.kafka.client_settings import client_logger, confluent_options, librdkafka_options
+from hudi_ingest.kafka.client_settings import (
+    Trouble,
+    answer_text,
+    client_logger,
+    confluent_options,
+    librdkafka_options,
+    unusable_settings,
+)
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
 _COORDINATOR_MILLISECONDS = 10

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AclOperation, OffsetSpec
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, LeaderMissing, TopicMissing
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
-from hudi_ingest.kafka.client_errors import answer_text
+from hudi_ingest.kafka.client_settings import answer_text
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
 

@@ -13,8 +13,15 @@ from confluent_kafka import KafkaError
 from hudi_ingest.exceptions import IngestError, NoSuchOffset, WriteIncomplete, concerning
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.kafka.backlog import BATCH_BYTES, BATCH_ROWS, Backlog, FetchPositions, OpenRange, statistics_options
-from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, librdkafka_options, tokens_of
+from hudi_ingest.kafka.client_settings import (
+    OUT_OF_RANGE,
+    READ_COMMITTED,
+    Trouble,
+    client_logger,
+    librdkafka_options,
+    tokens_of,
+    unusable_settings,
+)
 from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
 from hudi_ingest.model.offsets import Slice, TopicPartition

@@ -14,8 +14,15 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 
 from hudi_ingest.exceptions import NoSuchOffset
 from hudi_ingest.kafka.backlog import FetchPositions, statistics_options
-from hudi_ingest.kafka.client_errors import OUT_OF_RANGE, Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import READ_COMMITTED, client_logger, confluent_options, overriding
+from hudi_ingest.kafka.client_settings import (
+    OUT_OF_RANGE,
+    READ_COMMITTED,
+    Trouble,
+    client_logger,
+    confluent_options,
+    overriding,
+    unusable_settings,
+)
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS

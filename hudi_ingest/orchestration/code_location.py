@@ -20,14 +20,14 @@ from dagster import Definitions
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import unexpected
 from hudi_ingest.home.folder import Home
+from hudi_ingest.orchestration.asset_keys import topic_assets, topics_by_pipeline
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
 from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
-from hudi_ingest.orchestration.housekeeping.housekeeping import housekeeping_definitions
+from hudi_ingest.orchestration.housekeeping import housekeeping_definitions
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.pipeline_definitions import maintenance_of, pipeline_definitions
 from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions
 from hudi_ingest.orchestration.reports.overview import overview_definitions
-from hudi_ingest.orchestration.reports.topic_assets import topic_assets, topics_by_pipeline
 from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -14,9 +14,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest import pipeline_routes, request_routes, state_routes, topic_routes
-from hudi_ingest.rest.access import Access, Gate
-from hudi_ingest.rest.allowed import Allowed
+from hudi_ingest.rest import pipeline_routes, request_routes, state_routes
+from hudi_ingest.rest.access import Access, Allowed, Gate
 from hudi_ingest.rest.models import PipelineText
 from hudi_ingest.rest.problems import MEDIA_TYPE, Problem, answer_errors
 
@@ -68,7 +67,7 @@ def _api() -> FastAPI:
     )(healthz)
     for routes in (
         pipeline_routes.ROUTES,
-        topic_routes.ROUTES,
+        pipeline_routes.TOPICS,
         state_routes.ROUTES,
         request_routes.ROUTES,
         state_routes.TABLE,

@@ -19,7 +19,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.file import shown_file
 from hudi_ingest.pipeline.folder import find_pipeline, find_with_file
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.rest.allowed import Allowed
+from hudi_ingest.rest.access import Allowed
 from hudi_ingest.rest.problems import Refused
 
 Value = TypeVar("Value")

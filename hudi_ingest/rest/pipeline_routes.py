@@ -1,33 +1,43 @@
-"""Pipelines: their files in the pipelines folder."""
+"""Routes of pipelines, which are files in the pipelines folder, and of the topics of files that make a pipeline of each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import yaml
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.pipeline_files import PipelineFiles, StoredFile
+from hudi_ingest.operations.topic_discovery import Discovery, forget_topic, refresh_topics, template_topics
 from hudi_ingest.operations.validation import Validation
 from hudi_ingest.orchestration.coordinator.switch import is_on, switched
 from hudi_ingest.pipeline.file import shown_file
-from hudi_ingest.pipeline.folder import FolderFile
+from hudi_ingest.pipeline.folder import FolderFile, find_template
+from hudi_ingest.pipeline.template import Template
 from hudi_ingest.rest.models import (
     PIPELINE_EXAMPLE,
     PipelineFile,
     PipelineSummary,
     PipelineText,
+    TemplateTopic,
     ValidationResult,
 )
 from hudi_ingest.rest.named import AllowedOf, HomeOf, Name, as_written, written_sections
 from hudi_ingest.rest.problems import Refused, placed
 
 ROUTES = APIRouter(tags=["pipelines"])
+TOPICS = APIRouter(tags=["topics"])
+TemplateName = Annotated[
+    str, Path(description="The file's name without its ending, or its `name` with `{topic}`.", examples=["shop"])
+]
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -181,3 +191,50 @@ def _version(if_match: str | None) -> str | None:
     quoted = re.fullmatch(r'\s*"([^"]*)"\s*', if_match)
     # The version without quotes is in the answers, too.
     return quoted[1] if quoted else if_match.strip()
+
+
+def _template(home: HomeOf, name: TemplateName) -> Template:
+    return find_template(home.pipelines, name)
+
+
+TemplateOf = Annotated[Template, Depends(_template)]
+
+
+@TOPICS.get("/pipelines/{name}/topics", summary="List a template's topics")
+def list_topics(template: TemplateOf) -> list[TemplateTopic]:
+    """The topics that have matched its pattern so far, or that it lists, with their pipelines. Asks no broker."""
+    return _topics(template)
+
+
+@TOPICS.post("/pipelines/{name}/topics/refresh", summary="Look for new topics", name="refresh_topics")
+def refresh(home: HomeOf, template: TemplateOf) -> list[TemplateTopic]:
+    """List the broker's topics now; new ones that match get a pipeline. Dagster does the same on its own, by a sensor."""
+    _require_pattern(template)
+    return _refreshed(home, template)
+
+
+@TOPICS.delete("/pipelines/{name}/topics/{topic}", summary="Forget a topic", name="forget_topic")
+def forget(
+    home: HomeOf, template: TemplateOf, topic: Annotated[str, Path(description="A topic that was deleted for good.")]
+) -> list[TemplateTopic]:
+    """Its pipeline disappears, and its table stays. 409 while the topic is on the broker, and if it is not known."""
+    _require_pattern(template)
+    with Ledger.open(home.ledger_url) as ledger:
+        forget_topic(template, topic, home, ledger, datetime.now(timezone.utc))
+    return _refreshed(home, template)
+
+
+def _refreshed(home: Home, template: Template) -> list[TemplateTopic]:
+    with Ledger.open(home.ledger_url) as ledger:
+        discovery = refresh_topics(template, home, ledger, datetime.now(timezone.utc))
+    return _topics(template, discovery)
+
+
+def _require_pattern(template: Template) -> None:
+    if not template.finds_topics:
+        detail = f"{template.path.name} makes no pipelines of topics that appear; it has no topics_pattern."
+        raise Refused(409, "Nothing to do", detail)
+
+
+def _topics(template: Template, discovery: Discovery | None = None) -> list[TemplateTopic]:
+    return [TemplateTopic.model_validate(topic.to_dict()) for topic in template_topics(template, discovery)]

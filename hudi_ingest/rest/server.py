@@ -19,8 +19,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest.access import Access
-from hudi_ingest.rest.allowed import Allowed
+from hudi_ingest.rest.access import Access, Allowed
 from hudi_ingest.rest.application import app
 
 _STOP_SECONDS = 30

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.liveness import first_listening
 from hudi_ingest.pipeline.engine import EngineSettings
-from hudi_ingest.spark.worker_version import OWN_PYTHON
+from hudi_ingest.spark import OWN_PYTHON
 
 EXECUTOR_SECONDS = 60.0
 """How long a cluster may take to start an executor and its Python."""

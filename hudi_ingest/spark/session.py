@@ -31,6 +31,7 @@ from hudi_ingest.pipeline.engine import (
     load_engine_settings,
     untried_master_warning,
 )
+from hudi_ingest.spark import OWN_PYTHON, note_version
 from hudi_ingest.spark.driver_jvm import (
     JVM_LOCALE,
     JVM_OPTIONS,
@@ -43,7 +44,6 @@ from hudi_ingest.spark.driver_jvm import (
 from hudi_ingest.spark.executors import require_executors, require_master
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest.spark.java import find_java, java_home
-from hudi_ingest.spark.worker_version import OWN_PYTHON, note_version
 
 _logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 0.2

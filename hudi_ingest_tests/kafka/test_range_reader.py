@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka.backlog import FetchPositions
-from hudi_ingest.kafka.client_errors import Trouble
+from hudi_ingest.kafka.client_settings import Trouble
 from hudi_ingest.kafka.message_columns import destroy
 from hudi_ingest.kafka.range_reader import _consumer, read_ranges
 from hudi_ingest.local.broker import create_topic

@@ -19,7 +19,7 @@ from openlineage.client.facet_v2 import (
     schema_dataset,
 )
 
-from hudi_ingest.lineage import emitter
+import hudi_ingest.lineage as emitter
 from hudi_ingest.lineage.events import OffsetRange, OffsetsInputDatasetFacet
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
 

@@ -24,7 +24,7 @@ import hudi_ingest
 from hudi_ingest import exceptions
 from hudi_ingest.cli import _COMMANDS as REGISTERED
 from hudi_ingest.cli.app import app
-from hudi_ingest.ledger.ledger import Ledger
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.counts import Counts

@@ -38,10 +38,9 @@ from hudi_ingest.operations.health.judgement import (
 )
 from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.asset_keys import table_key, topic_observations
 from hudi_ingest.orchestration.coordinator.switch import is_paused, switches_of
 from hudi_ingest.orchestration.jobs.run_config import STOPPED, as_dagster_failures
-from hudi_ingest.orchestration.reports.topic_assets import topic_observations
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe
 

@@ -18,7 +18,7 @@ from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.coordinator.switch import activity, by_hand, is_on, switches_of
 from hudi_ingest.orchestration.home_instance import dagster_folder, is_of_stopped_stack, open_instance, silent_daemons
-from hudi_ingest.orchestration.housekeeping.housekeeping import why_it_failed
+from hudi_ingest.orchestration.housekeeping import why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.pipeline.pipeline import Pipeline
 

@@ -18,8 +18,7 @@ from hudi_ingest.faults import reach
 from hudi_ingest.hudi.storage.paths import COPIED_LETTERS
 from hudi_ingest.hudi.storage.storage import advice
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.kafka.client_errors import Trouble, unusable_settings
-from hudi_ingest.kafka.client_settings import confluent_options
+from hudi_ingest.kafka.client_settings import Trouble, confluent_options, unusable_settings
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -7,7 +7,7 @@ import gc
 import sys
 from zipimport import zipimporter
 
-from hudi_ingest.spark.worker_version import require_same_version
+from hudi_ingest.spark import require_same_version
 
 # Before anything else, which an environment of another version may lack.
 require_same_version()

@@ -20,7 +20,7 @@ from hudi_ingest.home.folder import (
     Home,
 )
 from hudi_ingest.home.liveness import started_since_boot
-from hudi_ingest.kafka.client_errors import Trouble
+from hudi_ingest.kafka.client_settings import Trouble
 from hudi_ingest.operations.health.pipeline_doctor import folder_diagnoses
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.sections.source import KafkaSource

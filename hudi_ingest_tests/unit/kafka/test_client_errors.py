@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from hudi_ingest.kafka.client_errors import Trouble
+from hudi_ingest.kafka.client_settings import Trouble
 
 HANDSHAKE = "sasl_plaintext://127.0.0.1:9092/1: SASL OAUTHBEARER mechanism handshake failed: "
 

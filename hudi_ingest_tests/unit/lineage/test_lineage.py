@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hudi_ingest.lineage import emitter
-from hudi_ingest.lineage.emitter import is_configured, listener
+import hudi_ingest.lineage as emitter
+from hudi_ingest.lineage import is_configured, listener
 from hudi_ingest.lineage.events import column_origins
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice

@@ -15,7 +15,7 @@ from dagster import DagsterInstance
 from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
-from hudi_ingest.cli.health_commands import doctor
+from hudi_ingest.cli.upkeep_commands import doctor
 from hudi_ingest.examination import examine
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home

@@ -66,19 +66,19 @@ from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
-from hudi_ingest.orchestration.housekeeping import housekeeping as kept
-from hudi_ingest.orchestration.housekeeping.housekeeping import (
+from hudi_ingest.orchestration.housekeeping import (
     JOB,
     Housekeeping,
     HousekeepingReport,
     next_run,
     why_it_failed,
 )
-from hudi_ingest.orchestration.housekeeping.run_retention import LEAST_FREE_BYTES, delete_run, run_bytes, shrink
+from hudi_ingest.orchestration.housekeeping import housekeeping as kept
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation
 from hudi_ingest.orchestration.reports.overview import NAME as OVERVIEW
+from hudi_ingest.orchestration.run_retention import LEAST_FREE_BYTES, delete_run, run_bytes, shrink
 from hudi_ingest.pipeline.code_location import AlertSettings, HousekeepingSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.folder import BrokenFile

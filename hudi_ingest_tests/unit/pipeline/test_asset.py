@@ -18,8 +18,8 @@ def test_the_block_is_optional_and_changes_no_row(write: Write) -> None:
 
 
 def test_d1_what_the_file_says_is_what_dagster_has(write: Write) -> None:
+    from hudi_ingest.orchestration.asset_keys import topic_assets
     from hudi_ingest.orchestration.jobs.table_asset import table_asset
-    from hudi_ingest.orchestration.reports.topic_assets import topic_assets
 
     pipeline = load(
         write,

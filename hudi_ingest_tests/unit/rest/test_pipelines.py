@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest.allowed import Allowed
+from hudi_ingest.rest.access import Allowed
 from hudi_ingest_tests.support.pipeline_files import SECRET, document
 from hudi_ingest_tests.support.rest_api import READ_TOKEN, RestApi, running_rest_api
 

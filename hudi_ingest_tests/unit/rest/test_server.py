@@ -31,7 +31,7 @@ from pathlib import Path
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import server
 from hudi_ingest.rest.access import Access
-from hudi_ingest.rest.allowed import Allowed
+from hudi_ingest.rest.access import Allowed
 server._STOP_SECONDS = 1
 folder = Path(sys.argv[1])
 home = Home(folder / "home", folder, sys.argv[2])

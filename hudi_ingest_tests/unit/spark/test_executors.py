@@ -11,10 +11,10 @@ import hudi_ingest
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.pipeline.engine import EngineSettings, local_table_warning, untried_master_warning
+from hudi_ingest.spark import OWN_PYTHON, VARIABLE, require_same_version
 from hudi_ingest.spark.driver_jvm import JVM_OPTIONS
 from hudi_ingest.spark.executors import executor_problem, require_master
 from hudi_ingest.spark.session import EngineConnection, session_options
-from hudi_ingest.spark.worker_version import OWN_PYTHON, VARIABLE, require_same_version
 
 pytestmark = pytest.mark.fast
 

@@ -52,7 +52,11 @@ from hudi_ingest.orchestration.embedded.retention import (
     sqlite_files,
 )
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
-from hudi_ingest.orchestration.housekeeping.run_retention import (
+from hudi_ingest.orchestration.jobs.resources import LEDGER, LEDGER_ONLY
+from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES, as_dagster_failures
+from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
+from hudi_ingest.orchestration.reports.checks import why_failed
+from hudi_ingest.orchestration.run_retention import (
     RunLimits,
     delete_runs,
     expired_runs,
@@ -62,10 +66,6 @@ from hudi_ingest.orchestration.housekeeping.run_retention import (
     shrink,
     stored_bytes,
 )
-from hudi_ingest.orchestration.jobs.resources import LEDGER, LEDGER_ONLY
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES, as_dagster_failures
-from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
-from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.pipeline.code_location import LEAST, HousekeepingSettings, load_housekeeping_settings
 from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
