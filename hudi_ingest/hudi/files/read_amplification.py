@@ -120,6 +120,8 @@ def _is_log(name: str) -> bool:
 
 SMALL_PART = 4
 """A file smaller than the target size divided by this is small."""
+CLUSTERED_FROM = 200
+"""Small files with which the clustering of a table with frequent commits is due: they cost a reader a second or so."""
 DAY_SECONDS = 86_400
 
 
@@ -144,8 +146,8 @@ def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int], a_day: flo
     that is known; by default as if such a commit came at every interval.
     """
     small = small_files(sizes, pipeline.table.target_file_bytes)
-    if pipeline.table.is_keyed or not small:
-        # Compaction merges those of a keyed table.
+    if pipeline.table.is_keyed or pipeline.transaction.is_frequent or not small:
+        # Compaction merges those of a keyed table, and clustering those of frequent commits, when they are due.
         return ""
     interval, allowed = pipeline.transaction.interval_seconds, pipeline.table.small_files_a_day
     rate = len(small) * DAY_SECONDS / interval if a_day is None else a_day

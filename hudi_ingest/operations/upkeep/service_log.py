@@ -5,20 +5,24 @@ for metrics and alerts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import IngestError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Service, ServiceRun
+from hudi_ingest.ledger.tables import normal_base_path
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 
 _LOG = logging.getLogger(__name__)
+MERGING_SHARE = 0.25
+"""The part of the time that merging files takes at most, of all tables with frequent commits together."""
+_COMPETES_SECONDS = 3600
 
 
 @dataclass
@@ -55,6 +59,19 @@ def logged(ledger: Ledger, service: Service, pipeline: Pipeline | None = None) -
         note(f"{type(error).__name__}: {error}")
         raise
     note(None)
+
+
+def merges_again_at(runs: Iterable[ServiceRun], base_path: str, now: datetime) -> datetime | None:
+    """Return from when on the table's files may be merged again, so that merges take at most MERGING_SHARE of the time: as long after
+    the last one as it took, times the tables that share the engine. None if it never was. `runs`: the newest of each service and
+    table; those tables count that were merged within the last hour."""
+    merges = [run for run in runs if run.service in (Service.CLUSTERING.value, Service.COMPACTION.value)]
+    table = normal_base_path(base_path)
+    own = max((run for run in merges if run.base_path == table), key=lambda run: run.began_at, default=None)
+    if own is None:
+        return None
+    others = {run.base_path for run in merges if (now - run.began_at).total_seconds() < _COMPETES_SECONDS} - {table}
+    return own.began_at + timedelta(seconds=(own.seconds or 0.0) * (1 + len(others)) / MERGING_SHARE)
 
 
 @contextmanager

@@ -28,11 +28,13 @@ from pydantic import Field
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files.read_amplification import read_amplification, why_due
+from hudi_ingest.hudi.files.read_amplification import CLUSTERED_FROM, files_to_merge, read_amplification, why_due
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.services.table_services import Clustering, Compaction
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep.partition_ttl import TtlResult, ttl_for
+from hudi_ingest.operations.upkeep.service_log import MERGING_SHARE, merges_again_at
 from hudi_ingest.operations.upkeep.sweep import SweepResult, safe_age, sweep_for
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration import tags
@@ -56,6 +58,10 @@ _SECONDS_A_KEY = 60
 
 def _is_keyed(pipeline: Pipeline) -> bool:
     return pipeline.table.is_keyed
+
+
+def _is_clustered_when_due(pipeline: Pipeline) -> bool:
+    return pipeline.transaction.is_frequent and not pipeline.table.is_keyed
 
 
 def _has_ttl(pipeline: Pipeline) -> bool:
@@ -104,20 +110,8 @@ def nightly_services(pipeline: Pipeline, instance: DagsterInstance, now: datetim
 
 def compaction_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
     """Request a run of the services job that only compacts, or say why none. Reads the table's timeline, and starts no JVM."""
-    run_tags = {tags.PIPELINE_SERVICES: pipeline.name}
-    active = instance.get_run_records(RunsFilter(tags=run_tags, statuses=ACTIVE), limit=1)
-    if active:
-        return SkipReason(f"run {active[0].dagster_run.run_id[:8]} of table services has not ended")
-    ended = instance.get_run_records(
-        RunsFilter(tags=run_tags, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]), limit=10
-    )
-    failed = [*takewhile(lambda record: record.dagster_run.status is DagsterRunStatus.FAILURE, ended)]
-    retry_at = (failed[0].end_time or 0) + backoff_seconds(len(failed), 60) if failed else 0
-    if retry_at > now.timestamp():
-        return SkipReason(
-            f"the last {len(failed)} runs of table services failed; see {failed[0].dagster_run.run_id[:8]}. The next try is due in "
-            f"{retry_at - now.timestamp():.0f} s"
-        )
+    if wait := _why_not_yet(pipeline, instance, now):
+        return SkipReason(wait)
     table = PipelineTable(pipeline)
     timeline = table.timeline
     try:
@@ -136,6 +130,46 @@ def compaction_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
         return SkipReason(f"not due: {counted(found.delta_commits, 'commit')} not compacted, {found.log_bytes:,} bytes")
     config = {"cluster": False, "compact": True, "clean": False}
     return RunRequest(run_config=SERVICES.config_of(config), tags={tags.REASON: reason})
+
+
+def clustering_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    """Request a run of the services job that only clusters, or say why none. Lists the table's live files, and starts no JVM."""
+    if wait := _why_not_yet(pipeline, instance, now):
+        return SkipReason(wait)
+    try:
+        small = files_to_merge(PipelineTable(pipeline).timeline.file_groups(), pipeline.table.target_file_bytes)
+    except TableUnreachable as error:
+        return SkipReason(str(error))
+    if small < CLUSTERED_FROM:
+        return SkipReason(f"not due: {counted(small, 'small file')} to merge, and it is from {CLUSTERED_FROM} on")
+    # Every tenth transaction cleans.
+    config = {"cluster": True, "compact": False, "clean": False}
+    return RunRequest(run_config=SERVICES.config_of(config), tags={tags.REASON: f"{small:,} small files"})
+
+
+def _why_not_yet(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> str:
+    """Say why no run of services may start, whatever is due; "" if one may. Raises LedgerUnreachable."""
+    run_tags = {tags.PIPELINE_SERVICES: pipeline.name}
+    active = instance.get_run_records(RunsFilter(tags=run_tags, statuses=ACTIVE), limit=1)
+    if active:
+        return f"run {active[0].dagster_run.run_id[:8]} of table services has not ended"
+    ended = instance.get_run_records(
+        RunsFilter(tags=run_tags, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]), limit=10
+    )
+    failed = [*takewhile(lambda record: record.dagster_run.status is DagsterRunStatus.FAILURE, ended)]
+    retry_at = (failed[0].end_time or 0) + backoff_seconds(len(failed), 60) if failed else 0
+    if retry_at > now.timestamp():
+        return (
+            f"the last {len(failed)} runs of table services failed; see {failed[0].dagster_run.run_id[:8]}. The next try is due in "
+            f"{retry_at - now.timestamp():.0f} s"
+        )
+    if not pipeline.transaction.is_frequent:
+        return ""
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
+        rested_at = merges_again_at(ledger.service_runs.newest(), pipeline.table.base_path, now)
+    if rested_at is None or rested_at <= now:
+        return ""
+    return f"merging files may take {MERGING_SHARE:.0%} of the time at most, so it rests until {rested_at:%H:%M:%S} UTC"
 
 
 def services_sentence(result: ServicesResult) -> str:
@@ -196,6 +230,16 @@ SERVICES = MaintenanceJob(
             "Clusters and cleans tables that are appended to, each once a night between 02:00 and 03:00 UTC.",
             nightly_services,
             lambda pipeline: not pipeline.table.is_keyed,
+            on=True,
+        ),
+        MaintenanceSchedule(
+            "clustering",
+            "* * * * *",
+            "Clusters tables that get commits more often than once a minute when they are due: they have 200 small files. Looks every "
+            "minute.",
+            lambda pipeline, instance, _: clustering_run(pipeline, instance, datetime.now(timezone.utc)),
+            _is_clustered_when_due,
+            # Without it readers would open tens of thousands of files by the night.
             on=True,
         ),
         MaintenanceSchedule(

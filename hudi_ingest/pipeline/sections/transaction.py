@@ -16,6 +16,8 @@ from hudi_ingest.pipeline.settings.model import Model as _Model
 TICK_SECONDS = 5
 """How often Dagster's own daemon looks for sensors that are due. The embedded stack's looks more often if a pipeline asks for it."""
 LEAST_INTERVAL_SECONDS = 1
+FREQUENT_SECONDS = 60
+"""Tables with a shorter interval get so many small files that a merge a night would leave their readers too many."""
 LONGEST_TICK_SECONDS = 30
 """Ticks also pick up requests, what a dead run has left, and a backlog, so they are never rarer."""
 
@@ -69,6 +71,11 @@ class Transaction(_Model):
         """The shortest time between two ticks of the sensor: a tenth of the interval, from 5 s on in steps of 5 s."""
         tenth = int(self.interval_seconds // 10)
         return max(1, tenth) if tenth < TICK_SECONDS else min(LONGEST_TICK_SECONDS, tenth - tenth % TICK_SECONDS)
+
+    @property
+    def is_frequent(self) -> bool:
+        """Whether the table's small files are merged when they are due, not only once a night."""
+        return self.interval_seconds < FREQUENT_SECONDS
 
     def fans_out(self, count: int) -> bool:
         """Whether the ops of a transaction of `count` records run in parallel, each in its own process."""

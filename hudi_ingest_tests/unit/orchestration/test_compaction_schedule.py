@@ -1,4 +1,4 @@
-"""When the compaction schedule requests no run, whatever is due."""
+"""When the schedules of clustering and compaction request no run, whatever is due."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, SkipReason
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunRequest, SkipReason
 
+from hudi_ingest.home.folder import LEDGER_VARIABLE
+from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.ledger import Ledger, Service, ServiceRun
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.upkeep import compaction_run
+from hudi_ingest.orchestration.jobs.upkeep import SERVICES, clustering_run, compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -50,3 +54,45 @@ def test_after_failures_it_waits_longer_and_longer(pipeline: Pipeline) -> None:
             if seconds:
                 assert f"the last {failures} runs of table services failed" in skipped(pipeline, instance, seconds - 5)
             assert skipped(pipeline, instance, seconds + 5).startswith("not due")
+
+
+def test_a_table_with_frequent_commits_is_clustered_from_200_small_files_on_unless_it_rests(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    monkeypatch.setenv(LEDGER_VARIABLE, url)
+    often = load(write, table__base_path=str(tmp_path / "table"), transaction__interval_seconds=2)
+    small: list[FileGroup] = []
+    monkeypatch.setattr(Timeline, "file_groups", lambda _: small)
+    now = datetime.now(timezone.utc)
+    with DagsterInstance.ephemeral() as instance, Ledger.open(url) as ledger:
+
+        def asked() -> RunRequest | SkipReason:
+            return clustering_run(often, instance, now)
+
+        small += [FileGroup("", str(number), size_bytes=1000) for number in range(199)]
+        assert asked() == SkipReason("not due: 199 small files to merge, and it is from 200 on")
+        small.append(FileGroup("", "199", size_bytes=1000))
+        requested = asked()
+        assert isinstance(requested, RunRequest)
+        assert requested.run_config == SERVICES.config_of({"cluster": True, "compact": False, "clean": False})
+        assert requested.tags[tags.REASON] == "200 small files"
+        began_at = now - timedelta(seconds=30)
+        ledger.service_runs.began(often.table.base_path, often.name, Service.CLUSTERING, began_at)
+        ledger.service_runs.ended(
+            ServiceRun(often.table.base_path, "clustering", often.name, began_at, began_at + timedelta(seconds=10))
+        )
+        skip = asked()
+        assert isinstance(skip, SkipReason)
+        until = f"{began_at + timedelta(seconds=40):%H:%M:%S}"
+        assert skip.skip_message == f"merging files may take 25% of the time at most, so it rests until {until} UTC"
+        assert isinstance(clustering_run(often, instance, now + timedelta(seconds=10)), RunRequest)
+
+
+def test_clustering_when_due_is_for_append_tables_with_an_interval_below_a_minute(write: Write) -> None:
+    (schedule,) = (each for each in SERVICES.schedules if each.name == "clustering")
+    keyed = {"table__mode": "upsert", "table__key": ["id"]}
+    assert schedule.on
+    assert schedule.concerns(load(write, transaction__interval_seconds=59))
+    assert not schedule.concerns(load(write))
+    assert not schedule.concerns(load(write, transaction__interval_seconds=2, **keyed))

@@ -1,0 +1,289 @@
+"""How old a record is when readers see it: five pipelines with `interval_seconds: 2` get 200 records a second each, and hudi-rs reads every
+commit as soon as it is on the timeline.
+
+    python -m benchmarks.freshness HOME [--minutes 10] [--stock]
+
+`--stock`: Dagster as its own commands start it, on PostgreSQL, with its own daemon, launcher and executor, beside our broker and engine.
+What the seconds are made of is from Dagster's events of the runs, CPU from the processes. HOME must be new.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from dagster import DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
+from hudi import HudiQueryType, HudiReadOptions, HudiTable
+
+from benchmarks.idle_pipelines import running, say
+from benchmarks.measure import ProcessTrees
+from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.local import dagster_api, postgresql
+from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.local.stack import DAGSTER, Stack
+from hudi_ingest.operations.topic_discovery import refresh_topics
+from hudi_ingest.orchestration import tags
+from hudi_ingest.pipeline.folder import find_template
+
+PIPELINES = 5
+RECORDS_A_SECOND = 200
+INTERVAL_SECONDS = 2
+PARTITIONS = 4
+MINUTES = 10.0
+WARM_SECONDS = 60
+"""From the last pipeline's first commit on: engine and Python workers have been started, and the JVM has compiled most of its work."""
+_START_SECONDS = 600
+_LAST_SECONDS = 300
+_BATCHES_A_SECOND = 20
+_LOOK_SECONDS = 0.05
+_TEMPLATE = "fresh"
+
+
+@dataclass
+class Seen:
+    """What hudi-rs has returned from a table so far. `ages`: seconds from a record's own time to when it was returned, by that time."""
+
+    base_path: str
+    instants: frozenset[str] = frozenset()
+    newest: str = ""
+    ends: dict[int, int] = field(default_factory=dict)
+    ages: list[tuple[float, float]] = field(default_factory=list)
+
+    def look(self) -> None:
+        """Read the commits that are new on the timeline."""
+        timeline = Path(self.base_path) / ".hoodie" / "timeline"
+        instants = frozenset(timeline.glob("[0-9]*_*")) if timeline.exists() else frozenset()
+        completed = frozenset(path.name for path in instants)
+        if not completed - self.instants:
+            return
+        self.instants = completed
+        newest = max(name.partition("_")[0] for name in completed)
+        options = HudiReadOptions().with_query_type(HudiQueryType.Incremental).with_end_timestamp(newest)
+        if self.newest:
+            options = options.with_start_timestamp(self.newest)
+        columns = ["_kafka_partition", "_kafka_offset", "_kafka_timestamp"]
+        batches = HudiTable(self.base_path).read(options.with_projection(columns))
+        now, self.newest = time.time(), newest
+        if not batches:
+            return
+        rows = pa.Table.from_batches(batches)
+        times = rows[columns[2]].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        ends = dict(self.ends)
+        for partition, offset, at in zip(
+            rows[columns[0]].to_pylist(), rows[columns[1]].to_pylist(), times, strict=True
+        ):
+            # A clustering's commit has rows that are known.
+            if offset >= self.ends.get(partition, 0):
+                self.ages.append((at / 1e6, now - at / 1e6))
+                ends[partition] = max(offset + 1, ends.get(partition, 0))
+        self.ends = ends
+
+
+def _produce(servers: str, topics: Sequence[str], counts: dict[str, int], ended: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
+    began, batch = time.monotonic(), 0
+    while not ended.wait(max(0.0, began + batch / _BATCHES_A_SECOND - time.monotonic())):
+        batch += 1
+        for topic in topics:
+            for _ in range(RECORDS_A_SECOND // _BATCHES_A_SECOND):
+                number = counts[topic]
+                record = json.dumps({"id": f"{topic}-{number}", "n": number, "amount": "1.50"})
+                producer.produce(topic, record, partition=number % PARTITIONS)
+                counts[topic] += 1
+        producer.poll(0)
+    if producer.flush(_LAST_SECONDS):
+        raise TimeoutError("the broker did not take all records")
+
+
+def _read(tables: Sequence[Seen], ended: threading.Event) -> None:
+    while not ended.wait(_LOOK_SECONDS):
+        for table in tables:
+            table.look()
+
+
+def _prepare(home: Home, servers: str) -> list[str]:
+    topics = [f"{_TEMPLATE}.{number}" for number in range(PIPELINES)]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
+        created.result(_START_SECONDS)
+    settings = {
+        "name": "{topic}",
+        "enabled": True,
+        "source": {"bootstrap_servers": servers, "topics_pattern": rf"{_TEMPLATE}\..+"},
+        "table": {
+            "base_path": f"{home.tables}/{{topic}}",
+            "schema": "id string not null, n long, amount decimal(10,2)",
+        },
+        "transaction": {"interval_seconds": INTERVAL_SECONDS, "single_op": True},
+    }
+    home.pipelines.mkdir(parents=True, exist_ok=True)
+    (home.pipelines / f"{_TEMPLATE}.yaml").write_text(yaml.safe_dump(settings))
+    with Ledger.open(home.ledger_url) as ledger:
+        refresh_topics(find_template(home.pipelines, _TEMPLATE), home, ledger, datetime.now(timezone.utc))
+    return topics
+
+
+@contextmanager
+def _stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[Path, ProcessRecord]]:
+    """Replace the stack's Dagster by one as Dagster's own commands start it."""
+    by_name = {process.name: process for process in stack.processes}
+    stop([by_name[name] for name in DAGSTER])
+    folder = home.root / "stock"
+    folder.mkdir()
+    storage = {"postgres": {"postgres_url": ledger_url.replace("+psycopg2", "")}}
+    (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage, "telemetry": {"enabled": False}}))
+    module = {"module_name": "hudi_ingest.orchestration.definitions", "location_name": dagster_api.LOCATION}
+    (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
+    environment = {**os.environ, **stack.environment, "DAGSTER_HOME": str(folder), LEDGER_VARIABLE: ledger_url}
+    # Only one process at a time makes an instance's tables.
+    with DagsterInstance.from_config(str(folder)):
+        pass
+    port = free_port()
+    command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)]
+    record = start("dagster", command, log=home.logs / "stock.log", env=environment, cwd=folder)
+    try:
+        wait_until(
+            lambda: dagster_api.daemons_are_healthy(f"http://127.0.0.1:{port}"),
+            what="Dagster's daemons have reported",
+            timeout_seconds=_START_SECONDS,
+            records_to_watch=[record],
+        )
+        yield folder, record
+    finally:
+        stop([record])
+
+
+def _parts(instance: DagsterInstance, since: float) -> dict[str, dict[str, float]]:
+    """Return p50 and p99, in seconds, of what a transaction's time is made of, of those that were requested after `since`."""
+    after = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=datetime.fromtimestamp(since, timezone.utc))
+    records = [each for each in instance.get_run_records(after) if tags.TRANSACTION in each.dagster_run.tags]
+    found = defaultdict[str, list[float]](list)
+    by_pipeline = defaultdict[str, list[RunRecord]](list)
+    for record in records:
+        by_pipeline[record.dagster_run.tags[tags.PIPELINE]].append(record)
+        created, started, ended = record.create_timestamp.timestamp(), record.start_time or 0.0, record.end_time or 0.0
+        steps = sorted(
+            (step.start_time or 0.0, step.end_time or 0.0, step.step_key)
+            for step in instance.get_run_step_stats(record.dagster_run.run_id)
+        )
+        found["requested → run has started"].append(started - created)
+        found["→ begin op"].append(steps[0][0] - started)
+        found["begin"].append(steps[0][1] - steps[0][0])
+        found["writes"].append(steps[-1][0] - steps[0][1])
+        found["commit op"].append(steps[-1][1] - steps[-1][0])
+        found["→ run has ended"].append(ended - steps[-1][1])
+        found["requested → run has ended"].append(ended - created)
+    for runs in by_pipeline.values():
+        runs.sort(key=lambda record: record.create_timestamp)
+        for earlier, later in pairwise(runs):
+            created = later.create_timestamp.timestamp()
+            found["requested → next requested"].append(created - earlier.create_timestamp.timestamp())
+            found["ended → next requested"].append(created - (earlier.end_time or 0.0))
+    return {name: _percentiles(seconds) for name, seconds in found.items()} | {"runs": {"count": len(records)}}
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {"p50": round(median(ordered), 2), "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 2)}
+
+
+def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
+    with ExitStack() as started:
+        ledger_url = f"sqlite:///{root / 'ledger.db'}"
+        if stock:
+            url = started.enter_context(postgresql.running())
+            if url is None:
+                raise FileNotFoundError("PostgreSQL is not installed")
+            ledger_url = url
+        home = Home(root, root / "pipelines", ledger_url)
+        home.pipelines.mkdir(parents=True, exist_ok=True)
+        stack = started.enter_context(running(home))
+        topics = _prepare(home, stack.bootstrap_servers)
+        dagster_home, trees = home.dagster, {record.name: record.pid for record in stack.processes}
+        if stock:
+            dagster_home, record = started.enter_context(_stock_dagster(home, stack, ledger_url))
+            trees = {name: pid for name, pid in trees.items() if name not in DAGSTER} | {"dagster": record.pid}
+        instance = started.enter_context(DagsterInstance.from_config(str(dagster_home)))
+        tables = [Seen(str(home.tables / topic)) for topic in topics]
+        counts = dict.fromkeys(topics, 0)
+        executor = started.enter_context(ThreadPoolExecutor(2))
+        enough, all_read = threading.Event(), threading.Event()
+        started.callback(all_read.set)
+        started.callback(enough.set)
+        works = [
+            executor.submit(_read, tables, all_read),
+            executor.submit(_produce, stack.bootstrap_servers, topics, counts, enough),
+        ]
+        _until(lambda: all(table.ages for table in tables), "each pipeline has committed", _START_SECONDS, works)
+        report(f"all pipelines have committed; {WARM_SECONDS} s to warm up")
+        time.sleep(WARM_SECONDS)
+        since, before = time.time(), _cpu(trees)
+        time.sleep(minutes * 60)
+        until, used = time.time(), {name: cpu - before[name] for name, cpu in _cpu(trees).items()}
+        load = os.getloadavg()[0]
+        enough.set()
+        works[1].result()
+        _until(
+            lambda: all(len(table.ages) == counts[topic] for table, topic in zip(tables, topics, strict=True)),
+            "hudi-rs has returned every record once",
+            _LAST_SECONDS,
+            works,
+        )
+        ages = [age for table in tables for at, age in table.ages if since <= at < until]
+        return {
+            "pipelines": PIPELINES,
+            "records": len(ages),
+            "produced_to_visible_seconds": _percentiles(ages),
+            "parts": _parts(instance, since),
+            "cores": {name: round(seconds / (until - since), 3) for name, seconds in used.items()},
+            "load": round(load, 1),
+            "live_files": [len(HudiTable(table.base_path).get_file_slices()) for table in tables],
+        }
+
+
+def _cpu(trees: Mapping[str, int]) -> dict[str, float]:
+    return {name: ProcessTrees((pid,)).sample().cpu_seconds for name, pid in trees.items()}
+
+
+def _until(holds: Callable[[], bool], what: str, seconds: float, works: Sequence[Future[None]]) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        for work in works:
+            if work.done():
+                work.result()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(_LOOK_SECONDS)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
+    parser.add_argument("--stock", action="store_true")
+    options = parser.parse_args()
+    say(json.dumps(measure(options.home.resolve(), options.minutes, stock=options.stock, report=say), indent=2))
+
+
+if __name__ == "__main__":
+    main()
