@@ -61,6 +61,8 @@ _RECORD_NAMESPACE = "hudi_ingest"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _FEW_FILES = 64
 """A Spark job for so many folders or files of a local disk takes longer than to list or delete them one after another."""
+_BEGINS_A_SERVICE = 5
+"""Of so many begins on a store, one lets Hudi look after the metadata table."""
 _FILES_INDEX = "files"
 """The partition that every metadata table has."""
 _INDEXES_IN_MAKING = f"{METADATA_PARTITIONS_PROPERTY}.inflight"
@@ -163,10 +165,20 @@ class HudiWriter:
                 meta.createNewInstant(state.REQUESTED, action, instant), self._option(payload)
             )
             reach("instant_inflight")
-            # Hudi compacts the metadata table, and so can archive history, only in here.
-            client.initTable(self._operation(plan.kind), self._option(instant))
+            if self._is_service_due(meta, plan):
+                # Hudi compacts the metadata table, and so can archive history, only in here.
+                client.initTable(self._operation(plan.kind), self._option(instant))
             reach("instant_begun")
             return instant
+
+    def _is_service_due(self, meta: Any, plan: TransactionPlan) -> bool:
+        """Whether Hudi is to look after the metadata table now. On a store that takes as many requests as the rest of a begin, so only
+        every few begins do it: Hudi compacts after ten of its commits, and what it makes of them is the same some commits later.
+
+        A metadata table that has to be made, completed or upgraded never waits. Neither does what an earlier commit left undone in it:
+        each commit rolls that back first.
+        """
+        return not is_s3(self._base_path) or plan.sequence % _BEGINS_A_SERVICE == 1 or not self._lists_files_only(meta)
 
     def commit(self, publication: Publication) -> None:
         """Publish atomically; the guard runs its checks inside Hudi's lock.
@@ -337,18 +349,26 @@ class HudiWriter:
 
         Hudi's Java client knows no older metadata table, and does not keep what other indexes record.
         """
+        loader = self._hudi.common.model.HoodieCommitMetadata().getClass().getClassLoader()
+        return bool(
+            not is_s3(self._base_path)
+            and self._lists_files_only(meta, is_new)
+            # An engine that an older hudi-ingest has started does not have it.
+            and loader.getResource("org/apache/hudi/client/HoodieJavaWriteClient.class") is not None
+        )
+
+    def _lists_files_only(self, meta: Any, is_new: bool = False) -> bool:
+        """Whether the metadata table lists files and has no other index, now or soon, and the table is of the current version. `is_new`:
+        a metadata table that is yet to be made counts as such a one."""
         config = meta.getTableConfig()
-        if is_s3(self._base_path) or self._pipeline.table.column_statistics:
+        if self._pipeline.table.column_statistics:
             return False
         indexes = self._jvm.java.lang.String.join(",", config.getMetadataPartitions())
         version = self._hudi.common.table.HoodieTableVersion
-        loader = self._hudi.common.model.HoodieCommitMetadata().getClass().getClassLoader()
         return bool(
             (indexes == _FILES_INDEX or (is_new and not indexes))
             and not config.getProps().getProperty(_INDEXES_IN_MAKING, "")
             and config.getTableVersion().versionCode() == version.current().versionCode()
-            # An engine that an older hudi-ingest has started does not have it.
-            and loader.getResource("org/apache/hudi/client/HoodieJavaWriteClient.class") is not None
         )
 
     def listed_files(self) -> frozenset[str]:

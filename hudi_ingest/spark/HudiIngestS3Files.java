@@ -1,43 +1,253 @@
+import com.amazonaws.services.s3.AmazonS3;
+import com.amazonaws.services.s3.model.AmazonS3Exception;
+import com.amazonaws.services.s3.model.DeleteObjectsRequest;
+import com.amazonaws.services.s3.model.ListObjectsV2Request;
+import com.amazonaws.services.s3.model.ListObjectsV2Result;
+import com.amazonaws.services.s3.model.S3ObjectSummary;
+import com.amazonaws.util.IOUtils;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSInputStream;
+import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FutureDataInputStreamBuilder;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.fs.s3a.S3AFileSystem;
+import org.apache.hadoop.fs.s3a.WriteOperationHelper;
+import org.apache.hadoop.util.Progressable;
+import org.apache.hadoop.util.functional.CallableRaisingIOE;
 
 /**
- * Hadoop's S3 client, except that a stream of a log file, of a metadata table or a keyed one, has no connection between two reads.
- * Hudi 1.2 leaves such streams open, one for each log file that a lookup, a compaction or a query reads, and each kept a
- * connection of the client's pool: after some ten table services, or one compaction of a hundred log files, a driver had none
- * left. Compiled by Janino: raw types, no lambdas.
+ * Hadoop's S3 client, except for two things that it does for Hudi.
+ *
+ * A stream of a log file, of a metadata table or a keyed one, has no connection between two reads. Hudi 1.2 leaves such streams
+ * open, one for each log file that a lookup, a compaction or a query reads, and each kept a connection of the client's pool: after
+ * some ten table services, or one compaction of a hundred log files, a driver had none left.
+ *
+ * What Hudi keeps whole in small objects below .hoodie takes one request where Hadoop makes two to seven to find out whether a
+ * path is a folder, which these never are, and to keep up empty objects for folders, which nobody asks for. Nothing is remembered
+ * between two calls, so each sees the store as it is: the commit guard and other fences read through here.
+ *
+ * Compiled by Janino: raw types, no lambdas.
  */
 public class HudiIngestS3Files extends S3AFileSystem {
+  private static final String HOODIE = "/.hoodie/";
+  private static final int MOST_DELETED = 1000;
+  private AmazonS3 client;
+
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
+    String own = belowHoodie(path);
+    if (own.equals("hoodie.properties") || own.equals("hudi_ingest/epoch") || isInstant(own)) {
+      byte[] content = (byte[]) asked("read", path, null);
+      return new FSDataInputStream(new Pages(this, path, null, content));
+    }
     if (path.getName().indexOf(".log.") < 0) {
       return super.open(path, bufferSize);
     }
-    return new FSDataInputStream(new Pages(this, path, getFileStatus(path)));
+    return new FSDataInputStream(new Pages(this, path, getFileStatus(path), new byte[0]));
   }
 
-  /** Reads a file in pages, each with a request of its own whose connection is free again once the page is here. */
+  public FSDataOutputStream create(Path path, FsPermission permission, boolean overwrite, int bufferSize, short replication,
+      long blockSize, Progressable progress) throws IOException {
+    String own = belowHoodie(path);
+    if (!isInstant(own) && !own.startsWith(".heartbeat/") && !isMarker(own)) {
+      return super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress);
+    }
+    if (!overwrite && asked("find", path, null) != null) {
+      throw new FileAlreadyExistsException(path + " already exists");
+    }
+    return new FSDataOutputStream(new Whole(this, path), null);
+  }
+
+  public boolean exists(Path path) throws IOException {
+    String own = belowHoodie(path);
+    if (isInstant(own) || isMarker(own) || path.getName().indexOf(".log.") >= 0) {
+      return asked("find", path, null) != null;
+    }
+    return isMarkersOfInstant(own) ? asked("any", path, null) != null : super.exists(path);
+  }
+
+  public boolean delete(Path path, boolean recursive) throws IOException {
+    String own = belowHoodie(path);
+    if (recursive && isBelowMarkersOfInstant(own)) {
+      // Hudi deletes all that is in a transaction's folder of markers before that folder, whose deletion takes everything at once.
+      return true;
+    }
+    if (own.startsWith(".heartbeat/") || isMarker(own)) {
+      asked("delete", path, null);
+      return true;
+    }
+    if (!recursive || !own.startsWith(".temp/")) {
+      return super.delete(path, recursive);
+    }
+    List keys = (List) asked("list", path, null);
+    for (int first = 0; first < keys.size(); first += MOST_DELETED) {
+      asked("delete all", path, keys.subList(first, Math.min(keys.size(), first + MOST_DELETED)));
+    }
+    return true;
+  }
+
+  /** The path below the .hoodie of its table, or of its metadata table; empty for any other. */
+  private static String belowHoodie(Path path) {
+    String text = path.toUri().getPath();
+    int start = text.lastIndexOf(HOODIE);
+    return start < 0 ? "" : text.substring(start + HOODIE.length());
+  }
+
+  private static boolean isInstant(String own) {
+    return own.startsWith("timeline/") && own.indexOf('/', "timeline/".length()) < 0 && own.indexOf('.') > 0;
+  }
+
+  private static boolean isMarker(String own) {
+    return own.startsWith(".temp/") && own.indexOf(".marker.") > 0;
+  }
+
+  private static boolean isMarkersOfInstant(String own) {
+    return own.startsWith(".temp/") && own.indexOf('/', ".temp/".length()) < 0;
+  }
+
+  private static boolean isBelowMarkersOfInstant(String own) {
+    return own.startsWith(".temp/") && own.indexOf('/', ".temp/".length()) > 0;
+  }
+
+  /** Asks the store, and repeats what fails as Hadoop does. */
+  Object asked(String what, Path path, Object subject) throws IOException {
+    WriteOperationHelper helper = getWriteOperationHelper();
+    return helper.retry(what, path.toString(), true, new Request(s3(), helper, what, pathToKey(path), subject));
+  }
+
+  private synchronized AmazonS3 s3() {
+    if (client == null) {
+      // Of Hadoop's own, so that credentials, bounds and proxies are those of its settings.
+      client = getAmazonS3ClientForTesting("hudi-ingest reads and writes small objects in one request");
+    }
+    return client;
+  }
+
+  /** One try of a request. */
+  public static class Request implements CallableRaisingIOE {
+    private final AmazonS3 client;
+    private final WriteOperationHelper helper;
+    private final String what;
+    private final String key;
+    private final Object subject;
+
+    public Request(AmazonS3 client, WriteOperationHelper helper, String what, String key, Object subject) {
+      this.client = client;
+      this.helper = helper;
+      this.what = what;
+      this.key = key;
+      this.subject = subject;
+    }
+
+    public Object apply() throws IOException {
+      if (what.equals("read")) {
+        return read();
+      }
+      if (what.equals("find")) {
+        return found();
+      }
+      if (what.equals("list")) {
+        return listed();
+      }
+      if (what.equals("any")) {
+        List first = client.listObjectsV2(helper.getRequestFactory().newListObjectsV2Request(key + "/", null, 1)).getObjectSummaries();
+        return first.isEmpty() ? null : first;
+      }
+      if (what.equals("write")) {
+        byte[] content = (byte[]) subject;
+        return client.putObject(helper.createPutObjectRequest(key, new ByteArrayInputStream(content), content.length, null));
+      }
+      if (what.equals("delete")) {
+        client.deleteObject(helper.getRequestFactory().newDeleteObjectRequest(key));
+        return null;
+      }
+      return client.deleteObjects(helper.getRequestFactory().newBulkDeleteRequest((List) subject, true));
+    }
+
+    private byte[] read() throws IOException {
+      java.io.InputStream content = client.getObject(helper.getRequestFactory().newGetObjectRequest(key)).getObjectContent();
+      try {
+        return IOUtils.toByteArray(content);
+      } finally {
+        content.close();
+      }
+    }
+
+    /** The object's metadata, null if there is no such object. */
+    private Object found() {
+      try {
+        return client.getObjectMetadata(helper.getRequestFactory().newGetObjectMetadataRequest(key));
+      } catch (AmazonS3Exception error) {
+        if (error.getStatusCode() == 404) {
+          return null;
+        }
+        throw error;
+      }
+    }
+
+    private List listed() {
+      List keys = new ArrayList();
+      ListObjectsV2Request request = helper.getRequestFactory().newListObjectsV2Request(key + "/", null, MOST_DELETED);
+      ListObjectsV2Result page;
+      do {
+        page = client.listObjectsV2(request);
+        for (Iterator objects = page.getObjectSummaries().iterator(); objects.hasNext();) {
+          keys.add(new DeleteObjectsRequest.KeyVersion(((S3ObjectSummary) objects.next()).getKey()));
+        }
+        request.setContinuationToken(page.getNextContinuationToken());
+      } while (page.isTruncated());
+      return keys;
+    }
+  }
+
+  /** An object that is written at once when it is closed. */
+  public static class Whole extends ByteArrayOutputStream {
+    private final HudiIngestS3Files files;
+    private final Path path;
+    private boolean closed = false;
+
+    public Whole(HudiIngestS3Files files, Path path) {
+      this.files = files;
+      this.path = path;
+    }
+
+    public void close() throws IOException {
+      if (!closed) {
+        closed = true;
+        files.asked("write", path, toByteArray());
+      }
+    }
+  }
+
+  /** Reads a file in pages, each with a request of its own whose connection is free again once the page is here; or one that is here. */
   public static class Pages extends FSInputStream {
     private static final int PAGE_BYTES = 8 << 20;
     private final S3AFileSystem files;
     private final Path path;
     private final FileStatus status;
+    private final long size;
     private long position = 0;
-    private byte[] page = new byte[0];
+    private byte[] page;
     private long pageStart = 0;
 
-    public Pages(S3AFileSystem files, Path path, FileStatus status) {
+    public Pages(S3AFileSystem files, Path path, FileStatus status, byte[] content) {
       this.files = files;
       this.path = path;
       this.status = status;
+      this.size = status == null ? content.length : status.getLen();
+      this.page = content;
     }
 
     public int read() throws IOException {
@@ -49,7 +259,7 @@ public class HudiIngestS3Files extends S3AFileSystem {
       if (length == 0) {
         return 0;
       }
-      if (position >= status.getLen()) {
+      if (position >= size) {
         return -1;
       }
       if (position < pageStart || position >= pageStart + page.length) {
@@ -64,7 +274,7 @@ public class HudiIngestS3Files extends S3AFileSystem {
 
     private void fetch() throws IOException {
       long start = position / PAGE_BYTES * PAGE_BYTES;
-      byte[] content = new byte[(int) Math.min(PAGE_BYTES, status.getLen() - start)];
+      byte[] content = new byte[(int) Math.min(PAGE_BYTES, size - start)];
       FSDataInputStream stream = opened();
       try {
         stream.readFully(start, content);
@@ -89,12 +299,12 @@ public class HudiIngestS3Files extends S3AFileSystem {
     }
 
     public int available() {
-      return (int) Math.max(0, Math.min(pageStart + page.length, status.getLen()) - position);
+      return (int) Math.max(0, Math.min(pageStart + page.length, size) - position);
     }
 
     public void seek(long target) throws IOException {
-      if (target < 0 || target > status.getLen()) {
-        throw new EOFException("cannot seek to " + target + " in " + status.getLen() + " bytes of " + path);
+      if (target < 0 || target > size) {
+        throw new EOFException("cannot seek to " + target + " in " + size + " bytes of " + path);
       }
       position = target;
     }

@@ -270,5 +270,5 @@ def test_requests_of_a_transaction_are_few_and_do_not_grow_with_the_history(lake
         with lake.proxy.counted() as requests:
             lake.ground.run(lake.pipeline)
         counts.append(sum(requests.values()))
-    assert counts[-1] <= 270
+    assert counts[-1] <= 140
     assert counts[-1] - counts[1] <= 4, counts
