@@ -5,14 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from dagster import DagsterInstance, build_sensor_context
 
 from hudi_ingest.exceptions import LedgerUnreachable
+from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.ledger import Ledger, answer_limit
 from hudi_ingest.ledger.database import Database, open_engine
+from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest_tests.support import postgres
+from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.silent_server import silent_postgresql
 
 
@@ -38,6 +43,19 @@ def test_a_server_that_does_not_answer_is_given_up(call: Callable[[str], object]
     assert time.monotonic() - began < 20
     assert "secret" not in str(raised.value)
     assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_each_tick_ends_and_says_why(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipelines = [load(write, name=name, table__base_path=str(tmp_path / name)) for name in ("a", "b")]
+    with silent_postgresql() as url, DagsterInstance.local_temp(str(tmp_path)) as instance:
+        monkeypatch.setenv(LEDGER_VARIABLE, url)
+        repository = ingest_definitions(pipelines).get_repository_def()
+        context = build_sensor_context(instance, repository_def=repository)
+        said = {sensor.name: str(sensor.evaluate_tick(context).skip_message) for sensor in repository.sensor_defs}
+    for name in ("a_coordinator", "b_coordinator"):
+        assert "has not answered within 1 s" in said[name]
+    assert said["hudi_ingest_overview"] == "2 paused"
 
 
 def test_a_server_that_stops_answering_is_given_up_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
