@@ -23,7 +23,10 @@ from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, start, stop, wait_until
 from hudi_ingest.operations.topic_discovery import announce
+from hudi_ingest.orchestration.coordinator import switch
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.orchestration.reports import overview
+from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest_tests.support import waiting
 
 wait_for = partial(waiting.wait_for, pause_seconds=1.0)
@@ -133,3 +136,24 @@ def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_ot
     children()[0].kill()
     wait_for(lambda: len(sensors(client)) == 4 and client.get_server_id() != second, "another process has loaded them")
     assert Path(server.log).read_text().count("has died; starting another") == 1
+
+
+def test_k6_a_pipeline_is_turned_on_as_soon_as_its_file_is_written(
+    server: ProcessRecord, socket: Path, pipelines: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switch, "_LOADED_SECONDS", 300)
+    monkeypatch.delenv(DAGSTER_VARIABLE, raising=False)
+    monkeypatch.setenv(HOME_VARIABLE, str(home))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(pipelines))
+    own = Home.from_environment()
+    own.dagster.mkdir(parents=True, exist_ok=True)
+    (own.dagster / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    workspace = {"load_from": [{"grpc_server": {"host": "localhost", "socket": str(socket), "location_name": "own"}}]}
+    (own.dagster / "workspace.yaml").write_text(yaml.safe_dump(workspace))
+    write(pipelines, "orders", {**PIPELINE, "name": "orders", "table": {"base_path": "/data/o", "schema": "id string"}})
+    orders = load_pipeline(pipelines / "orders.yaml")
+    assert switch.switch(own, orders, True)
+    assert switch.switched(own) == {"orders_coordinator": True}
+    assert not switch.switch(own, orders, True)
+    assert switch.switch(own, orders, False)
+    assert switch.is_paused(orders, switch.switched(own))

@@ -72,6 +72,17 @@ def test_d1_a_location_may_merge_a_folder_of_pipelines_with_a_projects_component
     assert {"orders_coordinator", "clicks_coordinator"} <= {each.name for each in repository.sensor_defs}
 
 
+def test_d1_pipelines_of_two_folders_may_read_one_topic_if_their_group_is_the_same(tmp_path: Path) -> None:
+    parts = []
+    for name in ("orders", "archive"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(attributes(name, asset__group="shop")))
+        parts.append(ingest_definitions(folder))
+    graph = Definitions.merge(*parts).resolve_asset_graph()
+    assert graph.get(AssetKey(["kafka", "orders_topic"])).child_keys == {AssetKey(["archive"]), AssetKey(["orders"])}
+
+
 def test_d1_a_keyed_table_also_has_a_schedule_that_compacts_when_due_and_a_check(tmp_path: Path) -> None:
     keyed = attributes(table__mode="upsert", table__key=["id"], enabled=True)
     repository = load_project(make_project(tmp_path, orders=keyed)).get_repository_def()
