@@ -247,7 +247,7 @@ def _selected(
     )
     return select(
         names,
-        open_ends=pipeline.table.is_keyed,
+        pipeline,
         ranges=[] if offsets == (None, None, None) else [asked],
         from_time=from_time,
         to_time=to_time,

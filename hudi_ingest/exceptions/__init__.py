@@ -170,7 +170,7 @@ class SchemaRefused(Terminal):
 
 
 class SchemaNotApproved(SchemaRefused):
-    """The table's columns would change, and nobody has approved that."""
+    """The table's columns would change, and that is not approved."""
 
     def __init__(self, *, pipeline: str, origin: str, changes: Sequence[str], fingerprint: str) -> None:
         self.pipeline = pipeline

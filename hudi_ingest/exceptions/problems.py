@@ -75,7 +75,7 @@ def namesake(name: str, known: Iterable[str], likeness: float) -> str | None:
 
 
 def unexpected(error: Exception) -> str:
-    """Name an error that nobody foresaw. Its message is left to the log: it may quote a secret."""
+    """Name an unforeseen error. Its message is left to the log: it may quote a secret."""
     return f"unexpected {type(error).__name__}; the log has its traceback. Please report it with the file"
 
 

@@ -58,7 +58,7 @@ class AdminClients:
                 self.__dict__[name].poll(0)
 
     def forget_trouble(self) -> None:
-        """Forget what the clients met while nobody asked them anything."""
+        """Forget errors that the clients met while they were idle."""
         self.poll()
         self.trouble.clear()
 
@@ -87,7 +87,7 @@ class AdminClients:
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """Clients that nobody uses now."""
+    """Idle clients, kept for the next use."""
 
     settings: tuple[Any, ...]
     since: float

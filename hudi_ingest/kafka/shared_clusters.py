@@ -100,7 +100,7 @@ def _answer(answer: Answer | IngestError) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Silence:
-    """What the last one to ask was told, and until when nobody else asks."""
+    """The error that the last question met, and until when it answers all others."""
 
     text: str
     until: float

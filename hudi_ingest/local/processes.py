@@ -277,7 +277,7 @@ def log_tail(log: Path, lines: int | None = LOG_TAIL_LINES, after: int = 0) -> t
 def free_port() -> int:
     """Return a TCP port of 127.0.0.1 that nothing listens on now and that no other caller gets before its server listens.
 
-    The system gives it to nobody who asks for any port, and no other call returns it, in no process, until this one ends.
+    The system does not hand it out as a free port, and no other call returns it, in no process, until this one ends.
     """
     while True:
         port = secrets.choice(_OWN_PORTS)

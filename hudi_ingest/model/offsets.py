@@ -39,7 +39,7 @@ class Watermarks:
     begin: int
     end: int
     led: bool = True
-    """False: the partition has no leader now, so nobody knows its offsets; both are the committed one, or 0 if none is."""
+    """False: the partition has no leader now, so its offsets are unknown; both are the committed one, or 0 if none is."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -36,7 +36,7 @@ class TemplateTopic:
     seen_at: datetime | None
     """When it first matched the pattern; None if the file lists it."""
     missing: bool | None
-    """Whether it is not on the broker; None if nobody has looked."""
+    """Whether it is not on the broker; None if that has not been checked."""
 
     def to_dict(self) -> dict[str, Any]:
         seen_at = self.seen_at.isoformat(timespec="seconds") if self.seen_at else None

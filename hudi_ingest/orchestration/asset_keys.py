@@ -125,7 +125,7 @@ def _observation(
         metadata={
             **counts,
             "partitions": len(sources),
-            # Without the partitions that nobody can read now they would be too small.
+            # Without the partitions that cannot be read now they would be too small.
             **({} if set(sources).intersection(situation.leaderless) else sums),
             f"offsets/{pipeline.name}": MetadataValue.table(rows, schema=TableSchema(columns)),
         },

@@ -84,7 +84,7 @@ def shared_definitions(
     settings. `suffix`: of their names, if a code location merges several."""
     home = Home.from_environment()
     kept = _loaded(load_housekeeping_settings, home, home.housekeeping_settings_file, "nothing old is deleted", suffix)
-    told = _loaded(load_alert_settings, home, home.alerts_settings_file, "nobody is told of failing checks", suffix)
+    told = _loaded(load_alert_settings, home, home.alerts_settings_file, "no alerts are sent", suffix)
     settings = [file for file in (kept, told) if isinstance(file, BrokenFile)]
     is_on = isinstance(kept, BrokenFile) or kept.enabled
     return Definitions.merge(

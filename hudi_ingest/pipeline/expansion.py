@@ -154,7 +154,7 @@ def _without_own_letters(file: LoadedFile, source: KafkaSource) -> LoadedFile:
 
 def _together(loaded: tuple[LoadedFile, ...], variants: int, only: str) -> tuple[LoadedFile, ...]:
     """Say once what is wrong with all, and of what is wrong with some, with which. What the file lists is right or wrong as a
-    whole: nobody but its author can make it wrong."""
+    whole: only its author can make it wrong."""
     problems = {file.problems for file in loaded}
     if len(problems) == 1 and () not in problems and (not only or variants == 1):
         return (replace(loaded[0], name=None, variant=None),)

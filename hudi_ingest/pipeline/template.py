@@ -174,7 +174,7 @@ class Route(Model):
         return (*self.tables, *([REST] if self.others == "table" else []))
 
     def routing(self, name: str) -> Routing:
-        """The part of the table with this name. What no value claims is exactly one table's, or nobody's."""
+        """Return the part of the table with this name. What no value claims belongs to exactly one table, or to none."""
         values, other_values, without_value = tuple(self.tables), "filtered", "filtered"
         if name == REST:
             other_values = without_value = "own"

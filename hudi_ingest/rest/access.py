@@ -216,7 +216,7 @@ class Gate:
     def _ended(self, work: asyncio.Future[None]) -> None:
         self._overdue.discard(work)
         if not work.cancelled():
-            work.exception()  # of a request that nobody waits for any more
+            work.exception()  # of a request that was given up
 
 
 async def _body(receive: Receive) -> bytes | None:

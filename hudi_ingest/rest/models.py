@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.operations.requests.selection import Names, Selection, iso_time, select
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.problems import PlacedProblem
 
 PIPELINE_EXAMPLE = """\
@@ -240,12 +241,12 @@ class SelectionBody(Body):
     offsets: Offsets | None = None
     times: Times | None = None
 
-    def selection(self, transaction: str | None = None) -> Selection:
-        """Raises WrongSelection."""
+    def selection(self, pipeline: Pipeline, transaction: str | None = None) -> Selection:
+        """Return the offsets that the body selects. Raises WrongSelection."""
         asked, times = self.offsets, self.times
         return select(
             _NAMES,
-            open_ends=True,
+            pipeline,
             ranges=[(TopicPartition(asked.topic, asked.partition), asked.start, asked.end)] if asked else [],
             from_time=times.start if times else None,
             to_time=times.end if times else None,
@@ -412,7 +413,7 @@ class SchemaChange(BaseModel):
 
 
 class ApprovalBody(Body):
-    """The schema change that somebody has looked at."""
+    """The schema change to approve."""
 
     fingerprint: str = Field(min_length=1, description="As the change has it; any other change is not approved.")
 

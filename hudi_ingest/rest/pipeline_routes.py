@@ -100,7 +100,7 @@ def update_pipeline(
     home: HomeOf, allowed: AllowedOf, name: Name, text: Text, response: Response, if_match: IfMatch = None
 ) -> PipelineFile:
     """Replace the file by a new text with the same name, after the same checks as at its creation. `If-Match` must be the ETag
-    that it was read with: 428 without it, 412 if somebody has changed the file since."""
+    that it was read with: 428 without it, 412 if the file has changed since."""
     version = _version(if_match)
     _require_valid(text, allowed.problems(text, home.pipelines))
     stored, validation = PipelineFiles(home).replace(name, text, version)

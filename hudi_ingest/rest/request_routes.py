@@ -44,28 +44,30 @@ RequestId = Annotated[str, Path(description="The request's id.")]
 def create_backfill(home: HomeOf, pipeline: Named, body: BackfillBody, response: Response) -> RequestState:
     """Add offsets that are not in the table, such as history. The coordinator works it off between live transactions. A request
     for the same that is active is returned instead of a second one."""
-    filed = file_backfill(home, pipeline, body.selection(), skip_covered=body.skip_covered)
+    filed = file_backfill(home, pipeline, body.selection(pipeline), skip_covered=body.skip_covered)
     return _filed(home, pipeline, filed, response)
 
 
 @ROUTES.post("/pipelines/{name}/backfills/survey", tags=["requests"], summary="Plan a backfill", name="survey_backfill")
 def survey_backfill_of(pipeline: Named, body: BackfillBody) -> Survey:
     """Which offsets a backfill would read. Changes nothing."""
-    missing = survey_backfill(pipeline, body.selection(), skip_covered=body.skip_covered)
+    missing = survey_backfill(pipeline, body.selection(pipeline), skip_covered=body.skip_covered)
     return Survey.model_validate({"pipeline": pipeline.name, "ranges": range_facts(missing)})
 
 
 @ROUTES.post("/pipelines/{name}/replays", status_code=202, tags=["requests"], summary="Request a replay")
 def create_replay(home: HomeOf, pipeline: Named, body: ReplayBody, response: Response) -> RequestState:
     """Read offsets that are in the table again and replace their rows, e.g. after fixing a converter, transform or mask."""
-    filed = file_replay(home, pipeline, body.selection(body.transaction), respect_deletes=body.respect_deletes)
+    filed = file_replay(
+        home, pipeline, body.selection(pipeline, body.transaction), respect_deletes=body.respect_deletes
+    )
     return _filed(home, pipeline, filed, response)
 
 
 @ROUTES.post("/pipelines/{name}/replays/survey", tags=["requests"], summary="Plan a replay")
 def survey_replay(pipeline: Named, body: ReplayBody) -> Survey:
     """What a replay would cost, and which deleted rows it would bring back. Changes nothing."""
-    return Survey.model_validate(survey_replay_of(pipeline, body.selection(body.transaction)).to_dict())
+    return Survey.model_validate(survey_replay_of(pipeline, body.selection(pipeline, body.transaction)).to_dict())
 
 
 @ROUTES.post(

@@ -158,7 +158,7 @@ def get_savepoints(home: HomeOf, pipeline: Named) -> list[Savepoint]:
 @TABLE.post("/pipelines/{name}/savepoints", status_code=201, summary="Make a savepoint", name="create_savepoint")
 def post_savepoint(home: HomeOf, pipeline: Named, body: SavepointBody) -> Savepoint:
     """Of the newest commit; the one that it has if it has one. `hudi-ingest savepoints NAME --restore INSTANT` takes back what
-    follows. Delete it when nobody needs it any more: nothing is archived while it exists. 409 if there is no commit."""
+    follows. Delete it when it is no longer needed: nothing is archived while it exists. 409 if there is no commit."""
     savepoint = in_spark_process(partial(create_savepoint, comment=body.comment), pipeline, home)
     return Savepoint.model_validate(asdict(savepoint))
 

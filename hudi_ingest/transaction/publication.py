@@ -104,7 +104,7 @@ def extended_groups(
 
 
 def _are_known(ports: TransactionPorts, log_files: Iterable[LogFile], commits: Sequence[CommittedInstant]) -> bool:
-    """Whether the commits alone say that the file groups exist, and that nobody but us has ever made or replaced any."""
+    """Whether the commits alone say that the file groups exist, and that no other writer has ever made or replaced any."""
     if OTHER_WRITERS_PROPERTY in ports.timeline.properties() or not _are_ours(ports, commits):
         return False
     published = published_groups(path for commit in commits for path in commit.files)

@@ -1,4 +1,4 @@
-"""Ends transactions that do not commit: dead ones before the next begin, aborted ones, and instants nobody knows.
+"""Ends transactions that do not commit: dead ones before the next begin, aborted ones, and unknown instants.
 
 Nothing is rolled back that the timeline shows as committed; that is recorded in the ledger instead.
 """

@@ -2,7 +2,7 @@
 
 A damaged commit of our own becomes pending again: its files are put aside, and the next begin rolls it back and reads its
 offsets again, because they are in the commit itself. A compaction or clustering becomes pending again and is redone. A plan of
-one, which nobody has executed, is dropped. What another writer wrote, or later commits build on, is left alone, and the
+one that has not been executed is dropped. What another writer wrote, or later commits build on, is left alone, and the
 error says what to do.
 """
 

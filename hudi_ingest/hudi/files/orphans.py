@@ -35,7 +35,7 @@ _KEYED_FILE = re.compile(
     rf"\.?(?P<id>{BUCKET_FILE_ID})(?:_0-0-0_(?P<base>\d{{17}})\.parquet|_(?P<log>\d{{17}})\.log\.\d+_\d+-\d+-\d+)"
 )
 """A log file of a keyed table, or the empty base file of a file group. Other writers' files of these groups match, too: one that
-is not listed although its instant has ended is an orphan whoever wrote it."""
+is not listed although its instant has ended is an orphan, too."""
 _LOG_FILE = re.compile(
     r"\.\d{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0_(?P<log>\d{17})\.log\.1_(?P<token>\d+-\d{19}-\d{20,})"
 )

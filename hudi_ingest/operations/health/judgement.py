@@ -165,7 +165,7 @@ def up_to_date(
 
 
 def without_leader(pipeline: Pipeline, leaderless: Sequence[TopicPartition]) -> Finding:
-    """Say that nobody knows whether these partitions are up to date."""
+    """Answer that it is unknown whether these partitions are up to date."""
     return answer(pipeline.name, UP_TO_DATE, False, leaderless_text(leaderless))
 
 

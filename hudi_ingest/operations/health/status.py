@@ -253,7 +253,7 @@ def statuses(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, Pipelin
 
     sources = {settings_of(pipeline.source): pipeline.source for pipeline in pipelines}
     with ThreadPoolExecutor(_AT_ONCE, "status") as pool:
-        # Before the pipelines, or their threads would wait for questions that nobody asks.
+        # Before the pipelines, or their threads would wait for questions that are never asked.
         troubles = {settings: pool.submit(_trouble, source) for settings, source in sources.items()}
         answers = pool.map(of_pipeline, pipelines)
         return {pipeline.name: answer for pipeline, answer in zip(pipelines, answers, strict=True)}

@@ -194,7 +194,7 @@ def _range_transaction(
 def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[TopicPartition]) -> RangeContext:
     """Return the table's and the broker's state of the partitions. Where a checkpoint of an older version does not say what
     is covered, it is derived from the table's commits and its files' statistics. Raises TableUnreachable, and LeaderMissing if
-    nobody knows now what the broker has of one of them."""
+    one of them has no leader."""
     sources = set(sources)
     require_leaders(sources.intersection(situation.leaderless))
     checkpoint = situation.committed.checkpoint

@@ -75,17 +75,19 @@ AskedRange = tuple[TopicPartition | None, int | None, int | None]
 
 def select(
     names: Names,
+    pipeline: Pipeline,
     *,
-    open_ends: bool,
     ranges: Sequence[AskedRange] = (),
     from_time: datetime | None = None,
     to_time: datetime | None = None,
     read_by: str | None = None,
 ) -> Selection:
-    """Return the selection that a person has described. `open_ends`: ends may be left out, as for keyed tables.
+    """Return the selection that a person has described. Ends may be left out for a keyed table only, which
+    is read up to the committed offsets.
 
     Raises WrongSelection unless it selects in exactly one way, and completely; EmptyRange.
     """
+    open_ends = pipeline.table.is_keyed
     by_time = from_time is not None or to_time is not None
     if bool(ranges) + by_time + (read_by is not None) != 1:
         raise WrongSelection(f"give one of: {names.choice}")

@@ -1,4 +1,4 @@
-"""Files that nobody needs any more: the sweep finds those that no transaction will ever need, and optionally deletes them; housekeeping
+"""Files that are no longer needed: the sweep finds those that no transaction will ever need, and optionally deletes them; housekeeping
 deletes the leftovers below `.hoodie/hudi_ingest`.
 
 A write op that was paused may finish a base file after its instant was rolled back or published, and die before it
@@ -296,7 +296,7 @@ def run_sweep(
 
 @dataclass(frozen=True, slots=True)
 class TableLeftovers:
-    """Files below a table's `.hoodie/hudi_ingest` that nobody needs any more and that are older than these times: damaged instants that
+    """Files below a table's `.hoodie/hudi_ingest` that are no longer needed and older than these times: damaged instants that
     a repair put aside, dead-letter files whose letters a retry has taken, and lists of dead letters that newer ones have replaced.
 
     A rollback or restore may bring an older list of dead letters back, and with it letters that were taken. It cannot go behind the

@@ -234,7 +234,7 @@ def _is_complete(engines: _Engines, path: str, *tables: str) -> bool:
 
 
 def _create_event_log(path: Path) -> None:
-    """Create a run's event log from a copy, at once, so that nobody sees half of it."""
+    """Create a run's event log from a copy, at once, so that no process sees half of it."""
     partial = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.new")
     # If this fails, Dagster's own way says why.
     with suppress(OSError):

@@ -1,7 +1,7 @@
 """Captures what ops print in files that the Dagster UI shows, without extra processes.
 
 Dagster's own local manager also copies an op's output to its parent's terminal: for each op it starts two `tail` processes and
-two Pythons that watch them. A daemon's terminal is a log file that nobody reads for this.
+two Pythons that watch them. A daemon's terminal is a log file, where this is not looked for.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ def _selected(
     try:
         selection = select(
             NAMES,
-            open_ends=pipeline.table.is_keyed,
+            pipeline,
             ranges=[(TopicPartition(asked.topic, asked.partition), asked.start, asked.end) for asked in config.ranges],
             from_time=named_time(NAMES.from_time, config.from_time or None),
             to_time=named_time(NAMES.to_time, config.to_time or None),

@@ -50,7 +50,7 @@ class InstanceView:
         sensors = {pipeline.name: sensor_name(pipeline.name) for pipeline in pipelines}
         results = newest_results(instance, pipelines, RUNS_SUCCEED)
         return DagsterRecord(
-            # Where nobody has switched the sensor, the pipeline file decides.
+            # Unless the sensor has been switched, the pipeline file decides.
             running={name: switches[sensor] for name, sensor in sensors.items() if sensor in switches},
             activity={pipeline.name: activity(pipeline, switches, silent)[1] for pipeline in pipelines},
             findings={name: tuple(by_check.values()) for name, by_check in results.items() if by_check},

@@ -188,7 +188,7 @@ def overview_row(
     failing = sorted(
         ((name, check) for name, check in checks.items() if not check.passed), key=lambda entry: entry[1].warning
     )
-    # A paused pipeline's numbers are from before it was paused, and nobody measures while broker or table is away.
+    # A paused pipeline's numbers are from before it was paused, and none are measured while broker or table is away.
     measured = running and not _is_blind(checks)
     waiting = _number(checks, LAG_BELOW_LIMIT, LAG_RECORDS) if measured else None
     behind = 0.0 if waiting == 0 else _number(checks, UP_TO_DATE, LAG_SECONDS) if measured else None

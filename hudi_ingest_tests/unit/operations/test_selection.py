@@ -24,6 +24,7 @@ from hudi_ingest.rest.models import BackfillBody, ReplayBody
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NAMES = Names("a; b; c", "partition", "start", "end", "from", "to", "ranges[{}]: ")
+KEYED = {"table__mode": "upsert", "table__key": ["id"]}
 P0 = TopicPartition("orders", 0)
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 LATER = datetime(2026, 1, 31, 13, tzinfo=timezone.utc)
@@ -37,12 +38,13 @@ LATER = datetime(2026, 1, 31, 13, tzinfo=timezone.utc)
         ({"read_by": "t-1"}, Selection(read_by="t-1")),
     ],
 )
-def test_a_selection_is_made_in_exactly_one_way(given: dict[str, Any], found: Selection) -> None:
-    assert select(NAMES, open_ends=False, **given) == found
+def test_a_selection_is_made_in_exactly_one_way(write: Write, given: dict[str, Any], found: Selection) -> None:
+    pipeline = load(write)
+    assert select(NAMES, pipeline, **given) == found
     other = {"read_by": "t-2"} if "ranges" in given else {"ranges": [(P0, 3, 9)]}
     for wrong in ({}, given | other):
         with pytest.raises(WrongSelection, match=r"^give one of: a; b; c$"):
-            select(NAMES, open_ends=True, **wrong)
+            select(NAMES, pipeline, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +54,10 @@ def test_a_selection_is_made_in_exactly_one_way(given: dict[str, Any], found: Se
         ({"from_time": NOON}, "from and to go together; a keyed table needs no to"),
     ],
 )
-def test_only_a_keyed_table_needs_no_end(given: dict[str, Any], words: str) -> None:
-    assert select(NAMES, open_ends=True, **given)
+def test_only_a_keyed_table_needs_no_end(write: Write, given: dict[str, Any], words: str) -> None:
+    assert select(NAMES, load(write, **KEYED), **given)
     with pytest.raises(WrongSelection) as told:
-        select(NAMES, open_ends=False, **given)
+        select(NAMES, load(write), **given)
     assert words in str(told.value)
 
 
@@ -70,9 +72,9 @@ def test_only_a_keyed_table_needs_no_end(given: dict[str, Any], words: str) -> N
         ({"to_time": NOON}, "from and to go together"),
     ],
 )
-def test_a_wrong_selection_names_its_part(given: dict[str, Any], words: str) -> None:
+def test_a_wrong_selection_names_its_part(write: Write, given: dict[str, Any], words: str) -> None:
     with pytest.raises(WrongSelection) as told:
-        select(NAMES, open_ends=True, **given)
+        select(NAMES, load(write, **KEYED), **given)
     assert words in str(told.value)
     assert isinstance(told.value, EmptyRange) == ("is not before" in words)
 
@@ -112,10 +114,13 @@ def test_the_launchpad_refuses_a_wrong_config_before_anything_is_asked_of_a_brok
     assert words in str(told.value)
 
 
-def test_rest_reads_the_same_selection_from_its_bodies() -> None:
+def test_rest_reads_the_same_selection_from_its_bodies(write: Write) -> None:
+    keyed, appended = load(write, **KEYED), load(write)
     body = BackfillBody.model_validate({"offsets": {"topic": "orders", "partition": 0, "start": 3}})
-    assert body.selection() == Selection((OffsetRange(P0, 3, None),)), "up to the committed offset"
+    with pytest.raises(WrongSelection, match=r"^partition, start and end go together; a keyed table needs no end$"):
+        body.selection(appended)
+    assert body.selection(keyed) == Selection((OffsetRange(P0, 3, None),)), "up to the committed offset"
     times = {"start": "2026-01-31T12:00:00Z", "end": "2026-01-31T13:00:00Z"}
-    assert BackfillBody.model_validate({"times": times}).selection() == Selection(from_time=NOON, to_time=LATER)
+    assert BackfillBody.model_validate({"times": times}).selection(appended) == Selection(from_time=NOON, to_time=LATER)
     replay = ReplayBody.model_validate({"transaction": "t-1"})
-    assert replay.selection(replay.transaction) == Selection(read_by="t-1")
+    assert replay.selection(appended, replay.transaction) == Selection(read_by="t-1")

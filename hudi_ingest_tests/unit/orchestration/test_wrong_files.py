@@ -198,7 +198,7 @@ def test_wrong_settings_of_the_location_stop_no_pipeline(
     repository = build_definitions(loaded.pipelines).get_repository_def()
     assert repository.asset_graph.has(AssetKey(["orders"]))
     assert repository.get_job("hudi_ingest_housekeeping")
-    for name, effect in (("housekeeping", "nothing old is deleted"), ("alerts", "nobody is told")):
+    for name, effect in (("housekeeping", "nothing old is deleted"), ("alerts", "no alerts are sent")):
         described = repository.asset_graph.get(AssetKey([f"hudi_ingest_{name}_file"])).description
         assert f"{name}.yaml is not loaded, so {effect}" in str(described)
 
