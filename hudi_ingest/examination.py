@@ -27,7 +27,7 @@ from hudi_ingest.transaction.columns.decoding import format_problems
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What is known about an installation. `state`: the most urgent of its diagnoses."""
+    """The diagnoses of an installation. `state`: the most urgent of them."""
 
     state: State
     diagnoses: tuple[Finding, ...]

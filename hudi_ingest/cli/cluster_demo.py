@@ -73,7 +73,7 @@ class ClusterDemoResult:
 
     @property
     def failures(self) -> list[str]:
-        """What did not hold, a sentence each; empty if all of it held."""
+        """Return the promises that did not hold, a sentence each."""
         rows = self.verification
         failures = []
         if not rows.exact:

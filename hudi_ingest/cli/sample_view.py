@@ -19,7 +19,7 @@ _MOST_COLUMNS = 8
 """A wider table would have cells too narrow to read, so each row becomes one cell."""
 
 _MOST_CHARACTERS = 200
-"""Of a value; --json shows all of it."""
+"""The shown characters of a value; --json shows all of it."""
 
 
 def sample_view(sample: Sample) -> RenderableType:

@@ -34,7 +34,7 @@ from hudi_ingest.transaction.plan.planning import leaderless_text
 
 _SHOWN_PIPELINES = 20
 _MOST_CHARACTERS = 200
-"""Of a type."""
+"""The shown characters of a type."""
 _MOST_OF_LINE = 1_000
 """Characters of a list of columns, or of a change: more than one screen of them hides the rest."""
 
@@ -446,7 +446,7 @@ def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> Render
 
 
 def pipelines_text(pipelines: Sequence[Pipeline]) -> str:
-    """What a valid file is: its columns or, of a template, its pipelines."""
+    """Show a valid file: its columns or, for a template, its pipelines."""
     from hudi_ingest.transaction.columns.planned import source_text
 
     if len(pipelines) == 1:

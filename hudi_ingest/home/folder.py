@@ -110,7 +110,7 @@ class Home:
 
     @property
     def stopped_stack_file(self) -> Path:
-        """What the stack file was when `down` stopped the stack."""
+        """The former stack file, renamed when `down` stopped the stack."""
         return self.root / "stopped-stack.json"
 
     @property

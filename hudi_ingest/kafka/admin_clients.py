@@ -146,8 +146,7 @@ def kept_clients(source: KafkaSource) -> Iterator[AdminClients]:
 
 
 def settings_of(source: KafkaSource) -> tuple[Any, ...]:
-    """What tells clients of the source from others, to be compared only: it has passwords. Sources with equal settings can share
-    clients."""
+    """Return a key of the source's client settings, to be compared only: it has passwords. Sources with equal keys can share clients."""
     options = librdkafka_options(source)
     # Creating a client says what is wrong with a file that cannot be read.
     files = [Path(path) for key, path in sorted(options.items()) if key.endswith((".location", ".keytab"))]

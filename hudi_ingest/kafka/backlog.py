@@ -18,14 +18,14 @@ BATCH_BYTES = 8 * 1024 * 1024
 BATCH_ROWS = 50_000
 _BYTES = ("key", "value", "headers")
 MOST_WAITING_BYTES = 32 * 1024 * 1024
-"""Of ranges that are not being handed on."""
+"""The size of ranges that are not being handed on."""
 _A_TIMEOUT = 4
 """How often a client says how far it is, while it waits for as long as it may."""
 
 
 @dataclass(slots=True)
 class OpenRange:
-    """What has been read of a range. `position` is the next offset to read; the range's end when all is read."""
+    """The part of a range that has been read. `position` is the next offset to read; the range's end when all is read."""
 
     slice: Slice
     position: int
@@ -105,7 +105,7 @@ class Backlog:
             self._complete.append(range_)
 
     def ready(self) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        """What can be handed on now."""
+        """Yield the batches that can be handed on now, with their partitions."""
         while (range_ := self._current or self._next()) is not None:
             self._current = range_
             if range_.is_complete or range_.fills_a_batch:

@@ -91,7 +91,7 @@ def confluent_options(source: KafkaSource, trouble: Trouble) -> dict[str, Any]:
 
 
 def tokens_of(source: KafkaSource, trouble: Trouble) -> Tokens | None:
-    """What a client calls for its tokens; None if it needs none, or gets them from an identity provider itself.
+    """Return the function that a client calls for its tokens; None if it needs none, or gets them from an identity provider itself.
     Raises KafkaRefused when there is no first one."""
     oauth = source.security.oauth if source.security else None
     if oauth is None or oauth.token_function is None:
@@ -258,7 +258,7 @@ class Trouble:
 
 
 def _advice(reason: str, source: KafkaSource) -> str:
-    """What to do about a broker that cannot be reached."""
+    """Advise about a broker that cannot be reached."""
     learned = _LEARNED.search(reason)
     if embedded_broker(Home.from_environment()) == source.bootstrap_servers:
         return "It is the embedded stack's broker: `hudi-ingest up` starts it if it has ended."
@@ -277,7 +277,7 @@ def _advice(reason: str, source: KafkaSource) -> str:
 
 
 def answer_text(error: Exception) -> str:
-    """What the client says of a failed request."""
+    """Return the client's text about a failed request."""
     cause = error.args[0] if error.args else error
     return cause.str() if hasattr(cause, "str") else str(cause) or type(error).__name__
 

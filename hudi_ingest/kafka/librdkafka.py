@@ -119,7 +119,7 @@ _error_name = _function("rd_kafka_err2str", c_char_p, c_int)
 
 _version = _function("rd_kafka_version", c_int)
 _MAJOR_VERSION = 2
-"""Of librdkafka, whose structures are the ones above. Its minor versions keep them."""
+"""The major version of librdkafka whose structures are the ones above. Its minor versions keep them."""
 _CONSUMER = 1
 _WITHOUT_CLOSE = 8
 """Leaving no group and committing no offsets, closing a consumer has nothing to wait for."""
@@ -266,7 +266,7 @@ def _taken_text(error: int) -> str:
 
 
 def error_text(message: Message) -> str:
-    """What a message with an error says."""
+    """Return the text of a message with an error."""
     return str(_message_text(ctypes.addressof(message)).decode(errors="replace"))
 
 

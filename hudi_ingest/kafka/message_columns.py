@@ -24,7 +24,7 @@ _TOPIC, _PARTITION, _OFFSET, _VALUE, _KEY = (
 _LENGTH = 8
 """Bytes from a payload pointer to the field with its length."""
 _HEADER_BYTES = 8
-"""What a header counts for besides its name and value, which may be empty."""
+"""The size that a header counts for besides its name and value, which may be empty."""
 _INT32_MAX = 2**31 - 1
 
 _TIMESTAMP_OF = address_of("rd_kafka_message_timestamp")
@@ -98,7 +98,7 @@ class Extent(NamedTuple):
     """The place after the last of them whose offset is before the range's end."""
     last_offset: int
     value_bytes: int
-    """Of the values inside."""
+    """The size of the values inside."""
     value_nulls: int
     key_bytes: int
     key_nulls: int

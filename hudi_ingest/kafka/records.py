@@ -39,7 +39,7 @@ RECORDS = pa.schema(
         pa.field("headers", KAFKA_FIELDS["headers"].type),
     ]
 )
-"""What Kafka has of a record, with times that no producer's number can overflow."""
+"""Kafka's columns of a record, with times that no producer's number can overflow."""
 
 _POLL_SECONDS = 0.1
 _SMALL_FETCH_BYTES = 65536

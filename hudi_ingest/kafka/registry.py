@@ -53,7 +53,7 @@ class SubjectVersion:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What a registry is asked for: as text, and the subject or the schema id."""
+    """A question to a registry: as text, and the subject or the schema id."""
 
     what: str
     subject: str | None = None

@@ -24,7 +24,7 @@ _ASK_AGAIN_SECONDS = 10.0
 
 
 class HeldOffsets(Protocol):
-    """What a broker holds of one source: a KafkaCluster, or a SourceSnapshot."""
+    """A broker's answers about one source: a KafkaCluster, or a SourceSnapshot."""
 
     def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]: ...
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]: ...
@@ -34,7 +34,7 @@ class HeldOffsets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """What the cluster said about each topic and partition, or why it did not."""
+    """The cluster's answers about each topic and partition, or why there are none."""
 
     topics: Mapping[str, Topic | IngestError]
     watermarks: Mapping[TopicPartition, Watermarks | IngestError]

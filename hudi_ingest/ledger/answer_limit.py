@@ -33,7 +33,7 @@ class LimitedConnection(connection):  # type: ignore[misc]
 
 
 class LimitedCursor(cursor):  # type: ignore[misc]
-    """Of a LimitedConnection."""
+    """A cursor of a LimitedConnection."""
 
     def execute(self, *arguments: Any) -> None:
         with _limited(self.connection):

@@ -1,5 +1,5 @@
-"""What processes note for one another: the topics that templates have matched, the changes of columns that wait for approval, and
-the newest run of each service."""
+"""Notes that processes leave for one another: the topics that templates have matched, the changes of columns that wait for approval,
+and the newest run of each service."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class PendingChanges(Repository):
 
 
 class Service(str, Enum):
-    """What runs beside transactions. The values are labels of metrics."""
+    """The work that runs beside transactions. The values are labels of metrics."""
 
     CLUSTERING = "clustering"
     COMPACTION = "compaction"

@@ -61,7 +61,7 @@ class Request:
 
     @property
     def asks(self) -> tuple[Any, ...]:
-        """What the request asks for, regardless of when and by whom."""
+        """The content of the request, regardless of when and by whom it was filed."""
         return (self.pipeline, self.table, self.kind, self.ranges, self.skip_covered, self.respect_deletes)
 
     @classmethod
@@ -90,7 +90,7 @@ class RequestedCommit:
 
 @dataclass(frozen=True, slots=True)
 class RequestProgress:
-    """What the transactions of a request have achieved so far."""
+    """The results of a request's transactions so far."""
 
     commits: tuple[RequestedCommit, ...] = ()
     """Oldest first."""

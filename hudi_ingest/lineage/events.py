@@ -192,7 +192,7 @@ class ColumnOrigin:
 
     fields: frozenset[str]
     how: tuple[str, ...] = ()
-    """What changed the values, in order; empty if they are the record's own."""
+    """The transforms that changed the values, in order; empty if they are the record's own."""
     is_masked: bool = False
 
 
@@ -243,7 +243,7 @@ def _after(
 
 
 def _change(transform: Transform, name: str, schema: pa.Schema) -> str:
-    """What the transform does to the column's values; "" if it leaves them. `schema`: the transform's input."""
+    """Describe the transform's effect on the column's values; "" if it leaves them. `schema`: the transform's input."""
     if isinstance(transform, Cast):
         return "cast" if name in transform.types else ""
     if isinstance(transform, ToTimestamp):

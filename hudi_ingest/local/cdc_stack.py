@@ -46,7 +46,7 @@ LOGICAL_REPLICATION: Mapping[str, str] = {"wal_level": "logical"}
 
 
 class CdcStack:
-    """What runs. Its parts may be killed and started again."""
+    """The running servers, which may be killed and restarted."""
 
     def __init__(self, home: Home, stack: Stack, connect: ConnectSettings, worker: ProcessRecord, report: Report):
         self.home, self.connect = home, connect

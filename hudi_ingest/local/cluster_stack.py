@@ -50,7 +50,7 @@ _ENGINE_MEMORY = "1g"
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """What runs before there is a pipeline. `home` has the ledger's URL; `metastore` is a Thrift URI."""
+    """The servers that run before there is a pipeline. `home` has the ledger's URL; `metastore` is a Thrift URI."""
 
     home: Home
     store: ObjectStore
@@ -62,7 +62,7 @@ class Platform:
 
     @property
     def database(self) -> str:
-        """What the ledger and Dagster use."""
+        """The kind of database that the ledger and Dagster use."""
         return "SQLite" if self.home.ledger_url.startswith("sqlite") else "PostgreSQL"
 
 

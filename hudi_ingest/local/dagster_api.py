@@ -97,5 +97,5 @@ def stop_sensor(url: str, name: str) -> None:
 
 
 def selector(sensor: str) -> dict[str, str]:
-    """What GraphQL calls the sensor."""
+    """The sensor's selector in GraphQL."""
     return {"repositoryName": _REPOSITORY, "repositoryLocationName": LOCATION, "sensorName": sensor}

@@ -1,4 +1,4 @@
-"""What the demos ingest: orders produced to Kafka, and customers that change in PostgreSQL."""
+"""The input of the demos: orders produced to Kafka, and customers that change in PostgreSQL."""
 
 from __future__ import annotations
 

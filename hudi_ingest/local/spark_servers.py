@@ -37,7 +37,7 @@ _OPEN = (
     "java.base/sun.nio.ch",
     "java.base/java.net",
 )
-"""What Spark uses of Java 17's insides."""
+"""The parts of Java 17's insides that Spark uses."""
 START_TIMEOUT_SECONDS = 120.0
 
 
@@ -51,7 +51,7 @@ class SparkCluster:
     workers: tuple[ProcessRecord, ...]
 
     def state(self) -> dict[str, Any]:
-        """What the master says of itself: workers and their states, applications."""
+        """Return the master's own report: workers and their states, applications."""
         with urllib.request.urlopen(f"{self.page}/json/", timeout=5) as answer:
             state: dict[str, Any] = json.load(answer)
         return state

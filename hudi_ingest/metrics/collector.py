@@ -62,14 +62,14 @@ _KEPT_SIZE_SECONDS = 600.0
 
 
 class DagsterView(Protocol):
-    """What Dagster's instance says about pipelines; orchestration has it."""
+    """A view of Dagster's instance, which orchestration implements."""
 
     def look(self, pipelines: Sequence[Pipeline]) -> DagsterRecord: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What one pipeline's table and broker said. `committed` is None if the table, `situation` if either could not be read."""
+    """The answers of one pipeline's table and broker. `committed` is None if the table, `situation` if either could not be read."""
 
     pipeline: Pipeline
     committed: CommittedState | None

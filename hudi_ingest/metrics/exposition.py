@@ -1,4 +1,4 @@
-"""What one look at everything has found, and the metric families that it becomes. Pure."""
+"""Everything that one look has collected, and the metric families that it becomes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hudi_ingest.operations.health.status import PartitionStatus
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """What a pipeline's table says."""
+    """Measures of a pipeline's table."""
 
     sequence: int = 0
     totals: Totals = field(default_factory=dict)
@@ -31,7 +31,7 @@ class TableRecord:
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """What a listing of the table's live files says."""
+    """Measures from a listing of the table's live files."""
 
     size_bytes: int
     partitions: int
@@ -73,7 +73,7 @@ class OpenRecord:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRecord:
-    """What the ledger says, by base path or by pipeline."""
+    """The ledger's part, by base path or by pipeline."""
 
     counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     open: Mapping[str, OpenRecord] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class LedgerRecord:
 
 @dataclass(frozen=True, slots=True)
 class DagsterRecord:
-    """What Dagster's instance says, by pipeline; one that it does not know is missing."""
+    """The part of Dagster's instance, by pipeline; one that it does not know is missing."""
 
     is_there: bool = True
     """Whether there is a Dagster."""
@@ -113,7 +113,7 @@ class Scene:
     dagster_up: bool | None = None
     """None without a Dagster."""
     versions: tuple[str, str] = ("", "")
-    """Of hudi-ingest and Python."""
+    """The versions of hudi-ingest and Python."""
 
 
 _TOTALS: Mapping[str, Metric] = {

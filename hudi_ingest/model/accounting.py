@@ -61,7 +61,7 @@ class SliceAccount(Counts):
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """What one committed transaction did. `slices` are ordered by topic, partition and offset."""
+    """The account of one committed transaction. `slices` are ordered by topic, partition and offset."""
 
     transaction_id: str
     sequence: int

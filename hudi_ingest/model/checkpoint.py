@@ -1,4 +1,4 @@
-"""What a commit records as ingested, and what the next one will record."""
+"""The offsets that a commit records as ingested, and those that the next one will record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LettersHead:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What one committed instant records of a pipeline: the whole map of next offsets, and its place in the sequence of
+    """A pipeline's record in one committed instant: the whole map of next offsets, and its place in the sequence of
     commits.
 
     `sequence` grows by one with each transaction of the pipeline. It, not the instant's time, orders checkpoints:
@@ -55,7 +55,7 @@ class Checkpoint:
     """Where the pipeline took the table over from another system. Everything before these offsets is in the table, in rows
     that do not identify their records."""
     totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """What all commits since the first that counted add up to; see `Totals` in model/report.py."""
+    """The sum of all commits since the first that counted; see `Totals` in model/report.py."""
 
     def to_json(self) -> str:
         """Serialize canonically: equal checkpoints give equal text, so the commit guard may compare text."""
@@ -158,7 +158,7 @@ def next_checkpoint(
 
 
 def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[TopicPartition, Ranges]:
-    """What is covered after `plan`'s commit. Leaves out partitions whose earlier coverage is unknown."""
+    """Return the covered offsets after `plan`'s commit. Leaves out partitions whose earlier coverage is unknown."""
     committed = current.offsets if current else {}
     covered = dict(current.covered) if current else {}
     if isinstance(plan, RetryPlan):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What became of offsets, by keyword only: a count in another's place would change the accounting unnoticed."""
+    """Offsets by their outcome, by keyword only: a count in another's place would change the accounting unnoticed."""
 
     rows: int = 0
     skipped: int = 0
@@ -21,11 +21,12 @@ class Counts:
     """Offsets that the broker does not deliver: compacted away, transaction markers, aborted records. In a retry, offsets of
     the range without a dead letter that it takes."""
     deletes: int = 0
-    """Of a keyed table: rows that delete their key."""
+    """Rows that delete their key, in a keyed table."""
     superseded: int = 0
-    """Of a keyed table: rows and moves left out because the same task wrote a newer row of the key, perhaps of another slice."""
+    """Rows and moves of a keyed table that were left out because the same task wrote a newer row of the key, perhaps of another
+    slice."""
     moves: int = 0
-    """Of a keyed table: records that also deleted a row elsewhere, because they changed its key or table partition."""
+    """Records of a keyed table that also deleted a row elsewhere, because they changed its key or table partition."""
 
     @property
     def counts(self) -> dict[str, int]:

@@ -25,7 +25,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is known about `subject`, like `pipeline orders` or `ledger`. `remedy`: what to do, if the text does not say it. `check`:
+    """A fact about `subject`, like `pipeline orders` or `ledger`. `remedy`: what to do, if the text does not say it. `check`:
     the check of the pipeline's table that this answers, if any."""
 
     subject: str

@@ -34,7 +34,7 @@ lies between two."""
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """What a broker has of one partition now: the first offset that still exists, and the end that a reader may read to."""
+    """A partition's offsets on the broker now: the first offset that still exists, and the end that a reader may read to."""
 
     begin: int
     end: int

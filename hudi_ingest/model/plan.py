@@ -1,4 +1,4 @@
-"""What a transaction is to do, decided before it begins."""
+"""The plan of a transaction, made before it begins."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class TakeOver:
 
 
 class TransactionKind(str, Enum):
-    """What a transaction is for. Only `ingest` moves the committed offsets."""
+    """The purpose of a transaction. Only `ingest` moves the committed offsets."""
 
     INGEST = "ingest"
     """Continues where the table's offsets end."""
@@ -156,7 +156,7 @@ class TransactionPlan:
     topics: Mapping[str, TopicVersion] = field(default_factory=dict)
     """Which topics the slices' offsets belong to."""
     schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
-    """What the transaction changes in the columns of an existing table, one line each. Determined at its begin."""
+    """The transaction's changes of the columns of an existing table, one line each. Determined at its begin."""
 
     @property
     def count(self) -> int:
@@ -269,7 +269,7 @@ class RangePlan(RequestPlan):
     """Reads offsets before the committed ones."""
 
     covered: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
-    """What the table holds of partitions whose checkpoint lacks it, determined when the plan was made."""
+    """Covered offsets of partitions whose checkpoint lacks them, determined when the plan was made."""
     upserts: bool = False
     """Whether the table is keyed. Then the slices end at the committed offsets, and their changes are applied again."""
 

@@ -1,4 +1,4 @@
-"""What the ops of a transaction read and wrote, the result of its commit, and the totals of all commits."""
+"""The ops' reports of what they read and wrote, the receipt of a commit, and the totals of all commits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class FieldsSeen:
 
     @classmethod
     def combined(cls, parts: Iterable[FieldsSeen | None]) -> FieldsSeen | None:
-        """What all these records had; None if no part says."""
+        """Return the fields that all these records had; None if no part says."""
         known = [part for part in parts if part is not None]
         if not known:
             return None
@@ -93,7 +93,7 @@ class BaseFile:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """What one slice of a keyed table has in a Hudi log file. `path` is relative to the table.
+    """One slice's part of a Hudi log file of a keyed table. `path` is relative to the table.
 
     Slices that are written together share files; then each has a part of the rows and of the bytes.
     """
@@ -171,7 +171,7 @@ class BadRecordNote:
 
 @dataclass(frozen=True, slots=True)
 class SliceReport(Counts):
-    """What one attempt at one slice did with every offset of the range."""
+    """The outcome of one attempt at one slice, for every offset of the range."""
 
     slice: Slice
     """The range of offsets that was read, and of which `Counts` accounts for each one."""
@@ -244,7 +244,7 @@ class CommitReceipt:
     seconds: Mapping[str, float] = field(default_factory=dict)
     """Wall seconds per phase: begin, write (the slowest slice), commit, between them, and in total."""
     warnings: tuple[str, ...] = ()
-    """What went wrong after the commit was durable, and what of its rows is doubtful, one line each."""
+    """Faults after the commit was durable, and doubts about its rows, one line each."""
 
     @property
     def rows(self) -> int:

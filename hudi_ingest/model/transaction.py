@@ -43,9 +43,9 @@ class TransactionSchema:
     schema_ids: tuple[int, ...] = ()
     """Every schema that the topics' subjects had in the registry."""
     changes: tuple[str, ...] = ()
-    """What changes in the columns of an existing table, one line each."""
+    """Changes of the columns of an existing table, one line each."""
     warnings: tuple[str, ...] = ()
-    """What is guessed, one line each."""
+    """Guesses, one line each."""
     record_key: tuple[str, ...] = ()
     """The columns of the record key in a table that another system created; empty where the key is topic, partition and
     offset."""
@@ -53,7 +53,7 @@ class TransactionSchema:
     """Whether unsafe characters of a value are escaped in its folder's name; if not, such a value has no folder."""
 
     descriptions: Mapping[str, str] = field(default_factory=dict)
-    """What the registry's schemas say about columns, by name."""
+    """Descriptions of columns in the registry's schemas, by name."""
     recent: RecentFields | None = None
     """None unless the columns follow the schemas in the records."""
 

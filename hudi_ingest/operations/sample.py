@@ -38,7 +38,7 @@ _MOST_OFFSETS_AT_ONCE = 100_000
 
 
 class Outcome(str, Enum):
-    """What became of a record."""
+    """The outcome of a record."""
 
     ROW = "row"
     DELETE = "delete"

@@ -32,7 +32,7 @@ from hudi_ingest.transaction.columns.planned import proposed_schema, source_text
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What is wrong with a pipeline file. `name`: as written; `columns`: where the table's columns come from, in words."""
+    """The problems of a pipeline file. `name`: as written; `columns`: where the table's columns come from, in words."""
 
     name: str | None
     problems: tuple[str, ...]
@@ -89,14 +89,14 @@ def cluster_warnings(home: Home, pipeline: Pipeline) -> list[str]:
 
 @dataclass(slots=True)
 class OnlineCheck:
-    """What was found, each line with the part that it is about: `kafka`, `schema`, `table` or `catalog`."""
+    """Findings, each line with the part that it is about: `kafka`, `schema`, `table` or `catalog`."""
 
     problems: list[str] = field(default_factory=list)
     """Why the pipeline would stop now."""
     changes: list[str] = field(default_factory=list)
-    """What its next transaction would change in the table's columns."""
+    """The changes of the table's columns by its next transaction."""
     facts: list[str] = field(default_factory=list)
-    """What is as it should be."""
+    """Everything that is as it should be."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -80,8 +80,8 @@ def ingest_definitions(
 def shared_definitions(
     pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile] = (), suffix: str = "", *, housekeeping: bool = True
 ) -> Definitions:
-    """What these pipelines of a code location have in common: alerts, overview and housekeeping, and what is wrong with their
-    settings. `suffix`: of their names, if a code location merges several."""
+    """Return the definitions that these pipelines of a code location share: alerts, overview, housekeeping, and assets for settings
+    files that cannot be loaded. `suffix`: of their names, if a code location merges several."""
     home = Home.from_environment()
     kept = _loaded(load_housekeeping_settings, home, home.housekeeping_settings_file, "nothing old is deleted", suffix)
     told = _loaded(load_alert_settings, home, home.alerts_settings_file, "no alerts are sent", suffix)
@@ -98,8 +98,8 @@ def shared_definitions(
 def _loaded(
     load: Callable[[Home], Settings], home: Home, path: Path, effect: str, suffix: str
 ) -> Settings | BrokenFile:
-    """One of the location's own settings files, or why it cannot be loaded. engine.yaml is the engine's, whose variables need not be
-    set here."""
+    """Load one of the location's own settings files, or return why it cannot be loaded. engine.yaml is the engine's, whose variables
+    need not be set here."""
     try:
         return load(home)
     except ConfigError as error:
@@ -117,7 +117,7 @@ def definitions_of(
     maintained: bool = True,
     suffix: str = "",
 ) -> tuple[Definitions, LoadedFolder]:
-    """The definitions of each pipeline of a folder already loaded, with the maintenance jobs that they share, and the folder with
+    """Return the definitions of each pipeline of a folder already loaded, with the maintenance jobs that they share, and the folder with
     pipelines that have none among the broken. `only`: the one pipeline to build, if it is among them; `others`: pipelines that the
     code location has elsewhere, which may provide the topics that both read; `maintained`: whether to add the maintenance jobs, which
     they may share with those; `suffix`: of the jobs' names."""

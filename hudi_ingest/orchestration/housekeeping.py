@@ -71,7 +71,7 @@ from hudi_ingest.pipeline.folder import BrokenFile, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 MOST_SECONDS = 1500.0
-"""What is left then is for the next hour's run."""
+"""The most seconds of a run; the rest is left to the next hour's run."""
 _REPORTED_RUNS = 100
 JOB = "hudi_ingest_housekeeping"
 _RUN_SECONDS = 3600
@@ -80,8 +80,8 @@ _APART = timedelta(minutes=30)
 
 @dataclass(frozen=True, slots=True)
 class HousekeepingReport:
-    """What was deleted or, in a dry run, would be. `freed_bytes`: of files on this machine; a PostgreSQL server reuses the space of
-    deleted rows itself."""
+    """Counts of deleted things or, in a dry run, of those that would be. `freed_bytes`: the size of files on this machine; a PostgreSQL
+    server reuses the space of deleted rows itself."""
 
     dry_run: bool
     runs: int
@@ -94,7 +94,7 @@ class HousekeepingReport:
     files: int
     """Expired files of tables: dead letters, listings, and instants put aside."""
     snapshots: int
-    """Of jobs, that no run has any more."""
+    """Snapshots of jobs that no run has any more."""
     deleted_pipelines: tuple[str, ...]
     """Pipelines without a file of which everything goes; it is counted above."""
     unreadable: tuple[str, ...]

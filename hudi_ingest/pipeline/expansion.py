@@ -39,7 +39,7 @@ _STAND_IN = "topic"
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """What is in one file."""
+    """The content of one file."""
 
     loaded: tuple[LoadedFile, ...]
     """One for each pipeline, or one with what is wrong with all of them."""
@@ -170,7 +170,7 @@ def _together(loaded: tuple[LoadedFile, ...], variants: int, only: str) -> tuple
 
 
 def _problems_without_topics(document: Document, path: Path, routes: Sequence[str | None]) -> tuple[LoadedFile, ...]:
-    """What is wrong whatever the topics are. Files that are named after a topic do not exist yet."""
+    """Return the problems that do not depend on the topics. Files that are named after a topic do not exist yet."""
     if TOPIC in str(document.data["table"].get("schema_file", "")):
         return ()
     loaded = _loaded(document, path, Variant(_STAND_IN, route=routes[0]))
@@ -182,6 +182,6 @@ def _broken(path: Path, problems: Sequence[str]) -> Expansion:
 
 
 def template_text(template: Template, names: Sequence[str]) -> str:
-    """What to say of a template where one pipeline is expected."""
+    """Word the problem of a template where one pipeline is expected."""
     topics = "it has seen no topic yet" if not names else f"name one of its pipelines: {listed(names, 20)}"
     return f"{quoted(template.name)} is a template, which makes several pipelines; {topics}"

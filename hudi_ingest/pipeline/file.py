@@ -88,11 +88,11 @@ class LoadedFile:
     pipeline: Pipeline | None
     problems: tuple[str, ...] = ()
     variant: Variant | None = None
-    """Of a template: what this is of."""
+    """The topic or route that a template's pipeline is made of; None for a file of one pipeline."""
 
     @property
     def seen(self) -> SeenTopic | None:
-        """Of a template with a pattern: its topic."""
+        """Return the topic, if this is made of a template with a pattern."""
         return self.variant.seen if self.variant is not None else None
 
 

@@ -57,7 +57,7 @@ def load_each(
 
 @dataclass(frozen=True, slots=True)
 class LoadedFolder:
-    """What is in a folder of pipeline files."""
+    """The content of a folder of pipeline files."""
 
     pipelines: tuple[Pipeline, ...]
     broken: tuple[BrokenFile, ...] = ()
@@ -129,7 +129,7 @@ def _judged(content: _Content, check: Callable[[Pipeline], Iterable[str]]) -> tu
 
 
 def _to_blame(loaded: Sequence[LoadedFile], positions: tuple[int, int]) -> Sequence[int]:
-    """Of two pipelines that conflict, the one whose topic appeared later; both if no topic has appeared."""
+    """Return which of two pipelines that conflict gives way: the one whose topic appeared later; both if no topic has appeared."""
     appeared = [position for position in positions if loaded[position].seen is not None]
     if len(appeared) < 2:
         return appeared or positions

@@ -316,7 +316,7 @@ class Pipeline(_Model):
 
     @property
     def chain(self) -> Chain:
-        """What turns decoded records into the table's rows, including columns for time partitions. If the table's columns
+        """Return the transforms from decoded records to the table's rows, including columns for time partitions. If the table's columns
         are not declared, available only after `with_record`."""
         assert self._built_chain is not None, "not declared, and not determined yet: call with_record"
         return self._built_chain

@@ -50,11 +50,11 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What one of a template's pipelines is of."""
+    """The topic or route that one of a template's pipelines is made of."""
 
     topic: str | None = None
     seen: SeenTopic | None = None
-    """Of a pattern: since when the topic is there."""
+    """The time when a pattern's topic appeared."""
     route: str | None = None
 
     @property
@@ -170,7 +170,7 @@ class Route(Model):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What `{route}` becomes, one for each table."""
+        """The values of `{route}`, one for each table."""
         return (*self.tables, *([REST] if self.others == "table" else []))
 
     def routing(self, name: str) -> Routing:

@@ -1,4 +1,4 @@
-"""What records change in a keyed table: the rows they write and the rows they delete, several per record if its row moves. Pure."""
+"""The changes that records make to a keyed table: the rows they write and delete, several per record if its row moves. Pure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from hudi_ingest.records.convert.wire_format import HEADER_BYTES, SchemaLookup, 
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind, UnusableSchema
 
 Rest = Literal["own", "bad", "filtered"]
-"""What a table does with records that no value claims."""
+"""The ways to treat records that no value claims."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Routing:
 
     @property
     def columns(self) -> pa.Schema:
-        """What a record is decoded to, to look at its field."""
+        """The schema to decode a record with for its field alone."""
         field = pa.field(self.field[-1], pa.string())
         for name in reversed(self.field[:-1]):
             field = pa.field(name, pa.struct([field]))

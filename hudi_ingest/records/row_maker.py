@@ -37,7 +37,7 @@ from hudi_ingest.records.times import EXPECTED_KAFKA_TIME, kafka_times, outside_
 from hudi_ingest.records.transform.chain import HIDDEN, Chain
 
 Tombstones = Literal["skip", "fail", "row", "delete"]
-"""What becomes of a record without a value; only a keyed table's rows can be deleted."""
+"""The ways to treat a record without a value; only a keyed table's rows can be deleted."""
 
 _DELETED_FIELD = pa.field(DELETED, pa.bool_(), nullable=False)
 _READ_OVER = "._"
@@ -49,7 +49,7 @@ _EXPECTED_FOR_TOMBSTONES = {
 }
 
 _MOST_NAMES_BYTES = 1024 * 1024
-"""Of the records whose fields are named; larger ones take longer to parse than to decode."""
+"""The size of records whose fields are named; larger ones take longer to parse than to decode."""
 
 DECODING = "decoding"
 TRANSFORMING = "transforming"
@@ -63,7 +63,7 @@ class Refusal:
     index: int
     """Place in the batch."""
     stage: str
-    """What refused it: DECODING, TRANSFORMING or PARTITIONING."""
+    """The step that refused it: DECODING, TRANSFORMING or PARTITIONING."""
     field: str
     """"" when the record as a whole is wrong."""
     expected: str
@@ -72,7 +72,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class BatchOutcome:
-    """What became of a batch. Each record is a row, bad, skipped or filtered."""
+    """The outcome of a batch. Each record is a row, bad, skipped or filtered."""
 
     rows: pa.Table
     """The rows, with the table's columns and in the records' order; those of a keyed table also have the column DELETED. In a
@@ -90,7 +90,7 @@ class BatchOutcome:
     moves: int = 0
     """Rows beyond one per record."""
     fields: FieldsSeen | None = None
-    """What the decoded records had; None where nothing was decoded, or the format's fields have no names."""
+    """The fields that the decoded records had; None where nothing was decoded, or the format's fields have no names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ class RowMaker:
     on_tombstone: Tombstones = "skip"
     """With `row`, all columns of the values may be null."""
     lenient_converter: Converter | None = None
-    """Of the values that `converter` refuses because a row would need more of them, which a delete does not; to the same columns, all
-    of which may be null. None where values delete nothing."""
+    """The converter of values that `converter` refuses because a row would need more of them, which a delete does not; to the same
+    columns, all of which may be null. None where values delete nothing."""
     key_converter: Converter | None = None
-    """Of the records' keys; None when they are not read."""
+    """The converter of the records' keys; None when they are not read."""
     key_columns: pa.Schema | None = None
-    """What keys become: the last columns of `chain.record`."""
+    """The columns that keys become: the last columns of `chain.record`."""
     routing: Routing | None = None
     """Which records are the table's own; the others are filtered. None: all are."""
     route_converter: Converter | None = None
@@ -319,7 +319,7 @@ class RowMaker:
         )
 
     def _decoded_values(self, values: pa.BinaryArray) -> Decoded:
-        """What the converter makes of the values; a tombstone becomes a row of nulls."""
+        """Decode the values; a tombstone becomes a row of nulls."""
         if not values.null_count:
             return self.converter.decode(values)
         of_keys = len(self.key_columns) if self.key_columns is not None else 0
@@ -360,7 +360,7 @@ class RowMaker:
 
     @property
     def _kafka_kinds(self) -> tuple[str, ...]:
-        """What the transforms read of Kafka and what the table has, by its keys in KAFKA_FIELDS."""
+        """Return the Kafka columns that the transforms read or the table has, by their keys in KAFKA_FIELDS."""
         names = set(self.columns.names)
         return tuple(kind for kind, field in KAFKA_FIELDS.items() if kind in self.chain.kafka or field.name in names)
 

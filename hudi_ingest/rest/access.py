@@ -34,7 +34,7 @@ from hudi_ingest.pipeline.settings.yaml_document import compose_document, parse_
 from hudi_ingest.rest.problems import Refused
 
 MOST_BYTES = 1_000_000
-"""Of a request's body. Pipeline files are a few kilobytes."""
+"""The size of a request's body. Pipeline files are a few kilobytes."""
 MOST_AT_ONCE = 16
 MOST_WAITING = 64
 """Requests that wait for one of these; further ones are refused at once."""
@@ -48,7 +48,7 @@ PAGES = "/pipelines/"
 _BODIES = ("application/json", "application/yaml", "application/x-yaml", "text/yaml")
 _READS = ("GET", "HEAD")
 _READING_POST = "/api/v1/validate"
-"""What the read-only token may do besides."""
+"""The one POST that the read-only token may send."""
 TOKEN_VARIABLE = "HUDI_INGEST_TOKEN"
 READ_TOKEN_VARIABLE = "HUDI_INGEST_READ_TOKEN"
 TOKEN_FILE = "rest-token"

@@ -21,7 +21,7 @@ from hudi_ingest.operations.health.judgement import (
 from hudi_ingest.orchestration.reports.overview import STATES, overview_row
 
 PERIODS, PERIOD_SECONDS = 36, 300
-"""Of the plot: three hours."""
+"""The plot's periods, and the length of each: three hours in all."""
 _REMEDIES = {
     OFFSETS_HONOURED: "docs/operations.md#a-partition-is-stopped",
     DEAD_LETTERS: "docs/dead-letters.md",

@@ -67,7 +67,7 @@ NamedFile = Annotated[pathlib.Path, Depends(named_file)]
 
 
 def written_sections(path: pathlib.Path, *sections: str) -> list[Mapping[str, Any]]:
-    """What the file itself says in these sections; nothing if it was deleted a moment ago."""
+    """Return these sections as the file itself has them, empty if it was deleted a moment ago."""
     try:
         settings = shown_file(path.read_text(errors="replace")).settings
     except OSError:

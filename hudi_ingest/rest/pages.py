@@ -48,7 +48,7 @@ _SHOWN_TRANSACTIONS = 25
 _SHOWN_PARTITIONS = 200
 _SHOWN_FILES = 10
 _WIDTH, _HEIGHT = 144, 28
-"""Of a plot, in its own units."""
+"""The size of a plot, in its own units."""
 _logger = logging.getLogger(__name__)
 
 
@@ -210,7 +210,7 @@ def _moment(at: datetime | None) -> str:
 
 
 def _notices(scene: Scene) -> list[str]:
-    """What is wrong with more than a pipeline."""
+    """Return the troubles of more than one pipeline."""
     found = []
     if scene.broken_files:
         files = listed(scene.broken_files, _SHOWN_FILES)

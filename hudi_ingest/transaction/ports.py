@@ -1,4 +1,4 @@
-"""What a pipeline's transactions work with: its table, broker, ledger and Spark, as ports that tests can replace."""
+"""The table, broker, ledger and Spark that a pipeline's transactions work with, as ports that tests can replace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transaction publishes besides its files: the commit's metadata, and the file groups of a keyed table, which are found at its
+"""The parts of a commit besides its files: its metadata, and the file groups of a keyed table, which are found at the transaction's
 begin, checked and made at its commit."""
 
 from __future__ import annotations

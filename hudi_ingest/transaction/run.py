@@ -70,7 +70,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
 
 
 def catalog_syncer(pipeline: Pipeline, table: PipelineTable, spark: SparkSession) -> CatalogSyncer:
-    """What is called with a table's commits, newest first, after each of them."""
+    """Return the function to call with a table's commits, newest first, after each of them."""
     if pipeline.catalog is None:
         return lambda commits: None
     return CatalogSync(pipeline, table, CatalogClient(spark, pipeline)).if_due

@@ -45,11 +45,11 @@ class FileGroup:
     file_id: str
     live: bool = True
     instant: str = field(default="", compare=False)
-    """Of a live one: the newest instant that has a file in it."""
+    """The newest instant that has a file in it, if it is live."""
     size_bytes: int = field(default=0, compare=False)
-    """Of a live one: its base file and log files."""
+    """The size of its base file and log files, if it is live."""
     files: tuple[str, ...] = field(default=(), compare=False)
-    """Of a live one, if they were asked for: the names of its base file ("" if it has none) and of its log files."""
+    """The names of its base file ("" if it has none) and of its log files, if it is live and they were asked for."""
 
     @property
     def bucket(self) -> str:

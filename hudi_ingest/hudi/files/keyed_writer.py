@@ -200,7 +200,7 @@ def _named(sources: Sequence[TopicPartition], numbers: np.ndarray) -> tuple[pa.A
 
 
 def _parts(file: LogFile, numbers: np.ndarray, offsets: np.ndarray) -> Iterator[tuple[int, LogFile]]:
-    """What each Kafka partition has in the file. `numbers` and `offsets` are those of its rows, upserts first."""
+    """Return each Kafka partition's part of the file. `numbers` and `offsets` are those of its rows, upserts first."""
     bytes_before = rows_before = 0
     present = np.unique(numbers).tolist()
     for number in present:

@@ -204,7 +204,7 @@ PARQUET_BLOCK = 5
 INSTANT_HEADER = 0
 SCHEMA_HEADER = 2
 _CONTENT_VERSION = 3
-"""Of the content of delete blocks, Avro's HoodieDeleteRecordList, and of Avro blocks."""
+"""Versions of the content of delete blocks, Avro's HoodieDeleteRecordList, and of Avro blocks."""
 _EXACT = Context(prec=2 * 38)
 _LONG, _STRING, _DECIMAL, _SEVERAL = 3, 7, 9, 12
 """Branches of the union of an ordering value."""

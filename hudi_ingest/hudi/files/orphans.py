@@ -76,7 +76,7 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a sweep makes of the files that the table does not list."""
+    """A sweep's findings about the files that the table does not list."""
 
     orphans: list[Orphan]
     kept: list[KeptFile]

@@ -1,4 +1,4 @@
-"""What slows readers down: log files of a keyed table that no compaction has merged into base files, and small files. Pure.
+"""Files that slow readers down: log files of a keyed table that no compaction has merged into base files, and small files. Pure.
 
 Log files are known from the completed instants on the active timeline alone, so it costs no listing. Archival keeps the newest
 `table.compaction.delta_commits` commits that are not compacted there, so what it leaves out does not change whether
@@ -36,7 +36,7 @@ class ReadAmplification:
     log_bytes: int = 0
     file_groups: int = 0
     most_log_files: int = 0
-    """Of one file group."""
+    """The log files of one file group."""
     base_bytes: int | None = 0
     oldest_at: datetime | None = None
     """When the oldest commit with such log files was completed."""

@@ -1,4 +1,4 @@
-"""What a table's catalog is known to have, so that it is only asked when a commit has brought something new to it.
+"""A table's known state in its catalog, so that the catalog is only asked when a commit has brought something new to it.
 
 The knowledge is a file of the table. Losing it costs one sync.
 """
@@ -36,7 +36,7 @@ class FailedSync:
 
 @dataclass(frozen=True, slots=True)
 class CatalogState:
-    """What the catalog has: every commit up to `completed_at`, which is the completion of `instant`. `completed_at` is ISO 8601
+    """The catalog's state: it has every commit up to `completed_at`, which is the completion of `instant`. `completed_at` is ISO 8601
     in UTC, "" before the first sync."""
 
     catalog: str = ""
@@ -84,7 +84,7 @@ class CatalogState:
         return [commit for commit in commits if commit.completed_at > since]
 
     def news(self, catalog: str, commits: Sequence[CommittedInstant]) -> str:
-        """What `catalog` lacks, as text; "" if nothing. `commits`: all on the active timeline, newest first."""
+        """Return what `catalog` lacks, as text; "" if nothing. `commits`: all on the active timeline, newest first."""
         if not commits:
             return ""
         if self.catalog != catalog:

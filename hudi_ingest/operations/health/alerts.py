@@ -24,7 +24,7 @@ from hudi_ingest.pipeline.code_location import AlertSettings, Email, Webhook
 _SHOWN = 20
 _LONGEST_TEXT = 1500
 _LONGEST_KEPT = 300
-"""Of what a channel was told, kept for its end: the cursor has it of every incident and channel."""
+"""The characters kept of a message for the one about its end: the cursor has it of every incident and channel."""
 EMAIL = "email"
 TIMEOUT_SECONDS = 10.0
 DEADLINE_SECONDS = 25.0
@@ -74,7 +74,7 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What a channel does not know yet: incidents that began, and those that ended before `now`, in seconds since 1970."""
+    """The news for a channel: incidents that began, and those that ended before `now`, in seconds since 1970."""
 
     began: tuple[Incident, ...]
     ended: tuple[Announced, ...] = ()

@@ -1,4 +1,4 @@
-"""What `hudi-ingest doctor` says of this machine, the Spark engine and the ledger. Nothing here changes anything."""
+"""Diagnoses of this machine, the Spark engine and the ledger for `hudi-ingest doctor`. Nothing here changes anything."""
 
 from __future__ import annotations
 

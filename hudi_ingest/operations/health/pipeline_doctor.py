@@ -1,4 +1,4 @@
-"""What `hudi-ingest doctor` says of each pipeline: its file, broker, registry, table, catalog, lock, checks, coordinator, open
+"""Diagnoses of each pipeline for `hudi-ingest doctor`: its file, broker, registry, table, catalog, lock, checks, coordinator, open
 transaction and requests."""
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _silent_cluster(home: Home, servers: str, why: str, pipelines: Sequence[Pipe
 
 
 def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Finding]:
-    """What can be told without the broker."""
+    """Diagnose all that needs no broker."""
     yield warning(subject, f"No broker answers at {pipeline.source.bootstrap_servers}; see above.")
     table = PipelineTable(pipeline)
     yield from examined(subject, partial(_table, table))

@@ -203,7 +203,8 @@ def status_without_broker(
     now: datetime,
     error: IngestError | None = None,
 ) -> PipelineStatus:
-    """What table and ledger say. `error`: why the broker could not be asked. Raises LedgerUnreachable, TableUnreachable."""
+    """Return the status by table and ledger alone. `error`: why the broker could not be asked. Raises LedgerUnreachable,
+    TableUnreachable."""
     rows = with_figures(pipeline, ledger.transactions.history(pipeline.name, HISTORY))
     checkpoint = committed.checkpoint
     return PipelineStatus(

@@ -75,7 +75,7 @@ class RetryResult:
 
 @dataclass(frozen=True, slots=True)
 class RetrySurvey:
-    """What a retry would do now. `bad` would stay dead letters; `left_out` would be filtered, or are tombstones."""
+    """The effect that a retry would have now. `bad` would stay dead letters; `left_out` would be filtered, or are tombstones."""
 
     pipeline: str
     transactions: int

@@ -38,7 +38,7 @@ class MissingRows:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySurvey:
-    """What a replay would do as a single transaction. As it takes `transactions` of them, files at their borders are
+    """The effect of a replay as a single transaction. As it takes `transactions` of them, files at their borders are
     rewritten more than once."""
 
     pipeline: str

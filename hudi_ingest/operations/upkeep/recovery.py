@@ -40,7 +40,7 @@ class UnknownInstant:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What a recovery found and changed. `committed` counts the transactions on the active timeline, `restored` has the ids
+    """The findings and changes of a recovery. `committed` counts the transactions on the active timeline, `restored` has the ids
     of those that the ledger did not know or had in another state, and `moved` maps partitions to their group offset (before,
     now)."""
 

@@ -70,7 +70,7 @@ class CompactionClient(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ServicesResult:
-    """What the services did. `cleaned` counts deleted files; None if cleaning was not requested."""
+    """The outcome of the services. `cleaned` counts deleted files; None if cleaning was not requested."""
 
     pipeline: str
     base_path: str

@@ -74,7 +74,7 @@ def _engine(url: str, most: int, provider: PgTokenProvider | None, statement_tim
 
 
 class _Pooled:
-    """What the three storages have in common. Each sets `_engine`, by which Dagster's own methods connect."""
+    """The part that the three storages share. Each sets `_engine`, by which Dagster's own methods connect."""
 
     _engine: sa.Engine
     postgres_url: str

@@ -1,4 +1,4 @@
-"""What housekeeping deletes in Dagster's own databases: old events that ticks have reported without a run, old ticks, and snapshots
+"""Housekeeping in Dagster's own databases: the deletion of old events that ticks have reported without a run, old ticks, and snapshots
 of jobs that no run has any more.
 
 Dagster has no calls for most of it: it can delete all events of an asset or none, and keeps snapshots for ever. So this is SQL on its

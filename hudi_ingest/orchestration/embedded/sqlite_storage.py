@@ -91,7 +91,7 @@ class _Engines:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """What one process has opened, the least recently used first."""
+    """The engines that one process has opened, the least recently used first."""
 
     engines: OrderedDict[str, sa.Engine] = field(default_factory=OrderedDict)
     lock: threading.Lock = field(default_factory=threading.Lock)

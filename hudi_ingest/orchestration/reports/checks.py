@@ -186,7 +186,8 @@ class _Report:
 
 @dataclass(frozen=True, slots=True)
 class _ReportedChecks:
-    """What Dagster already shows: the newest evaluation of each check, and when and by which run the table was materialized."""
+    """The reports that Dagster already shows: the newest evaluation of each check, and when and by which run the table was
+    materialized."""
 
     records: Mapping[str, _Report]
     materialized_at: float = 0.0

@@ -1,4 +1,4 @@
-"""What Dagster's instance says: for metrics, which sensors are on and whether runs succeed, in four queries for all pipelines; for
+"""The view of Dagster's instance: for metrics, which sensors are on and whether runs succeed, in four queries for all pipelines; for
 `hudi-ingest doctor`, its daemons, sensors, ticks and queue."""
 
 from __future__ import annotations

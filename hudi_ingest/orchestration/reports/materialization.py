@@ -188,7 +188,7 @@ def pipeline_columns(
 
 
 def _declared(pipeline: Pipeline) -> dict[str, str]:
-    """What DDL comments, or the docs of an Avro file, say about columns."""
+    """Return the descriptions of columns from DDL comments or the docs of an Avro file."""
     table = pipeline.table
     if table.schema_file is not None:
         return avro_descriptions(read_text(table.schema_file))

@@ -146,13 +146,14 @@ def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> li
 
 
 def _without_lag(results: Mapping[str, Finding]) -> dict[str, Finding]:
-    """What a paused pipeline's checks last found, without failures that it may well have been paused for: no tick takes them back."""
+    """Return the last results of a paused pipeline's checks, without failures that it may well have been paused for: no tick takes them
+    back."""
     return {name: check for name, check in results.items() if check.passed or name not in (LAG_BELOW_LIMIT, UP_TO_DATE)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Reported:
-    """What the newest observation says: the sensor's cursor. A lost one makes the table be reported again."""
+    """The newest observation, as the sensor's cursor. A lost one makes the table be reported again."""
 
     states: Mapping[str, str]
     numbers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""What a pipeline file says about the bytes of records: the formats, their settings, and the records' keys."""
+"""The sections of a pipeline file about the bytes of records: the formats, their settings, and the records' keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline file says about a schema registry, and how records name their schemas."""
+"""The section of a pipeline file about a schema registry, and how records name their schemas."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def type_in_words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlacedSetting:
-    """What the model knows of a place in a settings file."""
+    """The model's description of a place in a settings file."""
 
     place: Place
     model: type[BaseModel] | None
@@ -192,7 +192,7 @@ class PlacedSetting:
 
     @property
     def description(self) -> str:
-        """What the setting is for; "" if it is unknown."""
+        """The purpose of the setting; "" if it is unknown."""
         field = self._fields[-1] if self._fields else None
         return " ".join((field.description or "").split()) if field is not None else ""
 

@@ -1,4 +1,4 @@
-"""What all models of pipeline files share: their base class and the types of their values."""
+"""The base class of all models of pipeline files, and the types of their values."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from hudi_ingest.pipeline.settings.references import Secret, Template
 _MOST_LEVELS = 50
 _MOST_CHARACTERS = 500_000
 _MOST_DIGITS = 60
-"""Of a number. Python refuses to print one of thousands of digits."""
+"""The digits of a number. Python refuses to print one of thousands of digits."""
 MOST_PROBLEMS = 100
-"""That are worth listing: whoever has more has taken something else for a settings file."""
+"""The most problems worth listing: a file with more is no settings file."""
 _TAG = "tag:yaml.org,2002:"
 _INT, _FLOAT, _BOOL, _NULL, _STR = (f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null", "str"))
 _NUMBERS = {
@@ -42,7 +42,7 @@ class Document:
     """A YAML file as plain values, with what messages need to refer to them."""
 
     model: type[BaseModel]
-    """Of the whole file: what it may contain."""
+    """The model of the whole file."""
     data: dict[str, Any] = field(default_factory=dict)
     """Empty when the file cannot be read at all; `problems` says why."""
     problems: list[str] = field(default_factory=list)

@@ -32,11 +32,11 @@ class Doubt(Exception):
 
 
 _IN_DOUBT = (Doubt, ValueError, pa.ArrowNotImplementedError, pa.ArrowCapacityError)
-"""What a fast path raises for a piece in doubt; Arrow's error for wrong content is a ValueError."""
+"""The errors of a fast path for a piece in doubt; Arrow's error for wrong content is a ValueError."""
 
 
 class Proved(NamedTuple):
-    """What a fast path has read."""
+    """A fast path's result."""
 
     rows: pa.RecordBatch
     which: npt.NDArray[np.bool_] | None = None
@@ -96,7 +96,7 @@ class _Decoding:
     exact: Exact
     limits: Limits
     groups: list[tuple[Indexes, Decoded]] = field(default_factory=list)
-    """What became of the values so far, with their places in the batch."""
+    """The outcomes of the values so far, with their places in the batch."""
 
     def read(self, values: pa.BinaryArray, start: int) -> bool:
         """Whether the fast path could read `values` as a whole. Their first is number `start` of the batch."""

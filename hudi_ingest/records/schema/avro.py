@@ -56,10 +56,10 @@ class AvroType:
     """Bytes of a fixed."""
     precision: int = 0
     scale: int = 0
-    """Of a decimal."""
+    """Precision and scale of a decimal."""
     aliases: tuple[tuple[str, ...], ...] = ()
     defaults: tuple[Any, ...] = ()
-    """Of a record's fields, as in JSON; _NO_DEFAULT for none."""
+    """Defaults of a record's fields, as in JSON; _NO_DEFAULT for none."""
 
     @property
     def inner(self) -> tuple[AvroType, bool]:

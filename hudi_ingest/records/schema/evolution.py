@@ -31,7 +31,7 @@ class Refusal:
     found: str
     expected: str
     choices: tuple[str, ...]
-    """What the user can do."""
+    """The user's options."""
 
     def __str__(self) -> str:
         return f"column {self.field}: expected {self.expected}, found {self.found}; {', or '.join(self.choices)}"

@@ -36,7 +36,7 @@ class Refused(pa.ArrowInvalid):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What happens to one column."""
+    """The conversion of one column."""
 
     field: pa.Field
     """The converted column's field."""

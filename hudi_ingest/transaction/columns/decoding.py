@@ -75,14 +75,14 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
 
 
 def route_converter_of(pipeline: Pipeline) -> Converter | None:
-    """What decodes the field by which records are routed; None if they are not."""
+    """Return the converter of the field by which records are routed; None if they are not."""
     if pipeline.routing is None:
         return None
     return _converter(pipeline, replace(_values(pipeline), schema=pipeline.routing.columns, required=None))
 
 
 def _record_type(pipeline: Pipeline) -> RecordType | None:
-    """What the registry says of records of other types; None if all records are to be decoded."""
+    """Return the type of the records to decode, by the registry; None if all are to be decoded."""
     registry = pipeline.source.schema_registry
     if registry is None or registry.record is None or registry.other_records != "filter":
         return None
@@ -161,11 +161,11 @@ class _RecordPart:
     """The schema that a transaction resolved, if `schema` is not declared."""
     envelope: str = "none"
     required: RequiredFields | None = None
-    """Of a keyed table whose records have schemas: the columns that these have to have."""
+    """The columns that the records' schemas have to have, for a keyed table."""
     guard: NewerColumnsGuard | None = None
     """If the columns are inferred: what judges the schemas in the records."""
     listed: dict[str, tuple[SubjectVersion, ...]] = field(default_factory=dict)
-    """What the registry has listed, by subject; for all converters of this part."""
+    """The registry's lists, by subject; for all converters of this part."""
 
 
 def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _RecordPart:

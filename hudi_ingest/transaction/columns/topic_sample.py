@@ -64,7 +64,7 @@ def _values(pipeline: Pipeline, requests: list[ReadRequest]) -> list[tuple[str, 
 
 
 NEWEST_RECORDS = 5
-"""Of each Kafka partition; more than one, because a tombstone has no schema."""
+"""The records sampled from each Kafka partition; more than one, because a tombstone has no schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Carried:
 
     record: pa.Schema
     places: tuple[str, ...]
-    """Of the records whose schemas added to them."""
+    """The positions of the records whose schemas added to them."""
     recent: RecentFields
     warnings: tuple[str, ...]
 

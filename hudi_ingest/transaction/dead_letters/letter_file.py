@@ -62,7 +62,7 @@ BUFFERED_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class LetterLayout:
-    """What all dead letters of a transaction share."""
+    """The values that all dead letters of a transaction share."""
 
     instant: str
     pipeline: str

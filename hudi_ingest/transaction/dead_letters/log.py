@@ -36,7 +36,7 @@ PAGE = 50
 
 @dataclass(frozen=True, slots=True)
 class LetterEntry:
-    """What one committed transaction did to the dead letters."""
+    """One committed transaction's changes of the dead letters."""
 
     instant: str
     transaction_id: str

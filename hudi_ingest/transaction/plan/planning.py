@@ -222,7 +222,7 @@ def _take_over_loss(loss: OffsetLoss) -> str:
 
 
 def loss_text(loss: OffsetLoss) -> str:
-    """What happened to the committed offset."""
+    """Say why the committed offset is lost."""
     if loss.reason is LossReason.RETENTION:
         return (
             f"{loss.source}: the next offset to read is {loss.committed}, but the broker's first is {loss.restart}: "
@@ -255,7 +255,7 @@ def reset_text(resets: Sequence[OffsetLoss]) -> str:
 
 
 def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
-    """What is unknown while these partitions have no leader, and how they get one; "" if there are none."""
+    """Word that these partitions' offsets are unknown without a leader, and how they get one; "" if there are none."""
     if not leaderless:
         return ""
     has = "has" if len(leaderless) == 1 else "have"
@@ -271,7 +271,7 @@ def left_out_text(
     resets: Sequence[OffsetLoss] = (),
     leaderless: Sequence[TopicPartition] = (),
 ) -> dict[str, str]:
-    """What is not read, to show to people, by title: "stopped", "given up", "left out". Empty when everything is."""
+    """Return texts about offsets that are not read, by title: "stopped", "given up", "left out". Empty when all are read."""
     texts = {
         "stopped": stop_text(pipeline, stopped),
         "given up": reset_text(resets),

@@ -1,4 +1,4 @@
-"""What to do next for one pipeline: reads the table's committed offsets and the broker's watermarks, and plans.
+"""The next step of one pipeline: reads the table's committed offsets and the broker's watermarks, and plans.
 
 No JVM: committed offsets come from hudi-rs, watermarks from confluent-kafka.
 """

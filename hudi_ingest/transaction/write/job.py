@@ -348,7 +348,7 @@ def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes
 
 
 def rows_of_a_slice(record_bytes: int) -> int:
-    """What a slice costs besides its records, in records."""
+    """The cost of a slice besides its records, in records."""
     return _smallest_task(record_bytes) // _SLICES_OF_A_TASK
 
 

@@ -1,4 +1,4 @@
-"""What the tasks report: combined for each slice, and compared with the broker and with the files that a replay replaces.
+"""The tasks' reports: combined for each slice, and compared with the broker and with the files that a replay replaces.
 
 A gap is whatever remains of a range after counting the records that were read, so a loss on the way from the broker would
 look like one. The longest gaps are therefore looked up once more, by another client.

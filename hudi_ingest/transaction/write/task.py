@@ -1,4 +1,4 @@
-"""What runs in a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files, and the bad
+"""The work of a Spark Python worker: ranges of Kafka partitions, decoded in Arrow, become Hudi base files, and the bad
 records among them dead letters. Tasks return their reports, or the IngestErrors that ended them, as class and arguments."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LOOKED_AT = 100
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """What a Spark task needs to turn records into base files. Pickled to the Python workers."""
+    """All that a Spark task needs to turn records into base files. Pickled to the Python workers."""
 
     storage: TableStorage
     layout: BaseFileLayout | KeyedLayout
@@ -64,7 +64,7 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True)
 class RangesToRead:
-    """What the tasks read. Pickled to the Python workers."""
+    """The input of the tasks. Pickled to the Python workers."""
 
     source: KafkaSource
     group: str
@@ -76,7 +76,7 @@ class RangesToRead:
 
 @dataclass(frozen=True, slots=True)
 class CopyTask:
-    """What a Spark task needs to copy rows outside the replay's `slices` from the files that the replay replaces."""
+    """All that a Spark task needs to copy rows outside the replay's `slices` from the files that the replay replaces."""
 
     storage: TableStorage
     layout: BaseFileLayout
@@ -86,7 +86,7 @@ class CopyTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport(Counts):
-    """What one Spark task read and wrote of one Kafka partition; `letters` are the files whose first letter is from it."""
+    """One Spark task's report about one Kafka partition; `letters` are the files whose first letter is from it."""
 
     topic: str
     partition: int
@@ -305,7 +305,7 @@ def longest(gaps: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def notes_of(source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> list[BadRecordNote]:
-    """What is wrong with a batch's bad records, and their positions in Kafka."""
+    """Return the faults of a batch's bad records, and their positions in Kafka."""
     offsets = batch["offset"]
     return [
         BadRecordNote(

@@ -24,7 +24,7 @@ from hudi_ingest.rest.models import BackfillBody, ReplayBody
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NAMES = Names("a; b; c", "partition", "start", "end", "from", "to", "ranges[{}]: ")
-KEYED = {"table__mode": "upsert", "table__key": ["id"]}
+KEYED: dict[str, Any] = {"table__mode": "upsert", "table__key": ["id"]}
 P0 = TopicPartition("orders", 0)
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 LATER = datetime(2026, 1, 31, 13, tzinfo=timezone.utc)

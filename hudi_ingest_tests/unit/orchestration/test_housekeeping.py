@@ -63,6 +63,7 @@ from hudi_ingest.ledger.tables import ATTEMPTS, SLICES, TRANSACTIONS
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan, TransactionKind
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, UP_TO_DATE
+from hudi_ingest.orchestration import housekeeping as kept
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
@@ -73,7 +74,6 @@ from hudi_ingest.orchestration.housekeeping import (
     next_run,
     why_it_failed,
 )
-from hudi_ingest.orchestration.housekeeping import housekeeping as kept
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation

@@ -282,7 +282,7 @@ def _any_within(containers: pa.Array, flags: _Flags) -> _Flags:
 
 
 def _factors(items: pa.DataType) -> Sequence[float]:
-    """What Debezium's bytes are multiplied by where they become numbers of this type; none for other types."""
+    """Return the factor by which Debezium's bytes become numbers of this type; none for other types."""
     if pa.types.is_integer(items) or pa.types.is_floating(items) or pa.types.is_date(items):
         return (1,)
     if pa.types.is_timestamp(items):

@@ -35,15 +35,15 @@ class ConnectType:
     kind: str
     """int8 … int64, float, double, boolean, string, bytes, struct, array or map."""
     name: str = ""
-    """What the values mean, such as DECIMAL; "" for nothing but themselves."""
+    """The meaning of the values, such as DECIMAL; "" for nothing but themselves."""
     scale: int = 0
-    """Of a DECIMAL."""
+    """The scale of a DECIMAL."""
     precision: int = 38
-    """Of a DECIMAL, if its schema says it."""
+    """The precision of a DECIMAL, if its schema says it."""
     members: Mapping[str, ConnectType] = field(default_factory=dict)
-    """Of a struct."""
+    """The fields of a struct."""
     items: ConnectType | None = None
-    """Of an array, or the values of a map."""
+    """The items of an array, or the values of a map."""
 
     @property
     def shape(self) -> pa.DataType:

@@ -1,4 +1,4 @@
-"""What values of Kafka Connect mean: how a declared column is read from a record, and how it becomes its type. Pure.
+"""The meaning of Kafka Connect's values: how a declared column is read from a record, and how it becomes its type. Pure.
 
 | column | Connect's type | |
 |---|---|---|
@@ -64,9 +64,9 @@ class Reading:
     convert: Convert | None = None
     """From that type to the declared one; None if there is nothing to do, or it is done to `members`."""
     expected: str = ""
-    """What `convert` expects, in words."""
+    """The values that `convert` expects, in words."""
     members: tuple[Reading, ...] = ()
-    """Of a struct with members that are converted."""
+    """The readings of a struct's members, if any of them is converted."""
 
     @property
     def is_plain(self) -> bool:

@@ -91,7 +91,7 @@ _PROBED = 64
 
 
 def can_read(schema: pa.Schema) -> bool:
-    """Of a schema whose types `json.exact` can read."""
+    """Whether this converter can read a schema whose types `json.exact` can read."""
     return not has_escaped_name(nodes_of(schema))
 
 

@@ -88,7 +88,7 @@ _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(\.[0-9]*)?|(\.[0-9]+))([eE][+-]?[0-9]+
 
 
 def token_of(text: str) -> object:
-    """What a text outside of JSON stands for: a number as JSON writes it, true, false, or a text. A + and zeros in front
+    """Read a text from outside of JSON: a number as JSON writes it, true, false, or a text. A + and zeros in front
     do not change a number, nor a point without digits on one side."""
     if text in ("true", "false"):
         return text == "true"

@@ -150,7 +150,7 @@ Words = npt.NDArray[np.int64]
 
 
 class Tables:
-    """What the kernel knows of a schema; `nodes` still lack the addresses of buffers."""
+    """The kernel's form of a schema; `nodes` still lack the addresses of buffers."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.columns = nodes_of(schema)

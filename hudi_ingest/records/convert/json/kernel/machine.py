@@ -1,4 +1,4 @@
-"""What the machine does, as functions for numba: memory by address, and arithmetic on int64 throughout, unsigned where a name
+"""The machine's own operations, as functions for numba: memory by address, and arithmetic on int64 throughout, unsigned where a name
 says so."""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _bits_of_float32(builder: Any, bits: Any) -> Any:
 
 
 def _special(builder: Any, source: Any, target: Any = None) -> Any:
-    """Of 32 bytes, copied to the target: bit n says that byte n ends plain text (a quote, a backslash or a control
+    """Classify 32 bytes, copied to the target: bit n says that byte n ends plain text (a quote, a backslash or a control
     character), bit 32 + n that it is not ASCII."""
     block = builder.load(builder.inttoptr(source, _BLOCK.as_pointer()), align=1)
     if target is not None:

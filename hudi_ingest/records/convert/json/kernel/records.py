@@ -69,7 +69,7 @@ GOOD, DOUBTFUL, FULL = 0, 1, 2
 
 @hot
 def _same(first: int, second: int, length: int) -> bool:
-    """Of texts of the same length."""
+    """Whether two texts of the same length are equal."""
     for place in range(length):  # noqa: SIM110 (numba compiles no generator into this)
         if byte(first + place) != byte(second + place):
             return False
@@ -315,7 +315,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
 
 @cold
 def _take_back(nodes: int, count: int, levels: int, level_count: int) -> None:
-    """What a record has put behind the rows: only the bits of nulls matter, all else will be written over."""
+    """Take back what a record has put behind the rows: only the bits of nulls matter, all else will be written over."""
     for node in range(nodes, nodes + count * NODE_BYTES, NODE_BYTES):
         if word(node + HAS_NULL):
             level, valid = levels + word(node + LEVEL), word(node + VALID)
