@@ -6,26 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 from dagster import (
     AssetsDefinition,
+    DependencyDefinition,
     DynamicOut,
     DynamicOutput,
     FreshnessPolicy,
     GraphDefinition,
-    GraphIn,
     In,
+    InputMapping,
     MetadataValue,
+    NodeInvocation,
     Nothing,
     OpDefinition,
     OpExecutionContext,
     Out,
     Output,
-    graph,
-    op,
+    OutputMapping,
 )
+from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
 from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
@@ -116,73 +118,139 @@ def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
 
 
 def _transaction_graph(pipeline: Pipeline, io_manager_key: str) -> GraphDefinition:
-    begin, write = _begin_op(pipeline, io_manager_key), _write_op(pipeline, io_manager_key)
-    commit = _commit_op(pipeline)
-
-    @graph(
-        name=pipeline.name,
+    topics = [_topic_input(index) for index in range(len(source_keys(pipeline)))]
+    begin, write, commit = _ops(pipeline, io_manager_key, topics)
+    return GraphDefinition(
+        pipeline.name,
         description=_description(pipeline),
-        ins={_topic_input(index): GraphIn() for index in range(len(source_keys(pipeline)))},
+        node_defs=[begin, write, commit],
+        dependencies={
+            NodeInvocation(begin.name, BEGIN): {},
+            NodeInvocation(write.name, WRITE): _WRITE_FROM,
+            NodeInvocation(commit.name, COMMIT): _COMMIT_FROM,
+        },
+        input_mappings=[
+            InputMapping(graph_input_name=topic, mapped_node_name=BEGIN, mapped_node_input_name=topic)
+            for topic in topics
+        ],
+        output_mappings=[OutputMapping("result", COMMIT, "result")],
     )
-    def transaction(**topics: Any) -> Any:
-        opened, slices = begin.alias(BEGIN)(**topics)
-        reports = slices.map(lambda group: write.alias(WRITE)(transaction=opened, slices=group))
-        return commit.alias(COMMIT)(transaction=opened, reports=reports.collect())
-
-    return transaction
 
 
 def _topic_input(index: int) -> str:
     return f"topic_{index}"
 
 
-def _begin_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
-    @op(
-        name=f"{pipeline.name}__begin",
-        description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
-        ins={_topic_input(index): In(Nothing) for index in range(len(source_keys(pipeline)))},
-        # Without a transaction the later ops are skipped: see _is_harmless.
-        out={
-            "transaction": Out(dict, is_required=False, io_manager_key=io_manager_key),
-            "slices": DynamicOut(list, io_manager_key=io_manager_key),
-        },
-        required_resource_keys={SPARK, LEDGER},
-        retry_policy=retry_policy(pipeline),
-        pool=pool(pipeline),
-    )
-    def begin(context: OpExecutionContext, config: BeginConfig) -> Iterator[Any]:
-        with as_dagster_failures(), _protocol(context, pipeline) as protocol:
-            require_ledger_of_sensor(protocol.ledger, pipeline.name, context.run.tags.get(tags.LEDGER, ""))
-            plan = plan_in(context.run, pipeline, config) or plan_now(pipeline)
-            # A sensor's run has them already; one from the asset's page does not.
-            context.instance.add_run_tags(context.run_id, run_tags(pipeline, plan))
-            try:
-                transaction = _begun(context, pipeline, protocol, plan)
-            except (PlanOutdated, TransactionInFlight) as error:
-                if not _is_harmless(context):
-                    raise
-                context.log.warning(f"nothing to do in this run; the coordinator will plan again: {error}")
-                return
-            plan = transaction.plan
-            begun_tags = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
-            context.instance.add_run_tags(context.run_id, begun_tags)
-            context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
-            if plan.take_over is not None:
-                context.log.info(f"{plan.take_over}")
-            for title, text in left_out_text(pipeline.name, plan.stopped, plan.resets, plan.leaderless).items():
-                context.log.warning(f"{title}:\n{text}")
-            context.log.info(f"columns {transaction.schema.origin}")
-            for line in plan.schema_changes:
-                context.log.info(f"the table's schema evolves: {line}")
-            for line in transaction.schema.warnings:
-                context.log.warning(line)
-            opened = _plain({**transaction.to_dict(), _LEDGER: protocol.ledger.place})
-        yield Output(opened, "transaction", metadata={"instant": transaction.instant})
-        groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
-        for name, group in zip(mapping_keys(groups), groups, strict=True):
-            yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
+_BEGIN_CONFIG = BeginConfig.to_config_schema()
+_TOPIC = In(Nothing)
+_WRITE_INS = {"transaction": In(dict), "slices": In(list)}
+_COMMIT_INS = {"transaction": In(dict), "reports": In(list)}
+_OPENED = DependencyDefinition(BEGIN, "transaction")
+_WRITE_FROM: Mapping[str, IDependencyDefinition] = {
+    "transaction": _OPENED,
+    "slices": DependencyDefinition(BEGIN, "slices"),
+}
+_COMMIT_FROM: Mapping[str, IDependencyDefinition] = {
+    "transaction": _OPENED,
+    "reports": DynamicCollectDependencyDefinition(WRITE, "result"),
+}
+# There is no output value, so no IO manager adds a path of its own to the table's metadata. A retry commits nothing, and
+# materializes nothing, if none of its dead letters can become a row.
+_COMMIT_OUT = {"result": Out(Nothing, is_required=False)}
 
-    return begin
+
+@cache
+def _begin_outs(io_manager_key: str) -> Mapping[str, Out]:
+    # Without a transaction the later ops are skipped: see _is_harmless.
+    return {
+        "transaction": Out(dict, is_required=False, io_manager_key=io_manager_key),
+        "slices": DynamicOut(list, io_manager_key=io_manager_key),
+    }
+
+
+@cache
+def _write_out(io_manager_key: str) -> Mapping[str, Out]:
+    return {"result": Out(list, io_manager_key=io_manager_key)}
+
+
+def _ops(pipeline: Pipeline, io_manager_key: str, topics: Sequence[str]) -> tuple[OpDefinition, ...]:
+    """Build the ops of a pipeline. Dagster's decorators would inspect each function, and describe its config, anew for each of perhaps
+    hundreds of pipelines, so they are not used: what does not differ is shared."""
+
+    def begin(context: OpExecutionContext, inputs: Mapping[str, Any]) -> Iterator[Any]:
+        yield from _begin(context, pipeline, BeginConfig(**context.op_config))
+
+    def write(context: OpExecutionContext, inputs: Mapping[str, Any]) -> Iterator[Any]:
+        yield _write(context, pipeline, **inputs)
+
+    def commit(context: OpExecutionContext, inputs: Mapping[str, Any]) -> Iterator[Any]:
+        yield from _commit(context, pipeline, **inputs)
+
+    retries = retry_policy(pipeline)
+    return (
+        OpDefinition(
+            begin,
+            f"{pipeline.name}__begin",
+            ins=dict.fromkeys(topics, _TOPIC),
+            outs=_begin_outs(io_manager_key),
+            description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
+            config_schema=_BEGIN_CONFIG,
+            required_resource_keys={SPARK, LEDGER},
+            retry_policy=retries,
+            pool=pool(pipeline),
+        ),
+        OpDefinition(
+            write,
+            f"{pipeline.name}__write",
+            ins=_WRITE_INS,
+            outs=_write_out(io_manager_key),
+            description="Reads a bounded offset range of its Kafka partitions and writes their base files.",
+            required_resource_keys={SPARK, LEDGER},
+            retry_policy=retries,
+        ),
+        OpDefinition(
+            commit,
+            f"{pipeline.name}__commit",
+            ins=_COMMIT_INS,
+            outs=_COMMIT_OUT,
+            description="Publishes one Hudi commit with all files and offsets, then updates the consumer group and the ledger.",
+            required_resource_keys={SPARK, LEDGER},
+            retry_policy=retries,
+        ),
+    )
+
+
+def _begin(context: OpExecutionContext, pipeline: Pipeline, config: BeginConfig) -> Iterator[Any]:
+    with as_dagster_failures(), _protocol(context, pipeline) as protocol:
+        require_ledger_of_sensor(protocol.ledger, pipeline.name, context.run.tags.get(tags.LEDGER, ""))
+        plan = plan_in(context.run, pipeline, config) or plan_now(pipeline)
+        # A sensor's run has them already; one from the asset's page does not.
+        context.instance.add_run_tags(context.run_id, run_tags(pipeline, plan))
+        try:
+            transaction = _begun(context, pipeline, protocol, plan)
+        except (PlanOutdated, TransactionInFlight) as error:
+            if not _is_harmless(context):
+                raise
+            context.log.warning(f"nothing to do in this run; the coordinator will plan again: {error}")
+            return
+        plan = transaction.plan
+        begun_tags = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
+        context.instance.add_run_tags(context.run_id, begun_tags)
+        context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
+        if plan.take_over is not None:
+            context.log.info(f"{plan.take_over}")
+        for title, text in left_out_text(pipeline.name, plan.stopped, plan.resets, plan.leaderless).items():
+            context.log.warning(f"{title}:\n{text}")
+        context.log.info(f"columns {transaction.schema.origin}")
+        for line in plan.schema_changes:
+            context.log.info(f"the table's schema evolves: {line}")
+        for line in transaction.schema.warnings:
+            context.log.warning(line)
+        opened = _plain({**transaction.to_dict(), _LEDGER: protocol.ledger.place})
+    yield Output(opened, "transaction", metadata={"instant": transaction.instant})
+    groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
+    for name, group in zip(mapping_keys(groups), groups, strict=True):
+        yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
 
 
 def _begun(
@@ -215,90 +283,69 @@ def _planned_request(pipeline: Pipeline, ledger: Ledger, plan: TransactionPlan) 
     return completed(pipeline, observe(pipeline), request, progress, plan)
 
 
-def _write_op(pipeline: Pipeline, io_manager_key: str) -> OpDefinition:
-    @op(
-        name=f"{pipeline.name}__write",
-        description="Reads a bounded offset range of its Kafka partitions and writes their base files.",
-        ins={"transaction": In(dict), "slices": In(list)},
-        out=Out(list, io_manager_key=io_manager_key),
-        required_resource_keys={SPARK, LEDGER},
-        retry_policy=retry_policy(pipeline),
-    )
-    def write(
-        context: OpExecutionContext, transaction: dict[str, Any], slices: list[dict[str, Any]]
-    ) -> Output[list[dict[str, Any]]]:
-        opened = OpenTransaction.from_dict(transaction)
-        with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
-            try:
-                reports = protocol.write(opened, [Slice(**fields) for fields in slices], context.retry_number)
-            except Fenced as error:
-                own = {(fields["topic"], fields["partition"]) for fields in slices}
-                culprit = first_failure(protocol.ledger.attempts.of_transaction(opened.plan.transaction_id), own)
-                if culprit is None:
-                    raise
-                raise stopped(culprit) from error
-            except Terminal as error:
-                # No other attempt can save this transaction, so delete its files now, not when its lease expires.
-                protocol.abort(opened, str(error))
+def _write(
+    context: OpExecutionContext, pipeline: Pipeline, transaction: dict[str, Any], slices: list[dict[str, Any]]
+) -> Output[list[dict[str, Any]]]:
+    opened = OpenTransaction.from_dict(transaction)
+    with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
+        try:
+            reports = protocol.write(opened, [Slice(**fields) for fields in slices], context.retry_number)
+        except Fenced as error:
+            own = {(fields["topic"], fields["partition"]) for fields in slices}
+            culprit = first_failure(protocol.ledger.attempts.of_transaction(opened.plan.transaction_id), own)
+            if culprit is None:
                 raise
-        return Output(
-            _plain([report.to_dict() for report in reports]),
-            metadata={
-                "rows": sum(report.rows for report in reports),
-                "files": len({file.path for report in reports for file in report.written}),
-                "bytes": sum(report.size_bytes for report in reports),
-                "attempt": max(report.attempt for report in reports),
-                "slices": metadata_table(SLICE_COLUMNS, [slice_row(report) for report in reports]),
-            },
-        )
-
-    return write
-
-
-def _commit_op(pipeline: Pipeline) -> OpDefinition:
-    @op(
-        name=f"{pipeline.name}__commit",
-        description="Publishes one Hudi commit with all files and offsets, then updates the consumer group and the ledger.",
-        ins={"transaction": In(dict), "reports": In(list)},
-        # There is no output value, so no IO manager adds a path of its own to the table's metadata. A retry commits nothing, and
-        # materializes nothing, if none of its dead letters can become a row.
-        out=Out(Nothing, is_required=False),
-        required_resource_keys={SPARK, LEDGER},
-        retry_policy=retry_policy(pipeline),
+            raise stopped(culprit) from error
+        except Terminal as error:
+            # No other attempt can save this transaction, so delete its files now, not when its lease expires.
+            protocol.abort(opened, str(error))
+            raise
+    return Output(
+        _plain([report.to_dict() for report in reports]),
+        metadata={
+            "rows": sum(report.rows for report in reports),
+            "files": len({file.path for report in reports for file in report.written}),
+            "bytes": sum(report.size_bytes for report in reports),
+            "attempt": max(report.attempt for report in reports),
+            "slices": metadata_table(SLICE_COLUMNS, [slice_row(report) for report in reports]),
+        },
     )
-    def commit(
-        context: OpExecutionContext, transaction: dict[str, Any], reports: list[list[dict[str, Any]]]
-    ) -> Iterator[Output[None]]:
-        opened = OpenTransaction.from_dict(transaction)
-        slice_reports = [SliceReport.from_dict(fields) for group in reports for fields in group]
-        with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
-            try:
-                receipt = protocol.commit(opened, slice_reports)
-            except NothingToDo as nothing:
-                protocol.abort(opened, str(nothing))
-                context.log.warning(str(nothing))
-                return
-            except Terminal as error:
-                protocol.abort(opened, str(error))
-                raise
-            small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.written})
-            for warning in (*receipt.warnings, *filter(None, [small])):
-                context.log.warning(warning)
-            situation = _situation_now(context, pipeline)
-            metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
-            if situation is not None:
-                metadata |= _report_checks_with_commit(context, pipeline, situation)
-        context.log.info(f"{opened.plan.transaction_id}: {counted(receipt.rows, 'row')} published by {receipt.instant}")
-        columns = parse_spark_json(opened.schema.columns)
-        yield Output(
-            None,
-            metadata={
-                **by_kind(receipt.plan.kind, metadata),
-                **pipeline_columns(pipeline, columns, opened.schema.descriptions),
-            },
-        )
 
-    return commit
+
+def _commit(
+    context: OpExecutionContext,
+    pipeline: Pipeline,
+    transaction: dict[str, Any],
+    reports: list[list[dict[str, Any]]],
+) -> Iterator[Output[None]]:
+    opened = OpenTransaction.from_dict(transaction)
+    slice_reports = [SliceReport.from_dict(fields) for group in reports for fields in group]
+    with as_dagster_failures(), _protocol(context, pipeline, transaction) as protocol:
+        try:
+            receipt = protocol.commit(opened, slice_reports)
+        except NothingToDo as nothing:
+            protocol.abort(opened, str(nothing))
+            context.log.warning(str(nothing))
+            return
+        except Terminal as error:
+            protocol.abort(opened, str(error))
+            raise
+        small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.written})
+        for warning in (*receipt.warnings, *filter(None, [small])):
+            context.log.warning(warning)
+        situation = _situation_now(context, pipeline)
+        metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
+        if situation is not None:
+            metadata |= _report_checks_with_commit(context, pipeline, situation)
+    context.log.info(f"{opened.plan.transaction_id}: {counted(receipt.rows, 'row')} published by {receipt.instant}")
+    columns = parse_spark_json(opened.schema.columns)
+    yield Output(
+        None,
+        metadata={
+            **by_kind(receipt.plan.kind, metadata),
+            **pipeline_columns(pipeline, columns, opened.schema.descriptions),
+        },
+    )
 
 
 def _plain(value: _Result) -> _Result:

@@ -22,8 +22,11 @@ from dagster import (
     DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
+    In,
+    Nothing,
+    OpDefinition,
+    Out,
     RunsFilter,
-    multi_asset_check,
 )
 
 from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
@@ -51,19 +54,15 @@ BLIND_SECONDS = 60
 _SHOWN_RUNS = 50
 
 
+# Shared by the checks of all pipelines. `@multi_asset_check` would inspect the function anew for each.
+_TABLE = In(Nothing)
+_RESULT = Out(None, is_required=False)
+
+
 def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
     """Build one op for all checks; a subset may be selected."""
 
-    @multi_asset_check(
-        name=f"{pipeline.name}__checks",
-        specs=[
-            AssetCheckSpec(name, asset=table_key(pipeline), description=question)
-            for name, question in questions(pipeline).items()
-        ],
-        can_subset=True,
-        description=f"Checks with the table and the broker that ingestion into {pipeline.name} is healthy.",
-    )
-    def checks(context: AssetCheckExecutionContext) -> Iterator[AssetCheckResult]:
+    def checks(context: AssetCheckExecutionContext, inputs: Mapping[str, Any]) -> Iterator[AssetCheckResult]:
         with as_dagster_failures():
             situation = observe(pipeline)
             paused = is_paused(pipeline, switches_of(context.instance))
@@ -75,7 +74,23 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
             if finding.check in selected:
                 yield AssetCheckResult(**_shown(pipeline, finding))
 
-    return checks
+    table = table_key(pipeline)
+    specs = [AssetCheckSpec(name, asset=table, description=question) for name, question in questions(pipeline).items()]
+    by_output = {spec.get_python_identifier(): spec for spec in specs}
+    definition: AssetChecksDefinition = AssetChecksDefinition.create(
+        keys_by_input_name={pipeline.name: table},
+        node_def=OpDefinition(
+            checks,
+            f"{pipeline.name}__checks",
+            ins={pipeline.name: _TABLE},
+            outs=dict.fromkeys(by_output, _RESULT),
+            config_schema={},
+            description=f"Checks with the table and the broker that ingestion into {pipeline.name} is healthy.",
+        ),
+        check_specs_by_output_name=by_output,
+        can_subset=True,
+    )
+    return definition
 
 
 def report_checks(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 
 import pyarrow as pa
@@ -34,14 +36,19 @@ def parse_ddl(text: str, renamable: bool = False) -> pa.Schema:
 
     Ignores comments (SQL's and `COMMENT '…'`); `ddl_comments` returns those of columns.
     """
-    return _DdlParser(text).schema(renamable)
+    return _parsed(text, renamable)[0]
 
 
 def ddl_comments(text: str) -> dict[str, str]:
     """Return the `COMMENT '…'` of each top-level column that has one. Raises SchemaProblem."""
+    return dict(_parsed(text, renamable=True)[1])
+
+
+# The pipelines of a template have the same columns, and each is validated by itself.
+@lru_cache(maxsize=64)
+def _parsed(text: str, renamable: bool) -> tuple[pa.Schema, Mapping[str, str]]:
     parser = _DdlParser(text)
-    parser.schema(renamable=True)
-    return parser.comments
+    return parser.schema(renamable), parser.comments
 
 
 @dataclass(frozen=True, slots=True)
