@@ -23,7 +23,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice soak replay-proof many-topics fuzz bench bench-growth bench-smoke lint format lock docs house clean
+.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz bench bench-growth bench-smoke lint format lock docs house clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ chaos: $(VENV)/requirements-dev.ready ## the kill matrix and random faults on wh
 
 chaos-slice: $(VENV)/requirements-dev.ready ## a few minutes of it: every kind of fault once, beside services, backfill, replay and retry
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos --slice --seed 340 --lanes 2 --minutes 20 $(ARGS)
+
+chaos-fleet: $(VENV)/requirements-dev.ready ## a template of 20 topics, one of them broken, under kills while topics come and go; CASES=40 SEED=…
+	$(VENV)/bin/python -m hudi_ingest_tests.chaos.fleet --cases $(if $(filter file,$(origin CASES)),40,$(CASES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random faults; MINUTES=20 SEED=…
 	$(VENV)/bin/python -m hudi_ingest_tests.chaos.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

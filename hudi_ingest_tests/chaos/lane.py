@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -21,23 +20,15 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 import sqlalchemy as sa
-import yaml
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.home.folder import Home
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.processes import free_port, is_alive, is_marked
 from hudi_ingest.local.stack import (
     BROKER,
-    CODE_SERVER,
     DAEMON,
     ENGINE,
-    Stack,
-    StackSettings,
-    bring_down,
-    bring_up,
     run_processes,
 )
 from hudi_ingest_tests.chaos import oracle
@@ -45,6 +36,7 @@ from hudi_ingest_tests.chaos.cases import BIG_FILES, MERGING, NEEDS_A_DEAD_TRANS
 from hudi_ingest_tests.chaos.keyed import KEYED_TABLE, KeyedRecords
 from hudi_ingest_tests.chaos.platform import Platform
 from hudi_ingest_tests.chaos.records import PARTITIONS, Records
+from hudi_ingest_tests.chaos.stack import REACH_SECONDS, StruckStack, go_on
 from hudi_ingest_tests.chaos.work import Work
 from hudi_ingest_tests.support.command_line import environment, hudi_ingest
 from hudi_ingest_tests.support.waiting import NotInTime, wait_for
@@ -62,7 +54,6 @@ LONG_TIMELINE = 27
 """Commits before the first case of every other table: Hudi archives from the 31st on, so that cases cross it."""
 CASES_A_TABLE = 12
 TIMEOUT_SECONDS = 60
-REACH_SECONDS = 150
 RECOVER_SECONDS = 300
 ZOMBIE_SECONDS = 120
 
@@ -93,31 +84,24 @@ class Lane:
         self, platform: Platform, blocks: Mapping[int, bool], seed: int, say: Callable[[str], None], number: int = 0
     ) -> None:
         self.platform = platform
-        self.root = root = platform.root
-        self.home = Home(root, root / "pipelines", platform.ledger_url)
-        self.orders = platform.orders
+        self.root = platform.root
         self._say = say
         self._dice = random.Random(seed)
         self._blocks = blocks
         self._block = min(blocks) - 1
         self._number = number
+        files = {f"chaos{block}": self._settings_of(block) for block in blocks}
+        self.stack = StruckStack(platform, files)
+        self.home = self.stack.home
 
     def __enter__(self) -> Lane:
-        self.orders.mkdir(parents=True)
-        self.home.pipelines.mkdir()
-        for block in self._blocks:
-            (self.home.pipelines / f"chaos{block}.yaml").write_text(yaml.safe_dump(self._settings_of(block)))
-        self._settings = StackSettings(free_port(), free_port())
-        try:
-            self._restore()
-        except BaseException:
-            self.__exit__()
-            raise
-        self._producer = Producer({"bootstrap.servers": self._stack.bootstrap_servers, "linger.ms": 5, "log_level": 0})
+        self.stack.__enter__()
+        servers = self.stack.running.bootstrap_servers
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0})
         return self
 
     def __exit__(self, *_: object) -> None:
-        bring_down(self.home, lambda line: None)
+        self.stack.__exit__()
 
     # ---- Tables
 
@@ -132,7 +116,7 @@ class Lane:
     def next_table(self) -> None:
         """From now on the cases' records go into a new topic and a new table."""
         if self._block >= min(self._blocks):
-            webserver.stop_sensor(self._stack.url, f"{self.name}_coordinator")
+            webserver.stop_sensor(self.stack.running.url, f"{self.name}_coordinator")
         self._block += 1
         self.stored = self.platform.stored(self.name)
         self.records = (
@@ -141,17 +125,17 @@ class Lane:
             else Records(self.name, self._producer)
         )
         self._resets: set[tuple[int, int, int]] = set()
-        create_topic(self._stack.bootstrap_servers, self.name, PARTITIONS)
-        create_topic(self._stack.bootstrap_servers, f"{self.name}.dead", 1)
+        create_topic(self.stack.running.bootstrap_servers, self.name, PARTITIONS)
+        create_topic(self.stack.running.bootstrap_servers, f"{self.name}.dead", 1)
         if not self._is_keyed:
             self.records.produce_history(HISTORY_ROWS)
         # Of both kinds of pipeline, and the first table of every other lane.
         self._commit(LONG_TIMELINE if (self._block + 2 * self._number) % 4 in (0, 3) else 1)
-        webserver.start_sensor(self._stack.url, f"{self.name}_coordinator")
+        webserver.start_sensor(self.stack.running.url, f"{self.name}_coordinator")
 
     def _commit(self, times: int) -> None:
         """So many transactions, one after another. The first one only says where an append table starts: after its history."""
-        variables = {**environment(self.home), **self._stack.environment}
+        variables = {**environment(self.home), **self.stack.running.environment}
         command = [sys.executable, "-m", "hudi_ingest_tests.chaos.history", str(self._file)]
         with subprocess.Popen(
             command, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -170,10 +154,7 @@ class Lane:
         return self.home.pipelines / f"{self.name}.yaml"
 
     def _write_file(self, **changes: object) -> None:
-        """Replaces the table's pipeline file at once, so that nobody reads a half of it."""
-        partial = self._file.with_suffix(".partial")
-        partial.write_text(yaml.safe_dump(_changed(self._settings_of(self._block), changes)))
-        partial.rename(self._file)
+        self.stack.write_file(self.name, _changed(self._settings_of(self._block), changes))
 
     def finish_table(self) -> Counter[str]:
         """A last transaction without faults, then the sweep: nothing of all the faults may be left."""
@@ -185,12 +166,13 @@ class Lane:
             self._let_age(oracle.HEARTBEATS, TIMEOUT_SECONDS)
             self.produce(ROWS_A_BLOW)
             self.await_all_committed()
-            left = oracle.left_pending(self.stored, lambda: run_processes(self._stack), RECOVER_SECONDS)
+            left = oracle.left_pending(self.stored, lambda: run_processes(self.stack.running), RECOVER_SECONDS)
             anomalies["stale-instant"] += len(left)
         except NotInTime as error:
             self._say(f"{self.name}: {error}")
             anomalies["stuck"] += 1
-        self._sweep()
+        if failed := self.stack.sweep(self.name, self.stored, 2 * TIMEOUT_SECONDS):
+            self._say(f"{self.name}: sweep failed: {failed}")
         anomalies["orphan"] += len(oracle.orphans(self.stored))
         anomalies["left-over"] += len(oracle.left_overs(self.stored))
         anomalies["open-upload"] += self.platform.open_uploads(self.name)
@@ -202,20 +184,11 @@ class Lane:
         self._say(f"{self.name}: {len(oracle.completed(self.stored))} commits, {archived} of them archived")
         return +anomalies
 
-    def _sweep(self) -> None:
-        """Of all that is old enough, which what must be left alone is, too."""
-        left = [*oracle.orphans(self.stored), *oracle.left_overs(self.stored), *self.stored.files(oracle.DEAD_LETTERS)]
-        self.platform.let_age(self.name, left, 2 * TIMEOUT_SECONDS)
-        hours = str(2 * TIMEOUT_SECONDS / 3600)
-        swept = hudi_ingest(self.home, "sweep", self.name, "--older-than", hours, "--delete", "--json")
-        if swept.returncode:
-            self._say(f"{self.name}: sweep failed: {swept.stderr}")
-
     def _seen_by_spark(self) -> Counter[str]:
         """Anomalies of the rows that Spark reads, and files that hudi-ingest's own view of the table has otherwise."""
         rows = self.root / "seen.parquet"
         command = [sys.executable, "-m", "hudi_ingest_tests.chaos.seen", str(self._file), str(rows)]
-        variables = {**environment(self.home), **self._stack.environment}
+        variables = {**environment(self.home), **self.stack.running.environment}
         seen = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=RECOVER_SECONDS)
         if seen.returncode:
             self._say(f"{self.name}: Spark cannot read it: {seen.stderr}")
@@ -290,36 +263,29 @@ class Lane:
         if blow.point == MERGING:
             assert work is not None
             return self._strike_merge(blow, work)
-        action = _action(blow)
-        reached = self.orders / f"{blow.point}.reached"
         if blow.point not in NEEDS_A_DEAD_TRANSACTION:
-            for old in self.orders.iterdir():
-                old.unlink()
+            self.stack.forget_orders()
             if following is not None and following.point in NEEDS_A_DEAD_TRANSACTION:
                 # It comes so soon after the death that there would be no time to arm it then.
-                self._arm(following)
-            self._arm(blow)
+                self.stack.arm(following)
+            self.stack.arm(blow)
             if work is not None:
                 work.start()
             if work is None or work.beside_live:
                 self.produce(ROWS_A_BLOW)
         try:
-            wait_for(reached.exists, f"a process comes to {blow.point}", REACH_SECONDS)
+            process = self.stack.await_blow(blow)
         except NotInTime:
-            (self.orders / f"{blow.point}.armed").unlink(missing_ok=True)
             return False
-        if action == "stop":
-            process = psutil.Process(int(reached.read_text()))
-            wait_for(lambda: process.status() == psutil.STATUS_STOPPED, f"{process.pid} has stopped", 30)
-            if blow.fault == "zombie":
-                self._kill_run_workers()
-                stopped.append(process)
-            else:
-                self._hit(blow.fault, work, process)
-                _continue(process)
-                self._restore()
+        if process is not None and blow.fault == "zombie":
+            self.stack.kill_run_workers()
+            stopped.append(process)
+        elif process is not None:
+            self._hit(blow.fault, work, process)
+            go_on(process)
+            self.stack.restore()
         elif blow.fault == "kill":
-            self._restore()
+            self.stack.restore()
         return True
 
     def _strike_merge(self, blow: Blow, work: Work) -> bool:
@@ -337,30 +303,25 @@ class Lane:
         except NotInTime:
             return False
         self._hit(blow.fault, work)
-        self._restore()
+        self.stack.restore()
         return True
-
-    def _arm(self, blow: Blow) -> None:
-        partial = self.orders / "order.partial"
-        partial.write_text(_action(blow))
-        partial.rename(self.orders / f"{blow.point}.armed")
 
     def _hit(self, fault: str, work: Work | None, process: psutil.Process | None = None) -> None:
         """`process` stands still at the point. It goes on while a fault lasts, else only after it."""
         if fault == "kill_worker":
-            self._kill_run_workers()
+            self.stack.kill_run_workers()
         elif fault in (found := {"kill_engine": ENGINE, "kill_daemon": DAEMON, "kill_broker": BROKER}):
-            self._kill(found[fault])
+            self.stack.kill(found[fault])
         elif fault == "kill_code_child":
-            self._kill_code_child()
+            self.stack.kill_code_child()
         elif fault == "kill_command" and work is not None:
             work.kill()
         elif fault == "cut_ledger":
             self._cut_ledger()
         elif fault == "cut_properties":
             # The engine dies between two steps of Hudi's update: copy to the backup, delete the file, write it, delete the backup.
-            self._kill_run_workers()
-            self._kill(ENGINE)
+            self.stack.kill_run_workers()
+            self.stack.kill(ENGINE)
             self.platform.cut_properties(self.name)
         elif fault == "cut_power":
             self._cut_power(work)
@@ -369,13 +330,13 @@ class Lane:
         else:
             with self.platform.fault(fault, process, self._dice):
                 if process is not None:
-                    _continue(process)
+                    go_on(process)
 
     def _fill_disk_while(self, process: psutil.Process) -> None:
         """Leaves the tables' disk without a byte until the process has met it and the run has ended or moved on."""
         assert self.platform.disk is not None
         filler = self.platform.disk.fill()
-        _continue(process)
+        go_on(process)
         with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
             process.wait(15)
         filler.unlink()
@@ -383,7 +344,7 @@ class Lane:
     def _cut_power(self, work: Work | None) -> None:
         """Of the machine that has the stack, and on a local platform the tables: the broker is another one, and so is a
         PostgreSQL."""
-        victims = [process for process in self._stack_processes() if not _is_broker(process)]
+        victims = [process for process in self.stack.processes() if not _is_broker(process)]
         if work is not None:
             work.kill()
         for process in victims:
@@ -393,24 +354,6 @@ class Lane:
         if self.platform.cut_power():
             # Rows that were on no disk may be gone, and must come again.
             self._reader.forget()
-
-    def _stack_processes(self) -> list[psutil.Process]:
-        """All that belong to the stack, also those whose parent is dead."""
-        stack = Stack.read(self.home)
-        assert stack is not None
-        marks = {record.mark for record in stack.processes}
-        return [process for process in psutil.process_iter() if is_marked(process, marks)]
-
-    def _kill_code_child(self) -> None:
-        """The code server's own process lives on."""
-        stack = Stack.read(self.home)
-        assert stack is not None
-        record = next(each for each in stack.processes if each.name == CODE_SERVER)
-        children = psutil.Process(record.pid).children()
-        for child in children:
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-        psutil.wait_procs(children, timeout=30)
 
     def _cut_ledger(self) -> None:
         """Ends every connection to PostgreSQL; a SQLite ledger is held by another writer for a while."""
@@ -433,37 +376,12 @@ class Lane:
 
     def _let_zombies_go_on(self, stopped: list[psutil.Process]) -> None:
         for process in stopped:
-            _continue(process)
+            go_on(process)
         for process in stopped:
             # A worker of Spark's pool lives on after its task; an op's process ends.
             with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
                 process.wait(ZOMBIE_SECONDS if "pyspark" not in " ".join(process.cmdline()) else 3)
         stopped.clear()
-
-    # ---- Processes
-
-    def _restore(self) -> None:
-        """What a supervisor does: starts what has died."""
-        self.platform.restore()
-        self._stack = bring_up(self.home, self._settings, lambda line: None, self.platform.dagster_yaml)
-
-    def _kill(self, name: str) -> None:
-        stack = Stack.read(self.home)
-        assert stack is not None
-        record = next(each for each in stack.processes if each.name == name)
-        leader = psutil.Process(record.pid)
-        family = [leader] if name == DAEMON else [leader, *leader.children(recursive=True)]
-        for each in family:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        psutil.wait_procs(family, timeout=30)
-
-    def _kill_run_workers(self) -> None:
-        stack = Stack.read(self.home)
-        assert stack is not None
-        for each in run_processes(stack):
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
 
     # ---- Work beside transactions
 
@@ -516,17 +434,17 @@ class Lane:
         self.await_all_committed()
         self._await_settled()
         # A run that read meanwhile would decide what is lost.
-        self._kill(DAEMON)
+        self.stack.kill(DAEMON)
         committed = self.records.ends()[LOSING]
         self.produce(2 * LOST_ROWS)
         lost = self._dice.randint(1, LOST_ROWS)
-        admin = AdminClient({"bootstrap.servers": self._stack.bootstrap_servers})
+        admin = AdminClient({"bootstrap.servers": self.stack.running.bootstrap_servers})
         before = TopicPartition(self.name, LOSING, committed + lost)
         for answer in admin.delete_records([before]).values():
             answer.result(60)
         self.records.expect_lost(LOSING, committed, committed + lost)
         self._resets.add((LOSING, committed, committed + lost))
-        self._restore()
+        self.stack.restore()
         wait_for(
             lambda: self.records.all_of_partition_in(self.stored, 1 - LOSING),
             "the other partition has gone on",
@@ -579,11 +497,9 @@ class Lane:
         )
 
     def _all_committed(self) -> bool:
-        if self.platform.supervised:
-            dead = [record.name for record in self._stack.processes if not is_alive(record)]
-            if dead:
-                self._say(f"{', '.join(dead)} ended by itself, and is started again")
-                self._restore()
+        if self.platform.supervised and (dead := self.stack.dead()):
+            self._say(f"{', '.join(dead)} ended by itself, and is started again")
+            self.stack.restore()
         return self.records.all_in(self.stored)
 
     def _await_settled(self) -> None:
@@ -592,19 +508,7 @@ class Lane:
             wait_for(lambda: not self._stale(), "the ledger and the group agree", 120, pause_seconds=1.0)
 
     def _stale(self) -> Counter[str]:
-        found: Counter[str] = Counter()
-        told = oracle.group_offsets(self._stack.bootstrap_servers, f"hudi-ingest.{self.name}", self.name, PARTITIONS)
-        found["stale-group"] += told != self.records.ends()
-        engine = sa.create_engine(self.home.ledger_url)
-        with engine.connect() as connection:
-            transactions = connection.execute(
-                sa.text("SELECT state, instant FROM ingest_transactions WHERE pipeline = :name"), {"name": self.name}
-            ).all()
-        engine.dispose()
-        committed = {instant for state, instant in transactions if state == "committed"}
-        open_ones = sum(1 for state, _ in transactions if state == "open")
-        found["stale-ledger"] += bool(open_ones) or committed != oracle.own_instants(self.stored)
-        return +found
+        return self.stack.stale(self.name, self.stored, self.records.ends())
 
     def _let_age(self, folder: str, seconds: float) -> None:
         self.platform.let_age(self.name, self.stored.files(folder), seconds)
@@ -650,16 +554,7 @@ def _changed(settings: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _action(blow: Blow) -> str:
-    return blow.fault if blow.fault in ("raise", "full", "kill") else "stop"
-
-
 def _is_broker(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return any("kafka.Kafka" in word for word in process.cmdline())
     return False
-
-
-def _continue(process: psutil.Process) -> None:
-    with suppress(psutil.NoSuchProcess):
-        process.send_signal(signal.SIGCONT)

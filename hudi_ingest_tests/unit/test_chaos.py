@@ -36,6 +36,7 @@ from hudi_ingest_tests.chaos.cases import (
     split,
     work_matrix,
 )
+from hudi_ingest_tests.chaos.fleet import FAULTS, TOPIC_CHANGES, choose_fleet
 from hudi_ingest_tests.chaos.keyed import Deleted, KeyedRecords, prefixes
 from hudi_ingest_tests.chaos.oracle import Record, StoredTable, compare_rows
 from hudi_ingest_tests.support.waiting import NotInTime
@@ -148,6 +149,16 @@ def test_the_slice_has_every_fault_and_every_kind_of_work(on: str) -> None:
         assert {blow.fault for case in cases for blow in case.blows} >= faults_of(on)
         assert {case.work for case in cases} == {"", *work_on(on)}
         assert len(cases) == len(faults_of(on))
+
+
+def test_cases_of_a_fleet_take_turns_and_have_every_fault_at_every_point_beside_every_change() -> None:
+    cases = choose_fleet(45, 7)
+    assert cases == choose_fleet(45, 7)
+    blows = {(case.blow.fault, case.blow.point) for case in cases}
+    assert blows == {(fault, point) for fault, points in FAULTS.items() for point in points}
+    assert len({(case.blow, case.change) for case in cases}) == len(blows) * len(TOPIC_CHANGES)
+    assert {case.blow.fault for case in cases[: len(FAULTS)]} == set(FAULTS)
+    assert {point for _, point in blows} <= POINTS.keys()
 
 
 @pytest.mark.parametrize("on", STACKS)
