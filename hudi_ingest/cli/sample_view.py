@@ -1,4 +1,4 @@
-"""How a sample looks in the terminal."""
+"""Renders a sample for the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results look in the terminal: tables of offsets, slices and transactions."""
+"""Renders results for the terminal: tables of offsets, slices and transactions."""
 
 from __future__ import annotations
 

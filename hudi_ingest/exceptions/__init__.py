@@ -360,7 +360,7 @@ class NothingToDo(IngestError):
 
 
 class ChannelFailed(Transient):
-    """A channel of alerts.yaml could not be told of a failing check."""
+    """An alert could not be sent to a channel of alerts.yaml."""
 
     def __init__(self, channel: str, reason: str) -> None:
         self.channel = channel

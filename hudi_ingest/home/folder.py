@@ -50,7 +50,7 @@ class Home:
     housekeeping_settings: Path | None = None
     """The file of retention settings; None for housekeeping.yaml there, which need not exist."""
     alerts_settings: Path | None = None
-    """The file that says who is told of failing checks; None for alerts.yaml there, which need not exist."""
+    """The settings file of alerts; None for alerts.yaml there, which need not exist."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Home:
@@ -100,7 +100,7 @@ class Home:
 
     @property
     def alerts_settings_file(self) -> Path:
-        """The file that says who is told of failing checks; it need not exist."""
+        """The settings file of alerts; it need not exist."""
         return self.alerts_settings or self.pipelines.parent / "alerts.yaml"
 
     @property
@@ -161,7 +161,8 @@ def write_private(path: Path, text: str) -> None:
 
 
 def file_version(path: Path) -> tuple[int, int, int] | None:
-    """Identify what is in a file now, so that one that was replaced or rewritten since differs: return its inode, size in bytes and time of modification in ns; None if it cannot be looked at."""
+    """Return a file's inode, size in bytes and time of modification in ns, which differ once it is replaced or rewritten; None if they
+    cannot be read."""
     try:
         status = path.stat()
     except OSError:

@@ -111,7 +111,7 @@ class KafkaCluster:
 
     def _on_broker(self) -> set[str]:
         try:
-            # The list comes from a call that does not hear a refused login, and would wait for its whole timeout.
+            # The list comes from a call that does not notice a refused login, and would wait for its whole timeout.
             self._await_answer()
             return set(self._clients.admin.list_topics(timeout=self._seconds).topics)
         except (KafkaException, TimeoutError) as error:

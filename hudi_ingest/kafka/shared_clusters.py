@@ -1,4 +1,4 @@
-"""Clusters that many pipelines share: one look at the topics and offsets of all, with a few requests, and only one tick at a time
+"""Clusters that many pipelines share: one snapshot of the topics and offsets of all, with a few requests, and only one tick at a time
 that waits for a cluster which accepts no connections.
 
 Ticks share a few threads. If each waited for a cluster that is away, those of other clusters would come minutes late.

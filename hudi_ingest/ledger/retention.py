@@ -23,8 +23,9 @@ _FORGOTTEN_AT_ONCE = 500
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Of each pipeline the `least` newest rows are kept, and of the others those that ended at `since` or later and are among
-    the `most` newest."""
+    """How much housekeeping keeps: the `least` newest, and of the others those since `since` that are among the `most` newest. In the
+    ledger they are counted for each pipeline and go by their end; Dagster's runs for each pipeline and kind, by their beginning; its
+    events for each asset and kind, and each check."""
 
     since: datetime
     most: int

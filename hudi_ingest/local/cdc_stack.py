@@ -259,7 +259,7 @@ def worker_properties(settings: ConnectSettings) -> dict[str, str]:
         "value.converter": converter,
         "offset.storage.file.filename": str(settings.home.absolute() / "offsets"),
         "offset.flush.interval.ms": "1000",
-        # The jars are on the class path: nothing needs to look for plugins, which takes seconds.
+        # The jars are on the class path: no search for plugins is needed, which takes seconds.
         "plugin.discovery": "service_load",
     }
 

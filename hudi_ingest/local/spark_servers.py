@@ -116,7 +116,7 @@ def _start(name: str, kind: str, arguments: list[str], folder: Path) -> ProcessR
 
 @dataclass(frozen=True)
 class MetastoreSettings:
-    """`home` is the folder of its Derby database, settings and log. The metastore looks at a table's location, so for tables
+    """`home` is the folder of its Derby database, settings and log. The metastore examines a table's location, so for tables
     that are not on this machine's disks it needs the `jars` that reach them, with `more` Hadoop settings, such as a login."""
 
     home: Path

@@ -1,8 +1,8 @@
-"""Looks at the ledger, the tables, the brokers and Dagster, and keeps what it saw for a few seconds.
+"""Collects the scene from the ledger, the tables, the brokers and Dagster, and keeps it for a few seconds.
 
-A look is bounded in time: what has not answered by then is missing from the answer, its pipeline counts as not up, and the
+A scene is collected in bounded time: what has not answered by then is missing from the answer, its pipeline counts as not up, and the
 others are complete. A question that hangs is not asked a second time before it has ended. Answers that take a broker's records or a
-listing of a table's files are kept from one look to the next.
+listing of a table's files are kept from one scene to the next.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ _logger = logging.getLogger(__name__)
 KEPT_SECONDS = 10.0
 """Scrapes within this time get the same values."""
 LONGEST_SECONDS = 8.0
-"""For one look; Prometheus gives up after ten by default."""
+"""For one scene; Prometheus gives up after ten by default."""
 TIMEOUT = "Timeout"
 """The error of a pipeline that has not answered in time."""
 RELOAD_SECONDS = 60.0
 _AT_ONCE = 8
 MOST_ASKED = 200
-"""Partitions of one cluster that one look asks about, those with the largest lag first."""
+"""Partitions of one cluster that are asked about for one scene, those with the largest lag first."""
 _KEPT_SIZE_SECONDS = 600.0
 
 
@@ -106,11 +106,11 @@ class Collector:
         return self._newest()[1]
 
     def scene(self) -> Scene:
-        """The newest look, at most `kept_seconds` old."""
+        """Return the newest scene, at most `kept_seconds` old."""
         return self._newest()[0]
 
     def _newest(self) -> tuple[Scene, list[Family]]:
-        """One caller looks, the others wait for it."""
+        """Collect the scene for one caller; the others wait for it."""
         with self._lock:
             if self._seen is None or time.monotonic() - self._seen[0] > self._kept_seconds:
                 at, scene = time.monotonic(), self.look()

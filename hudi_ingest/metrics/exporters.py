@@ -47,7 +47,7 @@ def metrics_app(families: Callable[[], Sequence[Family]]) -> ASGIApp:
     async def scrape(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        # A look waits for brokers and disks, and the server has other requests.
+        # A scene waits for brokers and disks, and the server has other requests.
         text = await run_in_threadpool(encode, registry)
         await Response(text, media_type=content_type)(scope, receive, send)
 
@@ -62,7 +62,7 @@ class _Families(PrometheusCollector):
         return map(prometheus_family, self._families())
 
     def describe(self) -> Iterator[PrometheusMetric]:
-        """Nothing, so that registering does not look at everything."""
+        """Yield nothing, so that registering collects no scene."""
         return iter(())
 
 

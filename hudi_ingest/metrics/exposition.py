@@ -1,4 +1,4 @@
-"""Everything that one look has collected, and the metric families that it becomes. Pure."""
+"""The scene, all that has been collected at one moment, and the metric families that it becomes. Pure."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ from hudi_ingest.operations.upkeep.service_log import logged
 from hudi_ingest.operations.upkeep.sweep import TableLeftovers
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.retention import (
-    EventLimits,
     delete_events,
     delete_snapshots,
     delete_ticks,
@@ -57,7 +56,6 @@ from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES, as
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.orchestration.run_retention import (
-    RunLimits,
     delete_runs,
     expired_runs,
     pipelines_of_runs,
@@ -98,7 +96,7 @@ class HousekeepingReport:
     deleted_pipelines: tuple[str, ...]
     """Pipelines without a file of which everything goes; it is counted above."""
     unreadable: tuple[str, ...]
-    """Why tables could not be looked at."""
+    """Why tables could not be examined."""
     freed_bytes: int
     runs_left: int
     """Runs of ours that remain, whatever their state."""
@@ -170,7 +168,7 @@ class Housekeeping:
     location: str | None = None
     """The code location whose ticks are ours; of any if it is None."""
     pipelines: Sequence[Pipeline] = ()
-    """Those whose tables are looked at, too."""
+    """Those whose tables are examined, too."""
     broken: Sequence[BrokenFile] = ()
     """Files that cannot be loaded. While there are some, no pipeline counts as deleted: it may be one of theirs."""
 
@@ -195,10 +193,8 @@ class Housekeeping:
         files, unreadable = self._tables(now, dry_run)
         freed += sum(file.size_bytes for file in files)
         if self.instance is not None:
-            expired = expired_runs(
-                self.instance, self.own, RunLimits(self._since(now, "run"), self.settings.runs, LEAST)
-            )
-            expired += expired_runs(self.instance, deleted, RunLimits(deleted_since, sys.maxsize, 0))
+            expired = expired_runs(self.instance, self.own, Kept(self._since(now, "run"), self.settings.runs, LEAST))
+            expired += expired_runs(self.instance, deleted, Kept(deleted_since, sys.maxsize, 0))
             runs_expired = len(expired)
             report(f"{counted(runs_expired, 'run')} expired")
             if dry_run:
@@ -210,8 +206,8 @@ class Housekeeping:
                     if runs % _REPORTED_RUNS == 0:
                         report(f"{runs} of {counted(runs_expired, 'run')} deleted")
                 freed += shorten_logs(self.instance, self.own)
-            limits = EventLimits(self._since(now, "event"), self.settings.events, LEAST)
-            all_events = EventLimits(deleted_since, sys.maxsize, 0)
+            limits = Kept(self._since(now, "event"), self.settings.events, LEAST)
+            all_events = Kept(deleted_since, sys.maxsize, 0)
             events = sum(
                 delete_events(self.instance, own.assets, own.checks, kept, dry_run=dry_run)
                 for own, kept in ((self.own, limits), (deleted, all_events))
@@ -271,7 +267,7 @@ class Housekeeping:
         return sum(len(templates[template]) for template in deserted)
 
     def _tables(self, now: datetime, dry_run: bool) -> tuple[list[StoredFile], list[str]]:
-        """The leftovers of tables, which are deleted, and why some tables could not be looked at."""
+        """The leftovers of tables, which are deleted, and why some tables could not be examined."""
         found, unreadable = list[StoredFile](), list[str]()
         for pipeline in self.pipelines:
             leftovers = TableLeftovers(pipeline, self._since(now, "put_aside"), self._since(now, "letter"))

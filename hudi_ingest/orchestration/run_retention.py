@@ -12,12 +12,12 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
+from hudi_ingest.ledger import Kept
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.retention import ASSET_JOB, run_database
 from hudi_ingest.orchestration.jobs.run_config import ACTIVE
@@ -34,17 +34,7 @@ _INCREMENTAL = 2
 ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
 
 
-@dataclass(frozen=True, slots=True)
-class RunLimits:
-    """The `least` newest runs of a pipeline and a kind are kept, and of the others those created at `since` or later that are among
-    the `most` newest."""
-
-    since: datetime
-    most: int
-    least: int
-
-
-def expired_runs(instance: DagsterInstance, own: OwnDefinitions, limits: RunLimits) -> list[str]:
+def expired_runs(instance: DagsterInstance, own: OwnDefinitions, limits: Kept) -> list[str]:
     """Return the ids of runs that may be deleted, oldest first of each pipeline and kind.
 
     Never one that has not ended, that an active run re-executes, or that reported one of the newest materializations of a table: ticks

@@ -1,4 +1,4 @@
-"""Settings of a whole code location: how long records of transactions are kept (housekeeping.yaml), and who is told when a check
+"""Settings of a whole code location: how long records of transactions are kept (housekeeping.yaml), and who gets an alert when a check
 fails (alerts.yaml)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All pipelines at a glance, worst first: rows made of one look at everything. Pure."""
+"""All pipelines at a glance, worst first: rows made of one scene. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The pages for people: all pipelines, and each of them by itself. Made on the server, without a build step; a few lines of JavaScript
 load them anew, and without it the browser does.
 
-Everything on them is escaped, and the browser is told to load and run nothing but the page's own style and script. `mounts` has what `hudi-ingest serve` shows
-beside the API: these pages, and /metrics, which it also exports by OpenTelemetry if that is configured.
+Everything on them is escaped, and the browser is told to load and run nothing but the page's own style and script. `mounts` has all
+that `hudi-ingest serve` shows beside the API: these pages, and /metrics, which it also exports by OpenTelemetry if that is configured.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Pages:
-    """An ASGI application. `look` returns the newest look at everything."""
+    """An ASGI application. `look` returns the newest scene."""
 
     def __init__(self, home: Home, look: Callable[[], Scene]) -> None:
         self._home = home
@@ -65,7 +65,7 @@ class Pages:
             refused = Refused(405, "Method not allowed", "Pages are only read.", headers={"Allow": "GET, HEAD"})
             await refused(scope, receive, send)
             return
-        # A look waits for brokers and disks, and the server has other requests.
+        # A scene waits for brokers and disks, and the server has other requests.
         answer = await run_in_threadpool(self._answer, request.path_params.get("name"), dict(request.query_params))
         await answer(scope, receive, send)
 

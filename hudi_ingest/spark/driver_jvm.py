@@ -46,7 +46,7 @@ def start_jvm(options: Mapping[str, str], folder: Path | None) -> None:
         file.write_text(_defaults() + properties_text(options), encoding="utf-8")
         arguments = f"--properties-file {shlex.quote(str(file))} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}"
         with _environment({_ARGUMENTS: arguments, "LC_ALL": JVM_LOCALE}):
-            # Returns once the JVM has told its port, which it does after it has read the file.
+            # Returns once the JVM has reported its port, which it does after it has read the file.
             SparkContext._ensure_initialized()
 
 

@@ -1,7 +1,7 @@
 """Keeps a table's catalog up to date: after commits that bring something new to it, once more after a failure, and
 by hand, whatever is known about the catalog.
 
-A sync that finishes looks at the timeline once more. So whichever of two syncs ends last leaves the newest state in the
+A sync that finishes reads the timeline once more. So whichever of two syncs ends last leaves the newest state in the
 catalog, even if it began first.
 """
 

@@ -221,7 +221,7 @@ class TransactionProtocol(TransactionPorts):
                 if self.timeline.instants().pending:
                     self.instants.roll_back_expired()
                 instant = self.instants.begin(plan, schema)
-            # Whoever changes file groups after this look is found by the commit.
+            # A writer that changes file groups after this reading is found by the commit.
             groups = file_ids_at_begin(self, commits)
             self.ledger.transactions.record_instant(plan.transaction_id, instant)
             reach("instant_recorded")
@@ -260,7 +260,7 @@ class TransactionProtocol(TransactionPorts):
         require_current(transaction.plan, committed.checkpoint)
         if transaction.plan.take_over is None:
             return []
-        # The guard finds what completes after this look; the look itself judges what completed before.
+        # The guard finds commits that complete after this reading; the reading itself judges those before.
         seen = [commit.instant for commit in self.timeline.completed()]
         require_take_over(self, transaction.plan, transaction.instant)
         return seen

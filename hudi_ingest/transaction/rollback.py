@@ -47,7 +47,7 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
         for opened in open_instants:
             if opened.transaction_id == transaction_id:
                 end_instant(ports, opened)
-        # A commit whose caller was killed may have landed since the last look.
+        # A commit whose caller was killed may have landed since the last reading.
         ports.timeline.forget()
         instant = ports.table.instant_of(transaction_id)
         if instant is not None:

@@ -68,7 +68,7 @@ class TimelineRepair:
         return self.table.storage
 
     def _flushed(self) -> Iterable[str]:
-        """The instants of commits whose receipts are in the ledger: it was told after they were flushed."""
+        """Return the instants of commits whose receipts are in the ledger: they were noted after they were flushed."""
         if not self.pipeline.table.fsync:
             return ()
         rows = self.ledger.transactions.history(self.pipeline.name, _ROWS)

@@ -53,7 +53,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """An incident as a channel was first told of it, and when, in seconds since 1970."""
+    """An incident as it was first sent to a channel, and when, in seconds since 1970."""
 
     incident: Incident
     at: float
@@ -117,7 +117,7 @@ class News:
 
 
 def news_for(told: Sequence[Announced], incidents: Sequence[Incident], now: float) -> News:
-    """Compare what a channel was told of with what is wrong now. A warning that has become a failure is news, too."""
+    """Compare the incidents that a channel was sent with the open ones. A warning that has become a failure is news, too."""
     known = {past.incident.key: past.incident for past in told}
     keys = {incident.key for incident in incidents}
     began = (
@@ -130,7 +130,7 @@ def news_for(told: Sequence[Announced], incidents: Sequence[Incident], now: floa
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Which incidents each channel was told of, and not of their end: the sensor's cursor."""
+    """The incidents that each channel was sent without their end: the sensor's cursor."""
 
     by_channel: Mapping[str, tuple[Announced, ...]]
 

@@ -122,7 +122,7 @@ def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: C
         partial(_ledger, subject, pipeline, home, now, pipeline.name in off),
     )
     diagnoses = [diagnosis for examine in examinations for diagnosis in examined(subject, examine)]
-    # A pipeline that is well is one line, whatever was looked at.
+    # A pipeline that is well is one line, whatever was examined.
     return [diagnosis for diagnosis in diagnoses if diagnosis.state is not State.OK] or diagnoses[:1]
 
 
@@ -147,7 +147,7 @@ def _state_text(situation: Situation, now: datetime) -> str:
 
 
 def _folder(subject: str, pipeline: Pipeline) -> Iterator[Finding]:
-    """A table on S3 has no permissions that could be looked at without writing."""
+    """Examine permissions; a table on S3 has none that could be checked without writing."""
     if is_s3(pipeline.table.base_path):
         return
     base_path = Path(pipeline.table.base_path)

@@ -93,7 +93,7 @@ def what_is_missing(
 
 
 def settled_progress(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestProgress:
-    """Return the request's progress, including a commit that landed although its process died before it told the ledger.
+    """Return the request's progress, including a commit that landed although its process died before it noted it in the ledger.
 
     Raises TableUnreachable, LedgerUnreachable.
     """
@@ -138,7 +138,7 @@ def next_transaction(
 def completed(
     pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress, planned: TransactionPlan
 ) -> RequestPlan:
-    """Complete the planned transaction just before it begins, from a fresh look at table and broker.
+    """Complete the planned transaction just before it begins, from a fresh observation of table and broker.
 
     Raises PlanOutdated if the request's next transaction is a different one by now, RangeRefused if the rest cannot be
     done, KafkaUnreachable, TableUnreachable.

@@ -71,7 +71,7 @@ def schema_change(pipeline: Pipeline) -> SchemaChange:
 
 
 def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> SchemaChange:
-    """Approve the change that waits, and return it. `expected`: the fingerprint of the change that was looked at.
+    """Approve the change that waits, and return it. `expected`: the fingerprint of the change that was reviewed.
 
     Raises SchemaRefused if another one waits now, NothingToDo, TableUnreachable, and what `proposed_schema` raises.
     """

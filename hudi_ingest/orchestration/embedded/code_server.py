@@ -49,7 +49,7 @@ def _watch(home: Home, socket: Path) -> None:
                 DagsterGrpcClient(socket=str(socket)).reload_code(timeout=_RELOAD_SECONDS)
                 loaded = now
             except DagsterUserCodeUnreachableError as problem:
-                # It is still starting, or is stopping, or has replaced a dead child, which could not be told to end. If
+                # It is still starting, or is stopping, or has replaced a dead child, which could not be ended. If
                 # nothing was loaded, the next round tries again.
                 _log.info("Dagster did not confirm that it has loaded the pipelines: %s", problem)
         had_child = had_child or has_child

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 
+from hudi_ingest.ledger import Kept
 from hudi_ingest.orchestration import tags
 
 EVENTS_AT_ONCE = 500
@@ -46,21 +46,11 @@ _EVALUATIONS = AssetCheckExecutionsTable.c
 _SNAPSHOTS = SnapshotsTable.c
 
 
-@dataclass(frozen=True, slots=True)
-class EventLimits:
-    """The `least` newest of each asset and kind, and of each check, are kept, and of the others those since `since` that are among
-    the `most` newest."""
-
-    since: datetime
-    most: int
-    least: int
-
-
 def delete_events(
     instance: DagsterInstance,
     assets: Iterable[AssetKey],
     checks: Iterable[tuple[AssetKey, str]],
-    limits: EventLimits,
+    limits: Kept,
     *,
     dry_run: bool,
 ) -> int:
@@ -88,7 +78,7 @@ class EventTables:
     def __init__(self, storage: SqlEventLogStorage) -> None:
         self._storage = storage
 
-    def expired_of_asset(self, key: AssetKey, limits: EventLimits) -> Iterator[list[int]]:
+    def expired_of_asset(self, key: AssetKey, limits: Kept) -> Iterator[list[int]]:
         """Yield the ids of the asset's expired events, kind by kind."""
         runless = (_EVENTS.asset_key == key.to_string(), _EVENTS.run_id == RUNLESS_RUN_ID)
         with self._index() as connection:
@@ -96,7 +86,7 @@ class EventTables:
         for kind in kinds:
             yield self._expired(_EVENTS.id, _EVENTS.timestamp, (*runless, _EVENTS.dagster_event_type == kind), limits)
 
-    def expired_evaluations(self, table: AssetKey, check: str, limits: EventLimits) -> list[int]:
+    def expired_evaluations(self, table: AssetKey, check: str, limits: Kept) -> list[int]:
         """Return the ids of the check's expired evaluations, also of those that runs have made."""
         of_check = (_EVALUATIONS.asset_key == table.to_string(), _EVALUATIONS.check_name == check)
         return self._expired(_EVALUATIONS.id, _EVALUATIONS.evaluation_event_timestamp, of_check, limits)
@@ -132,7 +122,7 @@ class EventTables:
         row_id: sa.Column[int],
         reported_at: sa.Column[datetime],
         which: Sequence[sa.ColumnElement[bool]],
-        limits: EventLimits,
+        limits: Kept,
     ) -> list[int]:
         """Rows are ranked by id, as Dagster does to find the newest."""
         # Dagster stores UTC without a time zone.

@@ -1,7 +1,7 @@
 """Captures what ops print in files that the Dagster UI shows, without extra processes.
 
 Dagster's own local manager also copies an op's output to its parent's terminal: for each op it starts two `tail` processes and
-two Pythons that watch them. A daemon's terminal is a log file, where this is not looked for.
+two Pythons that watch them. A daemon's terminal is a log file, in which step logs are not expected.
 """
 
 from __future__ import annotations
@@ -52,5 +52,5 @@ class FileComputeLogManager(LocalComputeLogManager):
         out.parent.mkdir(parents=True, exist_ok=True)
         with redirect_to_file(sys.stdout, str(out)), redirect_to_file(sys.stderr, str(err)):
             yield CapturedLogContext(log_key)
-        # This file tells the UI that the output is complete.
+        # By this file the UI knows that the output is complete.
         Path(self.complete_artifact_path(log_key)).touch()  # type: ignore[no-untyped-call]

@@ -49,7 +49,7 @@ PREFIX = "hudi_ingest_"
 """How the names of a code location's shared jobs and schedules begin."""
 AT_ONCE = 8
 EVALUATION_SECONDS = 40.0
-"""Dagster gives a tick 60 s. A table that has not answered by then is looked at by the next one."""
+"""Dagster gives a tick 60 s. A table that has not answered by then is left to the next one."""
 _SHOWN_REASONS = 20
 
 

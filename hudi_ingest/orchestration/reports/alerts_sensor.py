@@ -1,4 +1,4 @@
-"""The sensor that tells people of failing checks and of pipeline files that cannot be loaded, by the channels of alerts.yaml."""
+"""The sensor that sends alerts about failing checks and pipeline files that cannot be loaded to the channels of alerts.yaml."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def alerts_definitions(pipelines: Sequence[Pipeline], broken: Sequence[BrokenFil
 def _alerts_sensor(
     name: str, home: Home, pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile]
 ) -> SensorDefinition:
-    """Build the sensor, which is on from the start. Its cursor remembers what each channel was told; a lost one tells it again.
+    """Build the sensor, which is on from the start. Its cursor remembers what each channel was sent; if it is lost, that is sent once more.
     Its ticks fail while alerts.yaml is wrong."""
 
     @sensor(
@@ -73,7 +73,7 @@ def _alerts_sensor(
 
 
 def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -> tuple[Told, list[str]]:
-    """Send each channel its news, and return what they know now and why some could not be told; the next tick tries those
+    """Send each channel its news, and return what they know now and why some could not be sent theirs; the next tick tries those
     again."""
     failures = []
     told, now = told.only([*reach]), time.time()
@@ -89,7 +89,7 @@ def tell(told: Told, incidents: Sequence[Incident], reach: Mapping[str, Send]) -
             told = told.after(name, incidents, now)
         except IngestError as error:
             failures.append(str(error))
-        except Exception as error:  # noqa: BLE001 - those that were told must be remembered, or each tick would tell them again
+        except Exception as error:  # noqa: BLE001 - what was sent must be remembered, or each tick would send it again
             # Without its message, which may quote the URL.
             failures.append(f"{name}: unexpected {type(error).__name__}")
     return told, failures

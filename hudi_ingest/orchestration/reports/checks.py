@@ -120,7 +120,7 @@ def report_checks(
 def report_trouble(
     pipeline: Pipeline, instance: DagsterInstance, error: IngestError, now: datetime, blind_since: float | None = None
 ) -> None:
-    """Report why a tick could not look: at once if a person must act, else once it has lasted BLIND_SECONDS since
+    """Report why a tick could not read broker or table: at once if a person must act, else once it has lasted BLIND_SECONDS since
     `blind_since`, in seconds since 1970. Failed runs are reported either way."""
     reported = _ReportedChecks.of(pipeline, instance)
     findings = [finding_on_runs(pipeline, instance, None)]

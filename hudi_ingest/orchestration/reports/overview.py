@@ -222,7 +222,7 @@ def _state(failing: Sequence[tuple[str, Finding]], is_reported: bool, running: b
 
 
 def _is_blind(checks: Mapping[str, Finding]) -> bool:
-    """Whether the newest look at broker and table failed: only then does the check fail without an age of the last commit."""
+    """Whether the newest tick could not read broker and table: only then does the check fail without an age of the last commit."""
     return UP_TO_DATE in checks and not checks[UP_TO_DATE].passed and _number(checks, UP_TO_DATE, COMMIT_AGE) is None
 
 

@@ -52,7 +52,7 @@ FRAME_BYTES = 40
 MARGIN = 64
 """Bytes past a record that may be read, and past a text that may be written."""
 SCRATCH_ROOM = 1024
-"""Longest name that is looked at, in bytes."""
+"""Longest name that is compared, in bytes."""
 
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 
