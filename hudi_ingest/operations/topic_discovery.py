@@ -85,8 +85,19 @@ def deserted_templates(
 
 def refresh_topics(template: Template, home: Home, ledger: Ledger, now: datetime) -> Discovery:
     """List the topics and remember those that are new. Raises KafkaUnreachable, KafkaRefused."""
+    return remember_topics(template, topics_on_broker(template), home, ledger, now)
+
+
+def topics_on_broker(template: Template) -> Collection[str]:
+    """Return the topics that match the template now. Raises KafkaUnreachable, KafkaRefused."""
     with kept_cluster(template.source) as cluster:
-        on_broker = cluster.topic_names()
+        return cluster.topic_names()
+
+
+def remember_topics(
+    template: Template, on_broker: Collection[str], home: Home, ledger: Ledger, now: datetime
+) -> Discovery:
+    """Remember those topics that are new."""
     new = ledger.topics.remember(template.pipeline_name, on_broker, now)
     if new:
         announce(home, now)
@@ -100,9 +111,7 @@ def refresh_topics(template: Template, home: Home, ledger: Ledger, now: datetime
 def forget_topic(template: Template, topic: str, home: Home, ledger: Ledger, now: datetime) -> None:
     """Forget a topic that was deleted for good. Its pipeline disappears, and its table stays. Raises NothingToDo if the topic is on
     the broker or is not known; KafkaUnreachable, KafkaRefused."""
-    with kept_cluster(template.source) as cluster:
-        on_broker = cluster.topic_names()
-    if topic in on_broker:
+    if topic in topics_on_broker(template):
         remedy = "it would be found again; exclude it from source.topics_pattern"
         raise NothingToDo(template.name, f"topic {topic} is on the broker, so {remedy}")
     if not ledger.topics.forget(template.pipeline_name, topic):

@@ -14,7 +14,8 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VA
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.coordinator.sensor import tick
-from hudi_ingest.pipeline.folder import find_pipeline
+from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
+from hudi_ingest.pipeline.folder import find_pipeline, find_template
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 from hudi_ingest_tests.support.pipeline_files import load_pipelines
@@ -73,3 +74,32 @@ def test_k1_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_i
     assert [(topic["topic"], topic["missing"]) for topic in listed] == [(names[0], True), (names[1], False)]
     answer(ground.home, "topics", "shop", "--forget", names[0])
     assert [pipeline.source.topics for pipeline in load_pipelines(ground.home.pipelines)] == [(names[1],)]
+
+
+def test_k1_between_whole_looks_a_tick_asks_the_broker_only_and_finds_what_appeared(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pipeline(
+        ground,
+        "{topic}",
+        "shop.yaml",
+        source={"topics_pattern": rf"{ground.name}\..+"},
+        table={"base_path": str(ground.home.root / "lake" / "{topic}")},
+    )
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    sensor = topics_sensor(find_template(ground.home.pipelines, "shop"))
+
+    def discovered() -> str:
+        with DagsterInstance.ephemeral() as instance:
+            return str(sensor.evaluate_tick(build_sensor_context(instance=instance)).skip_message)
+
+    assert discovered() == "0 topics"
+    with monkeypatch.context() as without_ledger:
+        without_ledger.setenv(LEDGER_VARIABLE, "no ledger")
+        assert discovered() == "0 topics"
+    create_topic(ground.bootstrap_servers, f"{ground.name}.one", 1)
+    assert discovered().startswith(f"1 topic; {ground.name}.one without a pipeline")
+    announced = ground.home.topics_file.read_text()
+    assert discovered().startswith(f"1 topic; {ground.name}.one without a pipeline")
+    assert ground.home.topics_file.read_text() == announced, "it is not loaded twice while it is being loaded"
