@@ -84,7 +84,7 @@ def overriding(options: Mapping[str, Any], source: KafkaSource) -> dict[str, Any
 
 
 def confluent_options(source: KafkaSource, trouble: Trouble) -> dict[str, Any]:
-    """Settings for clients of confluent-kafka, which tell `trouble` what they meet. Raises KafkaRefused without a token."""
+    """Settings for clients of confluent-kafka, which report their errors to `trouble`. Raises KafkaRefused without a token."""
     options: dict[str, Any] = {**librdkafka_options(source), "error_cb": trouble.note}
     tokens = tokens_of(source, trouble)
     return options if tokens is None else {**options, "oauth_cb": tokens}
@@ -211,7 +211,7 @@ class Trouble:
         self.clear()
 
     def answered(self) -> None:
-        """The client got a good answer."""
+        """Note a good answer, which ends all trouble."""
         self._was_let_in = True
         self.clear()
 
@@ -228,7 +228,7 @@ class Trouble:
         return bool(self.refusal) and self.all_down and not token_may_have_expired
 
     def note_no_token(self, reason: str) -> None:
-        """The token function failed. The client uses the token that it has until that expires."""
+        """Note that the token function failed. The client uses the token that it has until that expires."""
         self.refusal = f"no token: {reason}"
 
     def note(self, error: KafkaError) -> None:

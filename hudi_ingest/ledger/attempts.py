@@ -146,7 +146,7 @@ class Attempts(Repository):
 
 
 def _of_sources(transaction_id: str, sources: Collection[TopicPartition]) -> tuple[sa.ColumnElement[bool], ...]:
-    """A few more, if topics share partition numbers."""
+    """Select the attempts at these partitions, and a few more if topics share partition numbers."""
     return (
         ATTEMPTS.c.transaction_id == transaction_id,
         ATTEMPTS.c.topic.in_({source.topic for source in sources}),

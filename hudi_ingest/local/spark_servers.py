@@ -66,7 +66,7 @@ class SparkCluster:
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[SparkCluster]:
-    """A ready cluster, which ends with everything it has started. Each worker offers `cores` and `memory`; their work folders
+    """Yield a ready cluster, which ends with everything it has started. Each worker offers `cores` and `memory`; their work folders
     and logs are in `folder`. Raises EnvironmentProblem if it does not start."""
     port, page = free_port(), free_port()
     url = f"spark://{LOOPBACK}:{port}"

@@ -226,7 +226,7 @@ def _require_subjects(pipeline: Pipeline) -> None:
 
 
 def _check_catalog(uris: str, check: OnlineCheck) -> None:
-    """A metastore of several is enough."""
+    """Check that one of the metastores accepts connections."""
     listening, refusals = first_listening(uris.split(","))
     if listening is not None:
         check.facts.append(f"catalog: {listening} accepts connections")

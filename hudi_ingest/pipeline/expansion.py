@@ -105,7 +105,7 @@ _Part = TypeVar("_Part", bound=BaseModel)
 
 
 def _part(model: type[_Part], key: str, document: Document, path: Path) -> _Part | list[str]:
-    """A part of the template itself, or what is wrong with it."""
+    """Load a part of the template itself, or return its problems."""
     settings: Any = document.data.get(key)
     try:
         return model.model_validate(settings, context={"folder": path.parent})

@@ -106,8 +106,8 @@ def folder_files(folder: Path, texts: Mapping[Path, str] = MappingProxyType({}))
 
 
 def _judged(content: _Content, check: Callable[[Pipeline], Iterable[str]]) -> tuple[FolderFile, ...]:
-    """A pipeline of a topic that appeared gives way to those that were there before it: whoever creates topics must not stop other
-    pipelines."""
+    """Judge a file's pipelines. One of a topic that appeared gives way to those that were there before it: new topics must not stop
+    other pipelines."""
     loaded = content.loaded
     problems = [[*file.problems, *(check(file.pipeline) if file.pipeline else ())] for file in loaded]
     for positions, text in conflicts(loaded):
@@ -265,7 +265,7 @@ def _load_all(
 
 
 def _may_define(path: Path, name: str) -> bool:
-    """False if the file certainly defines no pipeline of this name. Reading YAML takes a hundred times as long."""
+    """Whether the file may define a pipeline of this name, in a hundredth of the time that reading YAML takes."""
     try:
         text = path.read_bytes()
     except OSError:
@@ -352,7 +352,7 @@ def _catalogs(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile
 
 
 def catalog_table_of_both(pipeline: Pipeline, other: Pipeline) -> str:
-    """A table that both keep in the same catalog, with its address; "" if there is none."""
+    """Return a table that both keep in the same catalog, with its address; "" if there is none."""
     if pipeline.catalog is None or other.catalog is None or pipeline.catalog.uris != other.catalog.uris:
         return ""
     shared = next((table for table in pipeline.catalog_tables if table in other.catalog_tables), "")

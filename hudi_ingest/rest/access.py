@@ -180,8 +180,8 @@ class Gate:
             await self._in_turn(scope, receive if scope["method"] in _READS else _replayed(body or b"", receive), send)
 
     async def _in_turn(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A thread cannot be ended from outside: one that waits for a database that never answers keeps neither its turn nor, if
-        nothing was to be changed, its client waiting."""
+        """Serve a request once it is its turn. A thread cannot be ended from outside, so one that waits for a database that never
+        answers loses its turn and, if nothing was to be changed, its client no longer waits for it."""
         self._waiting += 1
         try:
             await self._turns.acquire()

@@ -128,7 +128,7 @@ def new_groups(log_files: Iterable[LogFile], groups: Collection[FileGroup]) -> l
 
 
 def _new_id(partition_path: str, bucket: int, replaced: Collection[str]) -> str:
-    """An id that was not replaced; the same ones for everybody who knows the same replaced ids."""
+    """Return an id that was not replaced, the same one for the same replaced ids."""
     text = "\0".join((partition_path, *sorted(replaced)))
     digest = hashlib.sha256(text.encode()).hexdigest()
     return f"{bucket:08d}-{digest[:4]}-{digest[4:8]}-{digest[8:12]}-{digest[12:24]}-0"

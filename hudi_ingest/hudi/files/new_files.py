@@ -187,8 +187,8 @@ class NewFiles(Generic[Report]):
         self._closed.append((source, file))
 
     def check_if_due(self, source: RowSource) -> None:
-        """A process that stood still, or writes for long, learns here that it is fenced before it opens or closes a file.
-        That makes files unlikely which are too late, and which a process that dies now would leave to the sweep."""
+        """Check the fence from time to time, so that a process that stood still, or writes for long, stops before it opens or closes
+        a file. So few files are too late, or left to the sweep by a process that dies now."""
         if self._fence.check_is_due:
             self._check(source)
 

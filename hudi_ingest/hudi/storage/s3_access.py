@@ -195,7 +195,8 @@ def _filesystem(options: StorageOptions, credentials: Credentials) -> pafs.S3Fil
 
 
 def _forget() -> None:
-    """A forked process must not use its parent's sockets, nor wait for a lock that a thread of its parent holds."""
+    """Forget the clients in a forked process, which must not use its parent's sockets, nor wait for a lock that a thread of its
+    parent holds."""
     global _botocore
     _botocore = threading.RLock()
     _client.cache_clear()

@@ -210,7 +210,7 @@ class _RecordColumns:
 
 
 def _record_columns(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
-    """`stored`: the columns to which the pipeline's last transaction decoded records, if they are not declared."""
+    """Find the columns of records. `stored`: those to which the pipeline's last transaction decoded records, if they are not declared."""
     if pipeline.table.declares_schema:
         return _RecordColumns(pipeline.table.record, source_text(pipeline))
     if pipeline.table.schema_ is None:
@@ -337,7 +337,7 @@ def _parsed(text: str) -> pa.Schema:
 
 
 def fingerprint(schema: TransactionSchema) -> str:
-    """Identifies what changes in the columns and what they become."""
+    """Return an id of the columns' changes and of the columns that result."""
     facts = json.dumps([schema.changes, json.loads(schema.columns)])
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 

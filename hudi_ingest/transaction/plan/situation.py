@@ -382,7 +382,7 @@ def plan_next(
 
 
 def plan_now(pipeline: Pipeline) -> IngestPlan:
-    """A transaction for what is waiting now, whatever the interval.
+    """Plan a transaction for the waiting offsets, whatever the interval.
 
     Raises NothingToDo, OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
@@ -390,7 +390,7 @@ def plan_now(pipeline: Pipeline) -> IngestPlan:
 
 
 def plan_accepting(pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()) -> IngestPlan:
-    """A transaction for what is waiting now that accepts the losses of these stopped partitions and of all stopped
+    """Plan a transaction for the waiting offsets that accepts the losses of these stopped partitions and of all stopped
     partitions of these topics.
 
     Raises NothingToDo unless each of them is stopped; otherwise what `plan_now` raises.

@@ -111,7 +111,7 @@ class WorkerTraceback(Exception):
 
 
 def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -> Iterator[TaskReport | bytes]:
-    """Runs in a Spark Python worker on the ranges of the tasks with these numbers. Yields what `outcomes` yields."""
+    """Write the ranges of the tasks with these numbers, in a Spark Python worker. Yields as `outcomes` does."""
     # Imported here because it loads compiled code, which drivers do not need.
     from hudi_ingest.kafka.range_reader import read_ranges
 
@@ -150,7 +150,7 @@ def _store_errors(storage: TableStorage) -> Iterator[None]:
 def run_retry(
     task: WriteTask, files: Sequence[RetriedFile], slices: Sequence[Slice], numbers: Iterator[int]
 ) -> Iterator[TaskReport | bytes]:
-    """Runs in a Spark Python worker like `run_ranges`, on the dead letters within `slices` of the files with these numbers."""
+    """Write the dead letters within `slices` of the files with these numbers, in a Spark Python worker, like `run_ranges`."""
     task_files = [files[number] for number in numbers]
     yield from outcomes(task, records_for_retry(task.storage, task_files, slices))
 
@@ -170,7 +170,7 @@ class _Progress:
 
 
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
-    """Runs in a Spark Python worker. Yields the copies, each with the partition whose slice reports it; last, the IngestError
+    """Copy rows, in a Spark Python worker. Yields the copies, each with the partition whose slice reports it; last, the IngestError
     that ended the task, if any."""
     try:
         for file in files:

@@ -232,7 +232,7 @@ class Columns:
         self.state_address = self._state.ctypes.data
 
     def enlarge(self, read: int, following_bytes: int) -> None:
-        """Makes the room that the kernel lacked. `read`: records read so far; `following_bytes`: of the one that is next."""
+        """Make the room that the kernel lacked. `read`: records read so far; `following_bytes`: the size of the next one."""
         level, node = self._state[FULL_LEVEL // 8], self._state[FULL_NODE // 8]
         self._state[FULL_LEVEL // 8] = self._state[FULL_NODE // 8] = -1
         if level >= 0:
@@ -246,7 +246,7 @@ class Columns:
             self._enlarge_text(number, max(2 * used, self._expected(used, read)) + following_bytes)
 
     def foresee(self, read: int, record_bytes: int) -> None:
-        """Makes the room that all records will need if they are like those that have been read."""
+        """Make the room that all records will need if they are like those that have been read."""
         for number in range(1, len(self._levels)):
             self._enlarge_level(number, self._expected(self._count(number), read))
         for number in self._texts:

@@ -144,7 +144,7 @@ def _new_object(state: int) -> int:
 
 @cold
 def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -> int:
-    """Puts one record behind the rows that there are: GOOD, DOUBTFUL, or FULL with what is full in the state."""
+    """Put one record behind the rows that there are: GOOD, DOUBTFUL, or FULL with what is full in the state."""
     begin = at
     at = after_space(at, end)
     if at >= end or byte(at) != 123:
@@ -327,7 +327,7 @@ def _take_back(nodes: int, count: int, levels: int, level_count: int) -> None:
 
 
 def _read_records(state: int, data: int, offsets: int, doubts: int, first: int, last: int) -> int:
-    """Reads records `first` to `last` of those whose bytes and int32 offsets are at `data` and `offsets`, and sets a byte
+    """Read records `first` to `last` of those whose bytes and int32 offsets are at `data` and `offsets`, and sets a byte
     at `doubts` for each that it cannot prove. Returns `last`, or the first for which there was no room."""
     nodes, node_count, flat = word(state + NODES), word(state + NODE_COUNT), word(state + FLAT)
     levels, level_count = word(state + LEVELS), word(state + LEVEL_COUNT)

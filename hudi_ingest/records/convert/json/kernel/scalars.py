@@ -181,7 +181,7 @@ def _from_base64(at: int, end: int, target: int) -> int:
 
 @hot
 def put_scalar(kind: int, node: int, slot: int, at: int, end: int) -> int:
-    """A number, boolean, date, time or binary. Address behind it, 0 if it is in doubt, -1 if there is no room."""
+    """Put a number, boolean, date, time or binary. Address behind it, 0 if it is in doubt, -1 if there is no room."""
     c = byte(at)
     values = word(node + VALUES)
     if kind <= DECIMAL and c != 34:

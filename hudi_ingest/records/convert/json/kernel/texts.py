@@ -43,7 +43,7 @@ def hexadecimal(at: int) -> int:
 
 @cold
 def _unescaped(at: int, target: int) -> tuple[int, int]:
-    """Puts the character of an escape. Addresses behind both; 0 for the first if it is none, or half of a pair."""
+    """Put the character of an escape. Addresses behind both; 0 for the first if it is none, or half of a pair."""
     c = byte(at + 1)
     if c != 117:
         if c == 110:
@@ -91,7 +91,7 @@ def _unescaped(at: int, target: int) -> tuple[int, int]:
 
 @hot
 def copied_text(at: int, end: int, target: int) -> tuple[int, int, int]:
-    """Copies a text from behind its quote. Address behind the closing quote, or 0; end of the copy; not 0 if it has more
+    """Copy a text from behind its quote. Address behind the closing quote, or 0; end of the copy; not 0 if it has more
     than ASCII. Needs room for what is left of the record and 64 bytes."""
     beyond_ascii = 0
     while at < end:
