@@ -27,6 +27,9 @@ from dagster import (
     Output,
     OutputMapping,
 )
+
+# Tried: the decorator `graph` and `collect()` on what a dynamic op returns. It traces a function for each pipeline, and has no public form
+# that is made once.
 from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
 from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
