@@ -18,7 +18,7 @@ from hudi_ingest.model.finding import Finding, State, distinct, examined, ok, pr
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor import ENGINE, LEDGER, engine_diagnoses, ledger_diagnoses, machine_diagnoses
 from hudi_ingest.operations.health.pipeline_doctor import folder_diagnoses, pipelines_diagnoses
-from hudi_ingest.orchestration.coordinator.switch import is_on, switched
+from hudi_ingest.orchestration.coordinator.switch import switched
 from hudi_ingest.orchestration.reports.instance_view import dagster_diagnoses
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -60,10 +60,10 @@ def _diagnoses(home: Home, report: Callable[[str], None]) -> Iterator[Finding]:
 def _off(home: Home, pipelines: Sequence[Pipeline]) -> frozenset[str]:
     """Pipelines whose sensors are off; none if Dagster cannot be asked, which has a diagnosis of its own."""
     try:
-        switches = switched(home)
+        switches = switched(home, pipelines)
     except EnvironmentProblem:
         return frozenset()
-    return frozenset(pipeline.name for pipeline in pipelines if not is_on(pipeline, switches))
+    return frozenset(pipeline.name for pipeline in pipelines if not switches.is_on(pipeline))
 
 
 STACK = "stack"

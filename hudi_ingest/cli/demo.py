@@ -107,7 +107,7 @@ def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, 
     stack = bring_up(home, settings, report)
     create_topic(stack.bootstrap_servers, TOPIC, PARTITIONS)
     pipeline = find_pipeline(home.pipelines, TOPIC, stack.environment)
-    name = f"{pipeline.name}_coordinator"
+    name = pipeline.coordinator
     dagster_api.start_sensor(stack.url, name)
     report(f"sensor {name} is on; the Dagster UI is at {stack.url}")
     return stack, pipeline

@@ -146,16 +146,12 @@ class KafkaCluster:
                 return led
             time.sleep(_AGAIN_SECONDS)
 
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The last stable offset of each partition, by half of the requests of `watermarks`."""
-        return self._list_offsets(partitions, OffsetSpec.latest())
-
     def undecided(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Slice]:
         """Each partition's offsets that are not readable yet, written in or after a transaction that its producer has not ended. Only
         partitions that have some."""
         written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         # Asked last, so that records written meanwhile count as readable and not as undecided.
-        readable = self.end_offsets(written)
+        readable = self._list_offsets(written, OffsetSpec.latest())
         return {
             partition: Slice(partition.topic, partition.partition, readable[partition], end)
             for partition, end in written.items()
@@ -199,6 +195,11 @@ class KafkaCluster:
             else:
                 marks[partition] = Watermarks(begin, max(begin, end))
         return marks
+
+    def each_end(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
+        """As `each_watermarks`, by half of the requests: the last stable offset of each partition counts as its first, too."""
+        ends = self._each_offset(partitions, OffsetSpec.latest())
+        return {source: Watermarks(end, end) if isinstance(end, int) else end for source, end in ends.items()}
 
     def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Where partitions without a commit start, according to `starting_offsets`."""

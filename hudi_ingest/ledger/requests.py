@@ -6,7 +6,7 @@ note about it cannot make the two disagree.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from hudi_ingest.ledger.database import Repository
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, TRANSACTIONS, normal_base_path, storable
+from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, SWITCHES, TRANSACTIONS, normal_base_path, storable
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
@@ -125,6 +125,12 @@ class Requests(Repository):
         with self._database.reading() as connection:
             return _active(connection, pipeline)
 
+    def pipelines(self) -> frozenset[str]:
+        """Return the pipelines with active requests."""
+        active = sa.select(REQUESTS.c.pipeline).where(REQUESTS.c.state == RequestState.ACTIVE.value).distinct()
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(active).scalars())
+
     def newest(self, pipeline: str | None = None, limit: int = 20) -> tuple[Request, ...]:
         """Return requests of all states, newest first; of all pipelines with None."""
         statement = sa.select(REQUESTS).order_by(REQUESTS.c.filed_at.desc(), REQUESTS.c.request_id).limit(limit)
@@ -227,19 +233,56 @@ class Requests(Repository):
             return connection.execute(statement).scalar_one_or_none()
 
     def note_tick(self, pipeline: str, now: datetime) -> None:
-        """Note that the pipeline's coordinator ticks, unless it noted a tick in the last TICK_NOTED_SECONDS.
+        """As `note_ticks` of one pipeline."""
+        self.note_ticks([pipeline], now)
+
+    def note_ticks(self, pipelines: Collection[str], now: datetime) -> None:
+        """Note that the pipelines' coordinators tick, unless they noted a tick in the last TICK_NOTED_SECONDS.
 
         A note from the future does not count: the clock was set back.
         """
-        last = self.ticked_at(pipeline)
-        if last is not None and timedelta(0) <= now - last < timedelta(seconds=TICK_NOTED_SECONDS):
-            return
+        own = COORDINATORS.c.pipeline.in_(pipelines)
+        statement = sa.select(COORDINATORS.c.pipeline, COORDINATORS.c.ticked_at).where(own)
+        with self._database.reading() as connection:
+            last = {row.pipeline: row.ticked_at for row in connection.execute(statement)}
+        noted = timedelta(seconds=TICK_NOTED_SECONDS)
+        late = [name for name in pipelines if not (at := last.get(name)) or not timedelta(0) <= now - at < noted]
+        if late:
+            with self._database.writing() as connection:
+                _note(connection, late, ticked_at=now)
+
+    def note_settings(self, pipeline: str, settings: str, now: datetime) -> datetime | None:
+        """Note a hash of the pipeline's settings at a tick. Returns when they were last seen to change, None if they never were."""
+        statement = sa.select(COORDINATORS.c.settings, COORDINATORS.c.changed_at)
+        with self._database.reading() as connection:
+            row = connection.execute(statement.where(COORDINATORS.c.pipeline == pipeline)).one_or_none()
+        if row is not None and row.settings == settings:
+            return row.changed_at  # type: ignore[no-any-return]
+        changed_at = now if row is not None and row.settings is not None else None
         with self._database.writing() as connection:
-            changed = connection.execute(
-                COORDINATORS.update().where(COORDINATORS.c.pipeline == pipeline).values(ticked_at=now)
-            )
+            _note(connection, [pipeline], ticked_at=now, settings=settings, changed_at=changed_at)
+        return changed_at
+
+    def switches(self) -> dict[str, bool]:
+        """Return which pipelines of templates have been switched on or off; the others do what their file says."""
+        with self._database.reading() as connection:
+            return {row.pipeline: row.is_on for row in connection.execute(sa.select(SWITCHES))}
+
+    def switch(self, pipeline: str, on: bool) -> None:
+        """Switch a pipeline of a template on or off."""
+        with self._database.writing() as connection:
+            changed = connection.execute(SWITCHES.update().where(SWITCHES.c.pipeline == pipeline).values(is_on=on))
             if not changed.rowcount:
-                connection.execute(COORDINATORS.insert().values(pipeline=pipeline, ticked_at=now))
+                connection.execute(SWITCHES.insert().values(pipeline=pipeline, is_on=on))
+
+
+def _note(connection: sa.Connection, pipelines: Collection[str], **values: Any) -> None:
+    """Change the rows of these coordinators, or insert them."""
+    own = COORDINATORS.c.pipeline.in_(pipelines)
+    known = {*connection.execute(sa.select(COORDINATORS.c.pipeline).where(own)).scalars()}
+    connection.execute(COORDINATORS.update().where(own).values(**values))
+    if new := [{"pipeline": pipeline, **values} for pipeline in pipelines if pipeline not in known]:
+        connection.execute(COORDINATORS.insert(), new)
 
 
 def _normal(request: Request) -> Request:

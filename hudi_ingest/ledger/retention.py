@@ -14,7 +14,15 @@ import sqlalchemy as sa
 
 from hudi_ingest.ledger.database import Repository
 from hudi_ingest.ledger.requests import RequestState
-from hudi_ingest.ledger.tables import COORDINATORS, COUNTERS, PENDING_CHANGES, REQUESTS, SERVICE_RUNS, TRANSACTIONS
+from hudi_ingest.ledger.tables import (
+    COORDINATORS,
+    COUNTERS,
+    PENDING_CHANGES,
+    REQUESTS,
+    SERVICE_RUNS,
+    SWITCHES,
+    TRANSACTIONS,
+)
 from hudi_ingest.model.transaction import TransactionState
 
 _FORGOTTEN_AT_ONCE = 500
@@ -113,7 +121,7 @@ class Retention(Repository):
             others = sa.select(TRANSACTIONS.c.base_path).where(TRANSACTIONS.c.pipeline != pipeline).distinct()
             paths -= {*connection.execute(others).scalars()}
             connection.execute(COUNTERS.delete().where(COUNTERS.c.base_path.in_(paths)))
-            for table in (COORDINATORS, SERVICE_RUNS, PENDING_CHANGES):
+            for table in (COORDINATORS, SWITCHES, SERVICE_RUNS, PENDING_CHANGES):
                 connection.execute(table.delete().where(table.c.pipeline == pipeline))
             requests = connection.execute(REQUESTS.delete().where(REQUESTS.c.pipeline == pipeline)).rowcount
             transactions = connection.execute(TRANSACTIONS.delete().where(TRANSACTIONS.c.pipeline == pipeline)).rowcount

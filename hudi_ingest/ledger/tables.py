@@ -163,6 +163,15 @@ COORDINATORS = sa.Table(
     METADATA,
     sa.Column("pipeline", sa.Text, primary_key=True, comment="Whose coordinator?"),
     sa.Column("ticked_at", UtcTime, nullable=False, comment="When did it tick last, about?"),
+    sa.Column("settings", sa.Text, comment="Which settings did the pipeline have then? A hash."),
+    sa.Column("changed_at", UtcTime, comment="When were they seen to change? NULL: never."),
+)
+
+SWITCHES = sa.Table(
+    "ingest_switches",
+    METADATA,
+    sa.Column("pipeline", sa.Text, primary_key=True, comment="Which pipeline of a template was switched?"),
+    sa.Column("is_on", sa.Boolean, nullable=False, comment="On?"),
 )
 
 COUNTERS = sa.Table(

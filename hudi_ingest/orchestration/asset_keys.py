@@ -1,4 +1,4 @@
-"""Asset keys of tables and topics, the names of sensors, and a pipeline's topics as external assets with their observations.
+"""Asset keys of tables and topics, and a pipeline's topics as external assets with their observations.
 
 The topics of a pattern are one asset: there may be hundreds, and Dagster would have to reload the code location for each that appears.
 """
@@ -35,11 +35,6 @@ def source_keys(pipeline: Pipeline) -> tuple[AssetKey, ...]:
 
 def topic_key(topic: str) -> AssetKey:
     return AssetKey(["kafka", f"{topic}_topic"])
-
-
-def sensor_name(pipeline: str) -> str:
-    """Return the name of the sensor that begins the pipeline's transactions."""
-    return f"{pipeline}_coordinator"
 
 
 def topics_by_pipeline(pipelines: Iterable[Pipeline]) -> dict[str, tuple[str, ...]]:

@@ -22,7 +22,6 @@ from dagster import (
     sensor,
 )
 
-from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.pipeline.folder import BrokenFile
 
@@ -96,7 +95,7 @@ def _check(name: str, file: BrokenFile) -> AssetChecksDefinition:
 
 def _sensor(name: str, file: BrokenFile) -> SensorDefinition:
     @sensor(
-        name=sensor_name(name),
+        name=f"{name}_coordinator",
         minimum_interval_seconds=_TICK_SECONDS,
         # On by default: a file can be broken from the start, before anyone could have turned its sensor on.
         default_status=DefaultSensorStatus.RUNNING,

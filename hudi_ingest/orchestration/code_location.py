@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from hudi_ingest.exceptions.problems import unexpected
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.asset_keys import topic_assets, topics_by_pipeline
 from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
+from hudi_ingest.orchestration.coordinator.sensor import coordinator_sensor
 from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
 from hudi_ingest.orchestration.housekeeping import housekeeping_definitions
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, ingest_resources
@@ -140,7 +142,6 @@ def definitions_of(
         # In a run's or a step's process nothing else would say why the asset is missing, for example for a variable that is
         # set for the code server only.
         _logger.warning("%s", problem_text(file))
-    finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
     failed = {file.name for file in broken[len(folder.broken) :]}
     built = replace(
         folder,
@@ -148,4 +149,14 @@ def definitions_of(
         broken=tuple(broken),
     )
     assets = broken_definitions(broken, [pipeline.name for pipeline in built.pipelines])
-    return Definitions.merge(*parts, assets, Definitions(sensors=finders)), built
+    sensors = [*map(coordinator_sensor, _by_sensor(pipeline for pipeline in pipelines if pipeline.name not in failed))]
+    finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
+    return Definitions.merge(*parts, assets, Definitions(sensors=[*sensors, *finders])), built
+
+
+def _by_sensor(pipelines: Iterable[Pipeline]) -> list[list[Pipeline]]:
+    """Pipelines that share a coordinator: those of a template."""
+    shared = defaultdict[str, list[Pipeline]](list)
+    for pipeline in pipelines:
+        shared[pipeline.coordinator].append(pipeline)
+    return [*shared.values()]

@@ -1,4 +1,4 @@
-"""Dagster definitions of one pipeline (its assets, checks and sensor), and which definitions of a code location, and
+"""Dagster definitions of one pipeline (its assets and checks), and which definitions of a code location, and
 so of a Dagster instance, are hudi-ingest's.
 """
 
@@ -18,7 +18,6 @@ from dagster import (
 
 from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, COMPACTED_IN_TIME, QUESTIONS
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.coordinator.sensor import coordinator_sensor
 from hudi_ingest.orchestration.jobs.maintenance import Maintenance
 from hudi_ingest.orchestration.jobs.request_jobs import REQUESTS
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, RESOURCES
@@ -44,7 +43,6 @@ def pipeline_definitions(
     return Definitions(
         assets=[table_asset(pipeline, io_manager_key), *topics],
         asset_checks=[table_checks(pipeline)],
-        sensors=[coordinator_sensor(pipeline)],
         resources=resources,
     )
 
@@ -67,10 +65,15 @@ class OwnDefinitions:
     @classmethod
     def of(cls, repository: RepositoryDefinition) -> OwnDefinitions:
         jobs = {job.name: job for job in repository.get_all_jobs() if tags.OF_PIPELINES & job.tags.keys()}
-        coordinators = {
-            name: sensor.name for sensor in repository.sensor_defs if (name := sensor.tags.get(tags.PIPELINE))
-        }
-        pipelines = sorted(coordinators)
+        coordinators = [
+            sensor for sensor in repository.sensor_defs if {tags.PIPELINE, tags.TEMPLATE} & sensor.tags.keys()
+        ]
+        selections = (sensor.asset_selection for sensor in coordinators)
+        pipelines = sorted(
+            key.to_user_string()
+            for selection in selections
+            for key in (selection.resolve(repository.asset_graph) if selection else ())
+        )
         sensors = {sensor.name for sensor in repository.sensor_defs if _targets(sensor) & jobs.keys()}
         schedules = {schedule.name for schedule in repository.schedule_defs if schedule.job_name in jobs}
         tables = tuple(AssetKey([name]) for name in pipelines)
@@ -84,7 +87,7 @@ class OwnDefinitions:
         return cls(
             tuple(pipelines),
             former.jobs,
-            frozenset({*coordinators.values(), *sensors, *schedules, *former.instigators}),
+            frozenset({*(sensor.name for sensor in coordinators), *sensors, *schedules, *former.instigators}),
             tables,
             frozenset({*tables, *topics}),
         )

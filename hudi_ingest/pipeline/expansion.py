@@ -97,7 +97,8 @@ def _expanded(path: Path, environment: Mapping[str, str], seen: SeenTopics, only
     if not topics:
         return Expansion(_problems_without_topics(document, path, routes), template)
     variants = [replace(topic, route=route_name) for topic in topics for route_name in routes]
-    loaded = tuple(_without_own_letters(file, source) for file in _variants(document, path, name, variants, only))
+    made = (_made_by(template, file) for file in _variants(document, path, name, variants, only))
+    loaded = tuple(_without_own_letters(file, source) for file in made)
     return Expansion(_together(loaded, len(variants), only), template)
 
 
@@ -141,6 +142,10 @@ def _loaded(document: Document, path: Path, variant: Variant) -> LoadedFile:
     if pipeline is not None and variant.route is not None:
         pipeline = pipeline.routed(variant.route)
     return replace(loaded, pipeline=pipeline, variant=variant)
+
+
+def _made_by(template: Template, file: LoadedFile) -> LoadedFile:
+    return file if file.pipeline is None else replace(file, pipeline=file.pipeline.made_by(template.name))
 
 
 def _without_own_letters(file: LoadedFile, source: KafkaSource) -> LoadedFile:

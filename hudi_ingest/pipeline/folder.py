@@ -300,6 +300,7 @@ def conflicts(loaded: Sequence[LoadedFile]) -> list[tuple[tuple[int, int], str]]
     valid = [(position, file.pipeline) for position, file in enumerate(loaded) if file.pipeline is not None]
     found = [
         *_same(valid, loaded),
+        *_templates(valid, loaded),
         *_ops(valid, loaded),
         *_catalogs(valid, loaded),
         *_buckets(valid, loaded),
@@ -325,6 +326,16 @@ def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
             yield (earlier, position), 3, f"{_both_files(loaded, earlier, position)}: {text}"
         names[pipeline.name].append(position)
         tables[base_path].append(position)
+
+
+def _templates(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:
+    """Two files with templates of one name, which their sensors have."""
+    first = dict[str, int]()
+    for position, pipeline in valid:
+        earlier = first.setdefault(pipeline.template, position) if pipeline.template else position
+        if loaded[earlier].path != loaded[position].path:
+            text = f"both are templates with the name {pipeline.template}, which is the file's; rename one file"
+            yield (earlier, position), 0, f"{_both_files(loaded, earlier, position)}: {text}"
 
 
 def _ops(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:

@@ -282,6 +282,7 @@ class Pipeline(_Model):
 
     _built_chain: Chain | None = PrivateAttr()
     _routing: Routing | None = PrivateAttr(default=None)
+    _template: str = PrivateAttr(default="")
 
     def model_post_init(self, context: object, /) -> None:
         declared = self.table.declares_schema
@@ -293,6 +294,23 @@ class Pipeline(_Model):
         pipeline = self.model_copy()
         pipeline._routing = self.route.routing(name)
         return pipeline
+
+    def made_by(self, template: str) -> Pipeline:
+        """The pipeline as one of those that the template of this name makes."""
+        pipeline = self.model_copy()
+        pipeline._template = template
+        return pipeline
+
+    @property
+    def template(self) -> str:
+        """The name of the template that makes it; "" if it has a file of its own."""
+        return self._template
+
+    @property
+    def coordinator(self) -> str:
+        """The name of the sensor in Dagster that begins its transactions: its own, or that of all pipelines of its template."""
+        # Another ending, so that a template may have the name of a pipeline.
+        return f"{self.template}_coordinators" if self.template else f"{self.name}_coordinator"
 
     @property
     def routing(self) -> Routing | None:

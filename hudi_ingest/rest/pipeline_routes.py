@@ -18,7 +18,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.pipeline_files import PipelineFiles, StoredFile
 from hudi_ingest.operations.topic_discovery import Discovery, forget_topic, refresh_topics, template_topics
 from hudi_ingest.operations.validation import Validation
-from hudi_ingest.orchestration.coordinator.switch import is_on, switched
+from hudi_ingest.orchestration.coordinator.switch import Switches, switched
 from hudi_ingest.pipeline.file import shown_file
 from hudi_ingest.pipeline.folder import FolderFile, find_template
 from hudi_ingest.pipeline.template import Template
@@ -73,8 +73,9 @@ IfMatch = Annotated[str | None, Header(alias="If-Match", description='The ETag o
 @ROUTES.get("/pipelines", summary="List pipelines")
 def list_pipelines(home: HomeOf) -> list[PipelineSummary]:
     """All pipelines of the folder with the state of their sensors, and the files that cannot be loaded."""
-    switches = switched(home)
-    return [summary for file in PipelineFiles(home).all() for summary in _summaries(file, switches)]
+    files = PipelineFiles(home).all()
+    switches = switched(home, [pipeline for file in files for pipeline in file.pipelines])
+    return [summary for file in files for summary in _summaries(file, switches)]
 
 
 @ROUTES.post("/pipelines", status_code=201, summary="Create a pipeline", openapi_extra=_BODY, responses={201: _ETAG})
@@ -137,7 +138,7 @@ def validate_pipeline(
     )
 
 
-def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSummary]:
+def _summaries(file: FolderFile, switches: Switches) -> list[PipelineSummary]:
     if file.problems:
         broken = placed(file.problems, {})
         return [PipelineSummary(name=file.name, file=file.path.name, state="broken", problems=broken)]
@@ -148,7 +149,7 @@ def _summaries(file: FolderFile, switches: dict[str, bool]) -> list[PipelineSumm
         PipelineSummary(
             name=pipeline.name,
             file=file.path.name,
-            state="on" if is_on(pipeline, switches) else "off",
+            state="on" if switches.is_on(pipeline) else "off",
             enabled=pipeline.enabled,
             topics=as_written(source.get("topics"), list(pipeline.source.topics)),
             topics_pattern=as_written(source.get("topics_pattern"), pipeline.source.topics_pattern),

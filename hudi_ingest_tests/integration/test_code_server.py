@@ -128,7 +128,7 @@ def test_r10_changed_pipelines_are_loaded_without_a_word_a_wrong_one_stops_no_ot
     with Ledger.open(Home.from_environment().ledger_url) as ledger:
         ledger.topics.remember("shop_{topic}", ["shop.orders"], datetime.now(timezone.utc))
     announce(Home.from_environment(), datetime.now(timezone.utc))
-    wait_for(lambda: "shop_shop_orders_coordinator" in sensors(client), "a topic that appeared has its pipeline")
+    wait_for(lambda: "shop_coordinators" in sensors(client), "a topic that appeared has its pipeline")
 
     second = client.get_server_id()
     children = psutil.Process(server.pid).children

@@ -28,8 +28,7 @@ from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator import quiet_ticks
-from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
-from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_idle, still_quiet
+from hudi_ingest.orchestration.coordinator.quiet_ticks import quiet_reasons, remember_idle
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import observe, plan_next
@@ -45,6 +44,10 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(autouse=True)
 def environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+
+
+def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
+    return quiet_reasons([pipeline], instance).get(pipeline.name)
 
 
 def now() -> datetime:
@@ -85,11 +88,9 @@ def test_failed_runs_change_the_run_key_and_are_backed_off(ground: Ground, pipel
         assert isinstance(later, RunRequest)
         assert later.run_key not in keys, "a run key that was used once blocks for ever"
         # What failed before the pipeline file was changed says nothing of the file that it is now.
-        cursor = SensorCursor(settings=fingerprint(make_pipeline(ground, on_bad_record="skip"))).to_text()
-        assert isinstance(tick(pipeline, instance, now() + timedelta(seconds=1), cursor), RunRequest)
-        assert isinstance(
-            tick(pipeline, instance, now(), SensorCursor(settings=fingerprint(pipeline)).to_text()), SkipReason
-        )
+        assert isinstance(tick(pipeline, instance, now()), SkipReason)
+        changed = make_pipeline(ground, on_bad_record="skip")
+        assert isinstance(tick(changed, instance, now() + timedelta(seconds=1)), RunRequest)
 
 
 def evaluated(pipeline: Pipeline, instance: DagsterInstance) -> dict[str, str]:

@@ -62,7 +62,7 @@ def test_k1_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_i
     pipelines = load_pipelines(ground.home.pipelines)
     assert [pipeline.source.topics for pipeline in pipelines] == [(name,) for name in names]
     repository = ingest_definitions().get_repository_def()
-    assert repository.get_sensor_def(f"{ground.name}_one_coordinator").default_status.value == "RUNNING"
+    assert repository.get_sensor_def("shop_coordinators").default_status.value == "RUNNING"
 
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
     admin.delete_topics([names[0]])[names[0]].result(300)

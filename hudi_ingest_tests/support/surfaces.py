@@ -44,7 +44,6 @@ from hudi_ingest.model.plan import (
 )
 from hudi_ingest.model.report import BadRecordNote, BaseFile, FieldsSeen, LetterFile, LogFile, SliceReport
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.coordinator.cursor import SensorCursor
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.rest.application import openapi_document
 from hudi_ingest.transaction.publication import commit_metadata
@@ -209,7 +208,6 @@ def stored() -> str:
     assert Accounting.from_json(metadata["hudi_ingest.transaction.orders"]).transaction_id == "orders-7"
     pieces: dict[str, Any] = {
         "commit metadata": {key: _parsed(text) for key, text in metadata.items()},
-        "sensor cursor": json.loads(SensorCursor("0123456789abcdef", 1.5, 2.5).to_text()),
         "slice report": report.to_dict(),
         **{f"plan: {kind}": plan.to_dict() for kind, plan in plans.items()},
         "transaction kinds": [kind.value for kind in TransactionKind],

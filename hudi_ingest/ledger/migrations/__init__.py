@@ -16,7 +16,7 @@ from hudi_ingest.ledger.tables import REVISION_TABLE
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0006"
+HEAD = "0007"
 """The newest revision in `versions`."""
 
 

@@ -102,7 +102,7 @@ def lag_below_limit(pipeline: Pipeline, waiting: int, paused: bool = False) -> F
         return answer(pipeline.name, LAG_BELOW_LIMIT, True, _paused_text(pipeline, waiting), figures)
     text = (
         f"{counted(waiting, 'offset')} waiting; the limit is {limit:,} (asset.max_lag). Check that the ticks of "
-        f"{pipeline.name}_coordinator launch runs and that the runs succeed: if not, they say why. If they do, records arrive "
+        f"{pipeline.coordinator} launch runs and that the runs succeed: if not, they say why. If they do, records arrive "
         "faster than they are ingested: raise transaction.max_records, or give the engine more cores."
     )
     return answer(pipeline.name, LAG_BELOW_LIMIT, False, text, figures, warns=True)
@@ -155,7 +155,7 @@ def up_to_date(
         text = f"{counted(waiting, 'offset')} waiting, the oldest for {oldest_seconds:,.0f} s; the limit is {limit:,.0f} s."
         return answer(pipeline.name, UP_TO_DATE, True, text, figures)
     oldest = "" if oldest_seconds is None else f", the oldest for {oldest_seconds:,.0f} s"
-    activity = busy or f"The ticks of {pipeline.name}_coordinator say why no run is launched"
+    activity = busy or f"The ticks of {pipeline.coordinator} say why no run is launched"
     text = (
         f"{counted(waiting, 'offset')} waiting{oldest}, and the last commit was {age:,.0f} s ago, at {committed_at:%Y-%m-%d %H:%M:%S} "
         f"UTC; the limit is {limit:,.0f} s (asset.late_after_seconds). {activity[0].upper()}{activity[1:]}. See why "
@@ -211,7 +211,7 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
         )
         return answer(pipeline.name, ACCOUNTING_HOLDS, True, text, figures)
     text = (
-        f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.name}_coordinator off, "
+        f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.coordinator} off, "
         "find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
         "continues from the checkpoint that the table then has."
     )

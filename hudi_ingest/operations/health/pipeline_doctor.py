@@ -186,7 +186,7 @@ def _ledger(subject: str, pipeline: Pipeline, home: Home, now: datetime, is_off:
 
 def tick_diagnoses(subject: str, pipeline: Pipeline, ticked_at: datetime | None, now: datetime) -> Iterator[Finding]:
     """Judge when the pipeline's coordinator last ticked; pure. A pipeline that is run by hand has no ticks."""
-    sensor = f"{pipeline.name}_coordinator"
+    sensor = pipeline.coordinator
     if ticked_at is None:
         if pipeline.enabled:
             text = f"The pipeline is enabled, but {sensor} has never ticked."

@@ -1,35 +1,44 @@
-"""Ticks that check only the event that the pipeline waits for: new end offsets if it is idle, the end of its run if it has one.
+"""Ticks that check only the event that each pipeline waits for: new end offsets if it is idle, the end of its run if it has one.
 
-A full tick also reads the table, the ledger and Dagster, and reports. Most of its cost is wasted while a topic has nothing new, or while
-a run is at work. So a process remembers the result of each pipeline's last full tick. Until WHOLE_SECONDS have passed, the ticks of an
-idle pipeline only check that the broker has the same topics with the same ends and that no request is pending; those of a busy one,
-that its run is still active. Such a tick begins nothing and reports nothing, so it cannot be wrong: the next full tick finds all that it
-overlooks.
+A full look at a pipeline also reads the table, the ledger and Dagster, and reports. Most of its cost is wasted while a topic has nothing
+new, or while a run is at work. So a process remembers the result of each pipeline's last full look. For some time after it, ticks only
+check that the broker has the same topics with the same ends and that no request is pending, for all idle pipelines of a cluster with
+one request to each broker; and that the runs of busy ones are still active, with one query. Such a tick begins nothing and reports
+nothing, so it cannot be wrong: the next full look finds all that it overlooks.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from dagster import DagsterInstance
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.kafka.shared_clusters import answering_cluster
+from hudi_ingest.kafka.admin_clients import settings_of
+from hudi_ingest.kafka.shared_clusters import SourceSnapshot, snapshot_of_ends
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation
 
 WHOLE_SECONDS = 30.0
-"""A full tick runs at least this often."""
+"""A pipeline gets a full look at least this often, unless it is an idle one of many."""
+_WHOLE_SECONDS_OF_MANY = 300.0
+_WHOLE_SECONDS_EACH = 1.5
+"""Idle pipelines of one sensor share out their full looks: there is one in this time, but each has its own in 300 s."""
+_ANSWER_SECONDS = 5.0
+"""A tick asks a cluster two or three questions, and has looks to do after them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Idle:
-    """The result of a full tick that had nothing to do."""
+    """The result of a full look that had nothing to do."""
 
     pipeline: Pipeline
     ledger: Ledger
@@ -41,15 +50,16 @@ class _Idle:
 
 @dataclass(frozen=True, slots=True)
 class _Busy:
-    """A full tick found a run at work, or requested one."""
+    """A full look found a run at work, or requested one."""
 
     pipeline: Pipeline
     since: float = field(default_factory=time.monotonic)
 
 
+_Known = TypeVar("_Known", _Idle, _Busy)
 _idle: dict[str, _Idle] = {}
 _busy: dict[str, _Busy] = {}
-"""By pipeline. Lost with the process, whose first ticks are then full."""
+"""By pipeline. Lost with the process, whose first looks are then full."""
 
 
 def remember_idle(pipeline: Pipeline, situation: Situation, ledger: Ledger, reason: str) -> None:
@@ -64,36 +74,66 @@ def remember_busy(pipeline: Pipeline) -> None:
 
 
 def forget(pipeline: Pipeline) -> None:
-    """Force a full tick next, unless a new result is remembered before."""
+    """Force a full look next, unless a new result is remembered before."""
     _idle.pop(pipeline.name, None)
     _busy.pop(pipeline.name, None)
 
 
-def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
-    """Say why there is still nothing to do; None if it is time for a full tick."""
-    idle, busy = _idle.get(pipeline.name), _busy.get(pipeline.name)
-    if idle is not None and _is_recent(idle, pipeline):
-        try:
-            return idle.reason if _nothing_is_new(idle) else None
-        except IngestError:
-            # A full tick says what is wrong.
-            return None
-    if busy is not None and _is_recent(busy, pipeline):
-        run = next(iter(instance.get_runs(active_runs(pipeline), limit=1)), None)
-        return busy_text(run) if run is not None else None
-    return None
+def quiet_reasons(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> dict[str, str]:
+    """Say of each of a sensor's pipelines that has still nothing to do why; the others need a full look."""
+    shared = max(WHOLE_SECONDS, min(_WHOLE_SECONDS_OF_MANY, len(pipelines) * _WHOLE_SECONDS_EACH))
+    idle = [*_recent(_idle, pipelines, shared)]
+    busy = [*_recent(_busy, pipelines, WHOLE_SECONDS)]
+    return {**_still_busy(busy, instance), **_still_idle(idle)}
 
 
-def _is_recent(known: _Idle | _Busy, pipeline: Pipeline) -> bool:
-    return known.pipeline is pipeline and time.monotonic() - known.since <= WHOLE_SECONDS
+def _recent(remembered: Mapping[str, _Known], pipelines: Sequence[Pipeline], seconds: float) -> Iterator[_Known]:
+    for pipeline in pipelines:
+        known = remembered.get(pipeline.name)
+        if known is not None and known.pipeline is pipeline and time.monotonic() - known.since <= seconds:
+            yield known
 
 
-def _nothing_is_new(idle: _Idle) -> bool:
-    with answering_cluster(idle.pipeline.source) as cluster:
-        topics = cluster.topics({source.topic for source in idle.ends})
-        if {name: topic.topic_id for name, topic in topics.items()} != idle.topic_ids:
+def _still_busy(busy: Sequence[_Busy], instance: DagsterInstance) -> dict[str, str]:
+    if not busy:
+        return {}
+    runs = instance.get_runs(active_runs([known.pipeline for known in busy]))
+    by_table = {run.tags[tags.TABLE]: run for run in runs}
+    return {
+        known.pipeline.name: busy_text(by_table[path])
+        for known in busy
+        if (path := known.pipeline.table.base_path) in by_table
+    }
+
+
+def _still_idle(idle: Sequence[_Idle]) -> dict[str, str]:
+    clusters = defaultdict[tuple[Any, ...], list[_Idle]](list)
+    for known in idle:
+        clusters[settings_of(known.pipeline.source)].append(known)
+    try:
+        unchanged = [known for each in clusters.values() for known in _unchanged(each)]
+        asked = unchanged[0].ledger.requests.pipelines() if unchanged else frozenset[str]()
+    except IngestError:
+        # A full look says what is wrong.
+        return {}
+    return {known.pipeline.name: known.reason for known in unchanged if known.pipeline.name not in asked}
+
+
+def _unchanged(idle: Sequence[_Idle]) -> list[_Idle]:
+    """Return those whose topics have the same ends as then; none if their cluster does not answer."""
+    try:
+        cluster = snapshot_of_ends([known.pipeline.source for known in idle], _ANSWER_SECONDS)
+    except IngestError:
+        return []
+    return [known for known in idle if _same_ends(known, cluster.of(known.pipeline.source))]
+
+
+def _same_ends(known: _Idle, held: SourceSnapshot) -> bool:
+    try:
+        topics = held.topics({source.topic for source in known.ends})
+        if {name: topic.topic_id for name, topic in topics.items()} != known.topic_ids:
             return False
-        partitions = [partition for topic in topics.values() for partition in topic.partitions]
-        if cluster.end_offsets(partitions) != idle.ends:
-            return False
-    return not idle.ledger.requests.active(idle.pipeline.name)
+        marks = held.watermarks(partition for topic in topics.values() for partition in topic.partitions)
+    except IngestError:
+        return False
+    return {source: each.end for source, each in marks.items()} == known.ends

@@ -46,9 +46,10 @@ class FailedRun:
     """Seconds since 1970; 0 if Dagster has no end."""
 
 
-def active_runs(pipeline: Pipeline) -> RunsFilter:
-    """Return the filter of transactions' runs that have not ended, without those from the asset's page that have not begun."""
-    return RunsFilter(tags={tags.TABLE: pipeline.table.base_path}, statuses=ACTIVE)
+def active_runs(pipelines: Sequence[Pipeline]) -> RunsFilter:
+    """Return the filter of the pipelines' transactions' runs that have not ended, without those from the asset's page that have not
+    begun."""
+    return RunsFilter(tags={tags.TABLE: [pipeline.table.base_path for pipeline in pipelines]}, statuses=ACTIVE)
 
 
 def busy_text(run: DagsterRun) -> str:
@@ -62,7 +63,7 @@ def active_run(instance: DagsterInstance, table: PipelineTable, ledger: Ledger, 
     page has our tags only once it has begun. Raises LedgerUnreachable, TableUnreachable."""
     pipeline = table.pipeline
     # Those with our tag first: while one is active, Dagster need not load the runs of all pipelines.
-    tagged = instance.get_run_records(active_runs(pipeline))
+    tagged = instance.get_run_records(active_runs([pipeline]))
     alive = _first_alive(instance, table, ledger, tagged, now)
     if alive is not None:
         return alive

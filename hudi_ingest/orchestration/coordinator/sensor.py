@@ -1,9 +1,11 @@
-"""The coordinator: one sensor per pipeline that turns the table's and the broker's offsets into the next run."""
+"""The coordinator: the sensor of a pipeline, or of all pipelines of a template, that turns a table's and the broker's offsets into the
+next run."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 
@@ -24,19 +26,19 @@ from hudi_ingest.exceptions import (
     TableUnreachable,
     TransactionInFlight,
 )
-from hudi_ingest.exceptions.problems import listed
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.shared_clusters import answering_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import sensor_name, table_key
-from hudi_ingest.orchestration.coordinator.cursor import SensorCursor, fingerprint
-from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, remember_busy, still_quiet
+from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.coordinator.fleet import Fleet
+from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, remember_busy
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.orchestration.home_instance import kept_instance
-from hudi_ingest.orchestration.jobs.run_config import BEGIN
+from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
 from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe
@@ -48,50 +50,52 @@ _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInF
 """Errors that may be gone by the next tick."""
 
 
-def coordinator_sensor(pipeline: Pipeline) -> SensorDefinition:
-    """Build the pipeline's sensor, which requests the runs of its transactions. It starts no JVM, and each tick plans from the table.
-    The cursor only serves messages and backoff, and may be lost."""
+def coordinator_sensor(pipelines: Sequence[Pipeline]) -> SensorDefinition:
+    """Build the sensor that requests the runs of these pipelines' transactions: of one with a file of its own, or of all of a template.
+    It starts no JVM, and each tick plans from the tables."""
+    first, fleet = pipelines[0], Fleet(pipelines, tick)
+    interval = f"at most every {first.transaction.interval_seconds:g} s."
+    description = f"Begins a transaction of {first.name} {interval}"
+    if first.template:
+        description = (
+            f"Begins the transactions of {counted(len(pipelines), 'pipeline')} of {first.template}, those of each {interval} Off, it "
+            "stops all of them; `hudi-ingest pause` and `resume` switch one."
+        )
+    # A pipeline of a template that is not enabled may be resumed on its own.
+    starts = first.enabled or bool(first.template)
 
     @sensor(
-        name=sensor_name(pipeline.name),
+        name=first.coordinator,
         # Not `target`, which makes a job of all its assets, and each run takes its own out of that.
-        asset_selection=[table_key(pipeline)],
-        tags={tags.PIPELINE: pipeline.name},
-        minimum_interval_seconds=pipeline.transaction.tick_seconds,
-        default_status=DefaultSensorStatus.RUNNING if pipeline.enabled else DefaultSensorStatus.STOPPED,
-        description=f"Begins a transaction of {pipeline.name} at most every {pipeline.transaction.interval_seconds:g} s.",
+        asset_selection=[*map(table_key, pipelines)],
+        tags={tags.TEMPLATE: first.template} if first.template else {tags.PIPELINE: first.name},
+        minimum_interval_seconds=min(pipeline.transaction.tick_seconds for pipeline in pipelines),
+        default_status=DefaultSensorStatus.RUNNING if starts else DefaultSensorStatus.STOPPED,
+        description=description,
     )
-    def coordinator(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        instance = kept_instance(context)
-        quiet = still_quiet(pipeline, instance)
-        if quiet is not None:
-            return SkipReason(quiet)
-        outcome = tick(
-            pipeline,
-            instance,
-            datetime.now(timezone.utc),
-            context.cursor or "",
-            context.update_cursor,
-        )
-        if isinstance(outcome, RunRequest):
-            context.log.info(request_text(outcome))
-        for tag in (tags.STOPPED, tags.RESET):
-            if isinstance(outcome, RunRequest) and tag in outcome.tags:
-                context.log.warning(f"{tag}: {outcome.tags[tag]}; see the log of the run's begin op for the reason")
-        return outcome
+    def coordinator(context: SensorEvaluationContext) -> list[RunRequest] | SkipReason:
+        repository = context.repository_def
+
+        def require_valid(pipeline: Pipeline, request: RunRequest) -> None:
+            require_startable(request, pipeline, repository)
+
+        evaluation = fleet.evaluate(kept_instance(context), datetime.now(timezone.utc), require_valid)
+        if not evaluation.requests:
+            return SkipReason(evaluation.text)
+        for name, error in evaluation.errors.items():
+            context.log.warning(f"{name}: {type(error).__name__}: {error}")
+        for request in evaluation.requests:
+            context.log.info(request_text(request))
+            for tag in {tags.STOPPED, tags.RESET} & request.tags.keys():
+                context.log.warning(f"{tag}: {request.tags[tag]}; see the log of the run's begin op for the reason")
+        return [*evaluation.requests]
 
     return coordinator
 
 
-def tick(
-    pipeline: Pipeline,
-    instance: DagsterInstance,
-    now: datetime,
-    cursor: str = "",
-    remember: Callable[[str], None] = lambda cursor: None,
-) -> RunRequest | SkipReason:
-    """Decide what to do at `now`: request one run, or say why none. Either way, first report the checks, the lag and the commits of
-    others to Dagster. Raises OffsetsLost, TopicMissing and KafkaRefused: the tick fails, loudly."""
+def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    """Look at one pipeline, and decide what to do at `now`: request one run, or say why none. Either way, first report the checks, the
+    lag and the commits of others to Dagster. Raises OffsetsLost, TopicMissing and KafkaRefused."""
     busy = ""
     observed: Situation | IngestError
     forget(pipeline)
@@ -100,6 +104,7 @@ def tick(
             ledger = resources.enter_context(Ledger.open(Home.from_environment().ledger_url))
             with _failure_counted(pipeline, ledger):
                 ledger.requests.note_tick(pipeline.name, now)
+                changed_at = ledger.requests.note_settings(pipeline.name, fingerprint(pipeline), now)
                 this = Tick(instance, ledger, PipelineTable(pipeline), now)
                 # Whatever comes after reads the timeline.
                 report_repairs(pipeline, instance, repair_timeline(this.table, ledger))
@@ -111,10 +116,9 @@ def tick(
             # Without its frames, which refer back to this error: a client that was refused would keep trying to log in until
             # the next garbage collection.
             observed = error.with_traceback(None)
-        state = SensorCursor.read(cursor).after(fingerprint(pipeline), isinstance(observed, IngestError), now)
-        remember(state.to_text())
+        blind_since = _note_sight(pipeline, not isinstance(observed, IngestError), now)
         try:
-            report(pipeline, instance, observed, now, busy, state.blind_since)
+            report(pipeline, instance, observed, now, busy, blind_since)
         except _PASSES as error:
             return SkipReason(busy or str(error))
         if busy:
@@ -128,9 +132,31 @@ def tick(
             finally:
                 del observed
         try:
-            return this.next_run(observed, cluster, state.changed_at)
+            return this.next_run(observed, cluster, changed_at.timestamp() if changed_at else 0.0)
         except _PASSES as error:
             return SkipReason(str(error))
+
+
+_blind: dict[str, tuple[Pipeline, float]] = {}
+"""By pipeline, since when its broker, table or ledger could not be read, in seconds since 1970. The ledger may be among them."""
+
+
+def _note_sight(pipeline: Pipeline, sees: bool, now: datetime) -> float | None:
+    """Note whether a look at the pipeline succeeded; return since when none has, None if this one has."""
+    if sees:
+        _blind.pop(pipeline.name, None)
+        return None
+    known, since = _blind.get(pipeline.name, (None, 0.0))
+    if known is not pipeline:
+        since = now.timestamp()
+        _blind[pipeline.name] = pipeline, since
+    return since
+
+
+def fingerprint(pipeline: Pipeline) -> str:
+    """Return a hash of the pipeline's settings and declared columns, without secrets, which repr hides."""
+    columns = str(pipeline.table_schema.columns) if pipeline.table.declares_schema else ""
+    return hashlib.sha256(f"{pipeline!r}{columns}".encode()).hexdigest()[:16]
 
 
 @contextmanager

@@ -6,7 +6,6 @@ schedule requested it. The table's own lock, not a tag, keeps two writers apart.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,15 +38,14 @@ from dagster import (
 
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import sensor_name
-from hudi_ingest.orchestration.coordinator.switch import is_on, switches_of
+from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.jobs.run_config import as_dagster_failures, retry_policy
+from hudi_ingest.orchestration.looks import Looks
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 PREFIX = "hudi_ingest_"
 """How the names of a code location's shared jobs and schedules begin."""
-AT_ONCE = 8
 EVALUATION_SECONDS = 40.0
 """Dagster gives a tick 60 s. A table that has not answered by then is left to the next one."""
 _SHOWN_REASONS = 20
@@ -107,34 +105,27 @@ class MaintenanceSchedule:
         """Return a run for each pipeline that is due, and the reason for each that is not. A pipeline that cannot be evaluated keeps
         no other from its run; raises its error if it is the only outcome."""
         off = _sensors_off(pipelines, instance)
-        executor = ThreadPoolExecutor(AT_ONCE, thread_name_prefix=self.name)
-        try:
-            looks = {
-                pipeline.name: executor.submit(self.due, pipeline, instance, now)
-                for pipeline in pipelines
-                if pipeline.name not in off
-            }
-            wait(looks.values(), timeout=EVALUATION_SECONDS)
-            requests, reasons, errors = list[RunRequest](), list[str](), list[BaseException]()
-            for pipeline in pipelines:
-                look = looks.get(pipeline.name)
-                if look is None:
-                    reasons.append(
-                        f"{pipeline.name}: it is not enabled and its sensor {sensor_name(pipeline.name)} is off, so its table may "
-                        "belong to another writer"
-                    )
-                elif not look.done():
-                    reasons.append(f"{pipeline.name}: its table has not answered within {EVALUATION_SECONDS:.0f} s")
-                elif (error := look.exception()) is not None:
-                    errors.append(error)
-                    reasons.append(f"{pipeline.name}: {type(error).__name__}: {error}")
-                elif isinstance(found := look.result(), SkipReason):
-                    reasons.append(f"{pipeline.name}: {found.skip_message}")
-                else:
-                    requests.append(_of_pipeline(found, pipeline, now))
-        finally:
-            executor.shutdown(wait=False, cancel_futures=True)
-        if errors and len(errors) == len(looks):
+        turns = [pipeline for pipeline in pipelines if pipeline.name not in off]
+        taken = Looks[RunRequest | SkipReason](self.name, EVALUATION_SECONDS)
+        looks = taken.take(turns, lambda pipeline: self.due(pipeline, instance, now))
+        requests, reasons, errors = list[RunRequest](), list[str](), list[BaseException]()
+        for pipeline in pipelines:
+            look = looks.get(pipeline.name)
+            if pipeline.name in off:
+                reasons.append(
+                    f"{pipeline.name}: it is not enabled and its sensor {pipeline.coordinator} is off, so its table may "
+                    "belong to another writer"
+                )
+            elif look is None or not look.done():
+                reasons.append(f"{pipeline.name}: its table has not answered within {EVALUATION_SECONDS:.0f} s")
+            elif (error := look.exception()) is not None:
+                errors.append(error)
+                reasons.append(f"{pipeline.name}: {type(error).__name__}: {error}")
+            elif isinstance(found := look.result(), SkipReason):
+                reasons.append(f"{pipeline.name}: {found.skip_message}")
+            else:
+                requests.append(_of_pipeline(found, pipeline, now))
+        if errors and len(errors) == len(turns):
             raise errors[0]
         return requests, reasons
 
@@ -156,8 +147,8 @@ def _sensors_off(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> se
     not_enabled = [pipeline for pipeline in pipelines if not pipeline.enabled]
     if not not_enabled:
         return set()
-    switches = switches_of(instance)
-    return {pipeline.name for pipeline in not_enabled if not is_on(pipeline, switches)}
+    switches = switches_of(instance, not_enabled)
+    return {pipeline.name for pipeline in not_enabled if not switches.is_on(pipeline)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,6 @@ from hudi_ingest.operations.requests.selection import (
 )
 from hudi_ingest.operations.requests.work import ASK_AGAIN_SECONDS, commit_text, follow, retry_result
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import sensor_name
 from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, NoConfig, pipelines_as_partitions
 from hudi_ingest.orchestration.jobs.resources import LEDGER
 from hudi_ingest.orchestration.reports.materialization import metadata_table
@@ -201,7 +200,7 @@ def _file_and_follow(
         filed = ledger.requests.file(request)
         context.add_output_metadata({"request": filed.request_id})
         context.log.info(
-            f"request {filed.request_id} is filed; the sensor {sensor_name(pipeline.name)} begins its transactions between the live "
+            f"request {filed.request_id} is filed; the sensor {pipeline.coordinator} begins its transactions between the live "
             f"ones. To cancel it, terminate this run or use `hudi-ingest requests cancel {filed.request_id}`."
         )
         commits: list[RequestedCommit] = []
@@ -231,7 +230,7 @@ def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request
         if waited < UNSEEN_SECONDS:
             time.sleep(ASK_AGAIN_SECONDS)
             return
-        sensor = sensor_name(pipeline.name)
+        sensor = pipeline.coordinator
         ledger.requests.end(request.request_id, RequestState.CANCELLED, f"the sensor {sensor} is off")
         raise EnvironmentProblem(
             f"request {request.request_id} of pipeline {pipeline.name} was not begun: the sensor {sensor} has not ticked for "

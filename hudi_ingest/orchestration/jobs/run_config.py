@@ -18,8 +18,10 @@ from dagster import (
     DagsterRunStatus,
     Failure,
     Jitter,
+    RepositoryDefinition,
     RetryPolicy,
     RunRequest,
+    validate_run_config,
 )
 from pydantic import Field
 
@@ -28,7 +30,7 @@ from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.ledger import AttemptRow, AttemptState
 from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.asset_keys import sensor_name, table_key
+from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 BEGIN = "begin"
@@ -122,11 +124,11 @@ def plan_in(run: DagsterRun, pipeline: Pipeline, config: BeginConfig) -> Transac
         )
     plan = config.plan(pipeline.name)
     # A run that a person re-executes has the tag, too.
-    if plan is None and run.tags.get(tags.SENSOR) == sensor_name(pipeline.name) and run.parent_run_id is None:
+    if plan is None and run.tags.get(tags.SENSOR) == pipeline.coordinator and run.parent_run_id is None:
         raise ConfigError(
             "the run's config",
             [
-                f"ops.{pipeline.name}.ops.{BEGIN}.config: the sensor {sensor_name(pipeline.name)} requested this run, but the plan that "
+                f"ops.{pipeline.name}.ops.{BEGIN}.config: the sensor {pipeline.coordinator} requested this run, but the plan that "
                 "it made is missing, so the code server and the run's process do not have the same version of hudi-ingest. Nothing was "
                 "written. Install one version for both and reload the code location; the next tick plans the transaction once more"
             ],
@@ -145,6 +147,20 @@ def run_request(pipeline: Pipeline, plan: TransactionPlan, ledger: str) -> RunRe
         run_config=run_config(pipeline, plan),
         tags={**run_tags(pipeline, plan), **executor_tags(pipeline, plan), tags.LEDGER: ledger},
     )
+
+
+def require_startable(request: RunRequest, pipeline: Pipeline, repository: RepositoryDefinition | None) -> None:
+    """Check that the pipeline's begin op would find its plan, and that Dagster accepts the request: it starts no run of a tick that
+    comes after one that it refuses. `repository`: of the code location, None where no run can start. Raises ConfigError, and what
+    Dagster raises."""
+    begin = request.run_config["ops"][pipeline.name]["ops"][BEGIN]["config"]
+    if BeginConfig(**begin).plan(pipeline.name) is None:
+        raise ConfigError("the run's config", [f"ops.{pipeline.name}.ops.{BEGIN}.config: it has no plan"])
+    selection = {*(request.asset_selection or ())}
+    job = repository.get_implicit_job_def_for_assets(selection) if repository is not None else None
+    if job is None:
+        raise ConfigError("the code location", [f"it has no job for the asset {pipeline.name}; load it anew"])
+    validate_run_config(job.get_subset(asset_selection=selection, asset_check_selection=set()), request.run_config)
 
 
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:

@@ -407,7 +407,7 @@ def catalog_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) ->
     active = instance.get_run_records(RunsFilter(tags={tags.PIPELINE_CATALOG: pipeline.name}, statuses=ACTIVE), limit=1)
     if any(now.timestamp() - record.create_timestamp.timestamp() < CATALOG_MOST_SECONDS for record in active):
         return SkipReason(f"run {active[0].dagster_run.run_id[:8]} is syncing it")
-    if runs := instance.get_runs(active_runs(pipeline), limit=1):
+    if runs := instance.get_runs(active_runs([pipeline]), limit=1):
         return SkipReason(f"run {runs[0].run_id[:8]} works on a transaction, which syncs it with its commit")
     table = PipelineTable(pipeline)
     state = read_state(table.storage)

@@ -29,7 +29,7 @@ from dagster import (
     RunsFilter,
 )
 
-from hudi_ingest.exceptions import IngestError, OffsetsLost, Transient
+from hudi_ingest.exceptions import OffsetsLost, Transient
 from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.operations.health.judgement import (
     ABOUT_COMMITS,
@@ -42,7 +42,7 @@ from hudi_ingest.operations.health.judgement import (
 from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_observations
-from hudi_ingest.orchestration.coordinator.switch import is_paused, switches_of
+from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.jobs.run_config import STOPPED, as_dagster_failures
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, observe
@@ -65,7 +65,7 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
     def checks(context: AssetCheckExecutionContext, inputs: Mapping[str, Any]) -> Iterator[AssetCheckResult]:
         with as_dagster_failures():
             situation = observe(pipeline)
-            paused = is_paused(pipeline, switches_of(context.instance))
+            paused = switches_of(context.instance, [pipeline]).is_paused(pipeline)
             findings = findings_now(pipeline, situation, datetime.now(timezone.utc), paused=paused)
             findings += findings_on_commits(pipeline, situation)
             findings.append(finding_on_runs(pipeline, context.instance, situation.committed.last_began_at))
@@ -118,7 +118,7 @@ def report_checks(
 
 
 def report_trouble(
-    pipeline: Pipeline, instance: DagsterInstance, error: IngestError, now: datetime, blind_since: float | None = None
+    pipeline: Pipeline, instance: DagsterInstance, error: Exception, now: datetime, blind_since: float | None = None
 ) -> None:
     """Report why a tick could not read broker or table: at once if a person must act, else once it has lasted BLIND_SECONDS since
     `blind_since`, in seconds since 1970. Failed runs are reported either way."""

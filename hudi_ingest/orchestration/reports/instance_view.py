@@ -15,8 +15,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.exposition import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
-from hudi_ingest.orchestration.asset_keys import sensor_name
-from hudi_ingest.orchestration.coordinator.switch import activity, by_hand, is_on, switches_of
+from hudi_ingest.orchestration.coordinator.switch import activity, by_hand, switches_of
 from hudi_ingest.orchestration.home_instance import dagster_folder, is_of_stopped_stack, open_instance, silent_daemons
 from hudi_ingest.orchestration.housekeeping import why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
@@ -46,12 +45,15 @@ class InstanceView:
         if self._instance is None:
             self._instance = open_instance(folder)
         instance = self._instance
-        switches, silent = switches_of(instance), bool(silent_daemons(self._home, folder, instance))
-        sensors = {pipeline.name: sensor_name(pipeline.name) for pipeline in pipelines}
+        switches, silent = switches_of(instance, pipelines), bool(silent_daemons(self._home, folder, instance))
         results = newest_results(instance, pipelines, RUNS_SUCCEED)
         return DagsterRecord(
-            # Unless the sensor has been switched, the pipeline file decides.
-            running={name: switches[sensor] for name, sensor in sensors.items() if sensor in switches},
+            # Unless something has been switched, the pipeline file decides.
+            running={
+                pipeline.name: switches.is_on(pipeline)
+                for pipeline in pipelines
+                if switches.turned(pipeline) is not None or pipeline.coordinator in switches.sensors
+            },
             activity={pipeline.name: activity(pipeline, switches, silent)[1] for pipeline in pipelines},
             findings={name: tuple(by_check.values()) for name, by_check in results.items() if by_check},
         )
@@ -106,14 +108,15 @@ def _words(daemon: str) -> str:
 
 def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
     states = {state.instigator_name: state for state in instance.all_instigator_state()}
-    switches = switches_of(instance)
-    for pipeline in pipelines:
-        state = states.get(sensor_name(pipeline.name))
-        if state is not None and is_on(pipeline, switches):
-            yield from _last_tick(instance, pipeline, state.instigator_origin_id, state.selector_id)
-    paused = [pipeline.name for pipeline in pipelines if pipeline.enabled and not is_on(pipeline, switches)]
-    unknown = [pipeline.name for pipeline in pipelines if pipeline.enabled and sensor_name(pipeline.name) not in states]
-    off = [pipeline.name for pipeline in pipelines if not pipeline.enabled and not is_on(pipeline, switches)]
+    switches = switches_of(instance, pipelines)
+    for name, pipeline in {
+        pipeline.coordinator: pipeline for pipeline in pipelines if switches.is_on(pipeline)
+    }.items():
+        if name in states:
+            yield from _last_tick(instance, pipeline, states[name].instigator_origin_id, states[name].selector_id)
+    paused = [pipeline.name for pipeline in pipelines if pipeline.enabled and not switches.is_on(pipeline)]
+    unknown = [pipeline.name for pipeline in pipelines if pipeline.enabled and pipeline.coordinator not in states]
+    off = [pipeline.name for pipeline in pipelines if not pipeline.enabled and not switches.is_on(pipeline)]
     if paused:
         text = f"Enabled in their files, but paused in Dagster: {listed(paused, _SHOWN)}."
         yield warning(DAGSTER, text, "`hudi-ingest resume PIPELINE` turns a sensor on, unless it is off on purpose.")
@@ -129,7 +132,8 @@ def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, se
     if ticks and ticks[0].status.value == "FAILURE" and ticks[0].error is not None:
         message = (ticks[0].error.cause or ticks[0].error).message.strip()
         text = re.sub(r"^[\w.]+: ", "", message)
-        yield problem(f"pipeline {pipeline.name}", text, f"It fails the ticks of {sensor_name(pipeline.name)}.")
+        subject = f"template {pipeline.template}" if pipeline.template else f"pipeline {pipeline.name}"
+        yield problem(subject, text, f"It fails the ticks of {pipeline.coordinator}.")
 
 
 def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:

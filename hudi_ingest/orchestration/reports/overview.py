@@ -31,7 +31,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.operations.health.judgement import COMMIT_AGE, LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, UP_TO_DATE
-from hudi_ingest.orchestration.coordinator.switch import is_on, is_paused, switches_of
+from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.orchestration.reports.materialization import metadata_table
@@ -126,7 +126,7 @@ def observation(name: str, rows: Sequence[OverviewRow]) -> AssetObservation:
 
 def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> list[OverviewRow]:
     """Return a row for each pipeline, by the newest results of its checks and the ledger."""
-    switches = switches_of(instance)
+    switches = switches_of(instance, pipelines)
     results = newest_results(instance, pipelines)
     try:
         with Ledger.open(Home.from_environment().ledger_url) as ledger:
@@ -137,8 +137,8 @@ def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> li
     return [
         overview_row(
             pipeline.name,
-            _without_lag(results[pipeline.name]) if is_paused(pipeline, switches) else results[pipeline.name],
-            is_on(pipeline, switches),
+            _without_lag(results[pipeline.name]) if switches.is_paused(pipeline) else results[pipeline.name],
+            switches.is_on(pipeline),
             committed.get(pipeline.table.base_path),
         )
         for pipeline in pipelines

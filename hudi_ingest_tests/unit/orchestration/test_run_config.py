@@ -34,6 +34,7 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.model.offsets import Slice, TopicVersion
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.coordinator.sensor import coordinator_sensor
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.jobs.run_config import (
     BEGIN,
@@ -227,5 +228,5 @@ def test_s1_the_file_says_whether_the_sensor_runs_at_once(
 ) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text(yaml.safe_dump({**document(), **settings}))
-    (sensor,) = pipeline_definitions(load_pipeline(path, {}), []).get_repository_def().sensor_defs
+    sensor = coordinator_sensor([load_pipeline(path, {})])
     assert sensor.default_status is status

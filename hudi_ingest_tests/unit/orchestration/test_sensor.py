@@ -32,7 +32,7 @@ from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator import quiet_ticks
-from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_busy, still_quiet
+from hudi_ingest.orchestration.coordinator.quiet_ticks import quiet_reasons, remember_busy
 from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS, LONGEST_BACKOFF_SECONDS, backoff_seconds
 from hudi_ingest.orchestration.coordinator.sensor import request_text, tick
 from hudi_ingest.orchestration.jobs.run_config import BeginConfig, run_config
@@ -51,6 +51,10 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     monkeypatch.setenv(LEDGER_VARIABLE, home.ledger_url)
     nobody = f"127.0.0.1:{free_port()}"
     return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 0.2})
+
+
+def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
+    return quiet_reasons([pipeline], instance).get(pipeline.name)
 
 
 @contextmanager
@@ -73,12 +77,11 @@ def test_d1_an_unreachable_ledger_is_a_skip_with_the_reason_and_red_on_the_asset
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(LEDGER_VARIABLE, f"postgresql+psycopg2://nobody@127.0.0.1:{free_port()}/ledger")
-    cursors = [""]
     now = datetime.now(timezone.utc)
     check = AssetCheckKey(AssetKey(["orders"]), UP_TO_DATE)
     with DagsterInstance.ephemeral() as instance:
         for later in (now, now + timedelta(seconds=BLIND_SECONDS + 1)):
-            skip = tick(pipeline, instance, later, cursors[-1], cursors.append)
+            skip = tick(pipeline, instance, later)
             assert isinstance(skip, SkipReason)
             assert "HUDI_INGEST_LEDGER_URL" in str(skip.skip_message)
         (red,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)

@@ -22,7 +22,7 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.coordinator.switch import activities, is_on, switch, switched
+from hudi_ingest.orchestration.coordinator.switch import Switches, activities, switch, switched
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -64,12 +64,12 @@ def test_a_sensor_is_switched_once_and_stays(home: Home) -> None:
         for enabled in (True, False):
             pipeline = pipeline_of(home, enabled)
             instance.update_instigator_state(seen(InstigatorStatus.DECLARED_IN_CODE))
-            assert is_on(pipeline, switched(home)) == enabled
+            assert switched(home, [pipeline]).is_on(pipeline) == enabled
             assert not switch(home, pipeline, enabled)
             for on in (not enabled, enabled):
                 assert switch(home, pipeline, on)
                 assert not switch(home, pipeline, on)
-                assert is_on(pipeline, switched(home)) == on
+                assert switched(home, [pipeline]).is_on(pipeline) == on
                 (state,) = instance.all_instigator_state()
                 assert state.status is (InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED)
                 assert isinstance(state.instigator_data, SensorInstigatorData)
@@ -79,7 +79,7 @@ def test_a_sensor_is_switched_once_and_stays(home: Home) -> None:
 def test_without_a_state_the_file_decides_and_the_sensor_has_to_be_found(home: Home) -> None:
     for enabled in (True, False):
         pipeline = pipeline_of(home, enabled)
-        assert is_on(pipeline, switched(home)) == enabled
+        assert switched(home, [pipeline]).is_on(pipeline) == enabled
         assert not switch(home, pipeline, enabled)
         with pytest.raises(
             EnvironmentProblem, match=r"has not seen sensor orders_coordinator.*Turn .* in Dagster's UI"
@@ -95,7 +95,7 @@ def test_dagster_home_goes_before_the_embedded_one(home: Home, tmp_path: Path) -
     (other / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     assert dagster_folder(home, {DAGSTER_VARIABLE: str(other)}) == other
     (home.dagster / "dagster.yaml").unlink()
-    assert switched(home) == {}
+    assert switched(home, []) == Switches()
     with pytest.raises(EnvironmentProblem, match="no Dagster instance is configured"):
         switch(home, pipeline_of(home, True), False)
 

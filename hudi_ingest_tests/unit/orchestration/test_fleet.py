@@ -1,0 +1,436 @@
+"""The pipelines of a template share a sensor: turns, a cap, switches, and one that is broken or hangs among many."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from dagster import (
+    AssetCheckKey,
+    AssetKey,
+    DagsterInstance,
+    DagsterInvalidSubsetError,
+    RepositoryDefinition,
+    RunRequest,
+    SensorEvaluationContext,
+    SkipReason,
+)
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.definitions.sensor_definition import SensorType
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, TopicMissing
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.operations.health.judgement import UP_TO_DATE
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.code_location import ingest_definitions
+from hudi_ingest.orchestration.coordinator import fleet as fleet_module
+from hudi_ingest.orchestration.coordinator import sensor as sensor_module
+from hudi_ingest.orchestration.coordinator.fleet import (
+    FAILING,
+    MOST_REQUESTS,
+    OVERLAPS,
+    WAITING,
+    Evaluation,
+    Fleet,
+    queue,
+    text_of,
+)
+from hudi_ingest.orchestration.coordinator.switch import Switches, activities, switch, switched
+from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, open_instance
+from hudi_ingest.orchestration.jobs.run_config import require_startable, run_request
+from hudi_ingest.orchestration.looks import AT_ONCE, Looks
+from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
+from hudi_ingest.pipeline.file import pipeline_from
+from hudi_ingest.pipeline.folder import load_folder
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.support.pipeline_files import document
+from hudi_ingest_tests.support.waiting import wait_for
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+def pipelines_of(home: Home, topics: int, **settings: Any) -> tuple[Pipeline, ...]:
+    """Write the template `shop.yaml`, and return its pipelines `shop_t00`, `shop_t01`…"""
+    names = [f"t{number:02}" for number in range(topics)]
+    content = document(name="shop_{topic}", source__topics=names, table__base_path=str(home.root / "{topic}"))
+    (home.pipelines / "shop.yaml").write_text(yaml.safe_dump({**content, "enabled": True, **settings}))
+    return load_folder(home.pipelines).pipelines
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no hanging table."""
+    monkeypatch.setattr(fleet_module, "DEADLINE_SECONDS", 300.0)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """With an embedded Dagster."""
+    found = Home(tmp_path, tmp_path / "pipelines", f"sqlite:///{tmp_path / 'ledger.db'}")
+    found.pipelines.mkdir()
+    found.dagster.mkdir()
+    (found.dagster / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    for variable, value in (
+        (HOME_VARIABLE, str(found.root)),
+        (LEDGER_VARIABLE, found.ledger_url),
+        (PIPELINES_VARIABLE, str(found.pipelines)),
+        (DAGSTER_VARIABLE, str(found.dagster)),
+    ):
+        monkeypatch.setenv(variable, value)
+    return found
+
+
+@pytest.fixture
+def instance(home: Home) -> Iterator[DagsterInstance]:
+    with open_instance(home.dagster) as opened:
+        yield opened
+
+
+def named(count: int) -> list[Pipeline]:
+    """Return pipelines `p0`, `p1`…, which differ in their names only."""
+    one = pipeline_from(document(), Path(), "here", {})
+    return [one.model_copy(update={"name": f"p{number}"}) for number in range(count)]
+
+
+def request_of(pipeline: Pipeline) -> RunRequest:
+    plan = IngestPlan(pipeline.name, f"{pipeline.name}-000001-a", 1, (Slice(pipeline.source.topics[0], 0, 0, 5),))
+    return run_request(pipeline, plan, "here")
+
+
+def anything_goes(pipeline: Pipeline, request: RunRequest) -> None:
+    """What a code location that has all the pipelines says."""
+
+
+def evaluated(fleet: Fleet, instance: DagsterInstance) -> Evaluation:
+    return fleet.evaluate(instance, NOON, anything_goes)
+
+
+def names_of(evaluation: Evaluation) -> list[str]:
+    return [request.tags[tags.PIPELINE] for request in evaluation.requests]
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.data())
+@settings(deadline=None, max_examples=50)
+def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
+    pipelines: int, served: int, data: st.DataObject
+) -> None:
+    names = [f"p{number}" for number in range(pipelines)]
+    waiting = dict[str, float]()
+    rounds = math.ceil(pipelines / served)
+    patient = data.draw(st.sampled_from(names))
+    for now in range(rounds):
+        # The others come and go as they like.
+        due = [name for name in names if name == patient or data.draw(st.booleans())]
+        waiting = queue(waiting, due, now)
+        assert [*waiting.values()] == sorted(waiting.values())
+        assert waiting.keys() == set(due)
+        turns = [*waiting][:served]
+        if patient in turns:
+            return
+        waiting = {name: since for name, since in waiting.items() if name not in turns}
+    pytest.fail(f"{patient} was due in {rounds} ticks, and had no turn")
+
+
+@given(st.integers(0, 60), st.integers(1, 30), st.integers(0, 60))
+@settings(deadline=None, max_examples=30)
+def test_an_evaluation_never_has_more_results_that_count_than_it_may(looks: int, most: int, idle: int) -> None:
+    pipelines = named(looks + idle)
+    taken = Looks[bool]("looks", 300.0)
+    had: set[str] = set()
+    for _ in range(math.ceil(looks / most)):
+        found = taken.take(
+            [each for each in pipelines if each.name not in had],
+            lambda each: int(each.name[1:]) < looks,
+            most=most,
+            counts=bool,
+        )
+        assert all(look.done() for look in found.values())
+        assert sum(look.result() for look in found.values()) <= most
+        had |= found.keys()
+    assert {f"p{number}" for number in range(looks)} <= had
+
+
+def test_one_that_hangs_has_one_look_at_a_time_and_answers_the_evaluation_after_it_has_ended() -> None:
+    hangs, began = threading.Event(), list[str]()
+
+    def look(pipeline: Pipeline) -> str:
+        began.append(pipeline.name)
+        if pipeline.name == "p0":
+            hangs.wait(300)
+        return pipeline.name
+
+    pipelines = named(2 * AT_ONCE)
+    taken = Looks[str]("looks", 0.2)
+    try:
+        others = set[str]()
+        while len(others) < len(pipelines) - 1:
+            found = taken.take([each for each in pipelines if each.name not in others], look)
+            others |= {name for name, each in found.items() if each.done()}
+        assert "p0" in taken.late()
+        assert began.count("p0") == 1
+    finally:
+        hangs.set()
+    wait_for(lambda: not taken.late(), "the look ends")
+    found = taken.take(pipelines[:1], look)
+    assert found["p0"].result() == "p0"
+    assert began.count("p0") == 1, "its late answer is taken instead of a new look"
+
+
+def test_a_tick_counts_and_names_those_that_fail_and_ten_that_changed() -> None:
+    before = {f"p{number:02}": (WAITING, "no new records") for number in range(40)}
+    assert text_of(before, before) == "40 pipelines: 40 waiting"
+    said = {**before, **{f"p{number:02}": (WAITING, f"{number} records waiting") for number in range(20)}}
+    said["p30"] = FAILING, "TopicMissing: no topic"
+    lines = text_of(said, before).splitlines()
+    assert lines[:2] == ["40 pipelines: 1 failing, 39 waiting", "p30: TopicMissing: no topic"]
+    assert len(lines) == 12
+    assert lines[-1] == "and 11 more"
+    counted_on = {**said, **{f"p{number:02}": (WAITING, f"{number + 7} records waiting") for number in range(20)}}
+    assert len(text_of(counted_on, said).splitlines()) == 2, "numbers alone are no change; a failure is always named"
+    assert text_of({"orders": (WAITING, "no new records")}, {}) == "no new records", "one alone is not counted"
+
+
+def test_all_due_pipelines_get_their_runs_twenty_in_a_tick_and_each_in_its_turn(
+    home: Home, instance: DagsterInstance
+) -> None:
+    pipelines = pipelines_of(home, 50)
+    fleet = Fleet(pipelines, lambda pipeline, instance, now: request_of(pipeline))
+    first, second, third = (names_of(evaluated(fleet, instance)) for _ in range(3))
+    names = [pipeline.name for pipeline in pipelines]
+    assert (len(first), len(second), len(third)) == (MOST_REQUESTS,) * 3
+    assert {*first} == {*names[:20]}
+    assert {*second} == {*names[20:40]}
+    assert {*names[40:]} <= {*third}
+
+
+def test_one_that_is_broken_is_named_fails_its_check_and_keeps_no_other_from_its_run(
+    home: Home, instance: DagsterInstance
+) -> None:
+    pipelines = pipelines_of(home, 5)
+
+    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+        if pipeline.name == "shop_t01":
+            raise RuntimeError("a wrong turn")
+        return SkipReason("no new records") if pipeline.name == "shop_t02" else request_of(pipeline)
+
+    fleet = Fleet(pipelines, look)
+    evaluation = evaluated(fleet, instance)
+    assert {*names_of(evaluation)} == {"shop_t00", "shop_t03", "shop_t04"}
+    assert evaluation.errors.keys() == {"shop_t01"}
+    assert "shop_t01: RuntimeError: a wrong turn" in evaluation.text
+    check = AssetCheckKey(AssetKey(["shop_t01"]), UP_TO_DATE)
+    (red,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
+    assert red.status is AssetCheckExecutionRecordStatus.FAILED
+
+    def all_fail(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+        raise TopicMissing("no topic")
+
+    with pytest.raises(TopicMissing):
+        evaluated(Fleet(pipelines, all_fail), instance)
+    switch(home, pipelines[0], False)
+    with pytest.raises(TopicMissing):
+        evaluated(Fleet(pipelines, all_fail), instance)
+
+
+def test_a_request_that_dagster_would_refuse_is_left_out_and_the_others_start(
+    home: Home, instance: DagsterInstance
+) -> None:
+    pipelines = pipelines_of(home, 3)
+    repository = ingest_definitions(home.pipelines).get_repository_def()
+
+    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+        request = request_of(pipeline)
+        begin = request.run_config["ops"][pipeline.name]["ops"]["begin"]["config"]
+        if pipeline.name == "shop_t00":
+            begin["transaction_id"] = ""
+        if pipeline.name == "shop_t01":
+            begin["offsets"] = 5
+        return request
+
+    def require_valid(pipeline: Pipeline, request: RunRequest) -> None:
+        require_startable(request, pipeline, repository)
+
+    evaluation = Fleet(pipelines, look).evaluate(instance, NOON, require_valid)
+    assert names_of(evaluation) == ["shop_t02"]
+    assert "it has no plan" in str(evaluation.errors["shop_t00"])
+    assert "offsets" in str(evaluation.errors["shop_t01"])
+    elsewhere = request_of(pipelines[2]).with_replaced_attrs(asset_selection=[AssetKey(["nowhere"])])
+    with pytest.raises(DagsterInvalidSubsetError):
+        require_startable(elsewhere, pipelines[2], repository)
+    with pytest.raises(ConfigError, match="no job for the asset shop_t02"):
+        require_startable(request_of(pipelines[2]), pipelines[2], None)
+
+
+def test_an_evaluation_that_overlaps_with_another_skips_at_once(home: Home, instance: DagsterInstance) -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+        begun.set()
+        over.wait(300)
+        return SkipReason("no new records")
+
+    fleet = Fleet(pipelines_of(home, 2), look)
+    results = list[Evaluation]()
+    thread = threading.Thread(target=lambda: results.append(evaluated(fleet, instance)))
+    thread.start()
+    try:
+        assert begun.wait(300)
+        assert evaluated(fleet, instance).text == OVERLAPS
+    finally:
+        over.set()
+        thread.join(300)
+    assert results[0].text.startswith("2 pipelines: 2 waiting")
+
+
+def test_one_that_hangs_fails_its_check_in_time_and_the_others_go_on(
+    home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr(fleet_module, "BLIND_SECONDS", 0.0)
+    over = threading.Event()
+
+    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+        if pipeline.name == "shop_t00":
+            over.wait(300)
+        return request_of(pipeline)
+
+    fleet = Fleet(pipelines_of(home, 3), look)
+    check = AssetCheckKey(AssetKey(["shop_t00"]), UP_TO_DATE)
+    had = set[str]()
+    try:
+        while had != {"shop_t01", "shop_t02"}:
+            evaluation = evaluated(fleet, instance)
+            had |= {*names_of(evaluation)}
+        assert "1 not answering" in evaluation.text
+        assert "shop_t00: its table or broker has not answered" in evaluation.text
+        (red,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
+        assert red.status is AssetCheckExecutionRecordStatus.FAILED
+    finally:
+        over.set()
+    wait_for(lambda: "shop_t00" in names_of(evaluated(fleet, instance)), "its answer is taken")
+
+
+def test_a_pipeline_of_a_template_is_paused_and_resumed_alone_and_stays_so_after_a_restart(
+    home: Home, instance: DagsterInstance
+) -> None:
+    pipelines = pipelines_of(home, 3)
+    one, other, _ = pipelines
+
+    def begun() -> set[str]:
+        """What a process begins that has just been started."""
+        return {*names_of(evaluated(Fleet(pipelines, lambda each, instance, now: request_of(each)), instance))}
+
+    everything = {pipeline.name for pipeline in pipelines}
+    assert begun() == everything
+    assert switch(home, one, False)
+    assert not switch(home, one, False)
+    assert begun() == everything - {one.name}
+    switches = switched(home, pipelines)
+    assert [switches.is_on(pipeline) for pipeline in pipelines] == [False, True, True]
+    doing = activities(home, pipelines)
+    assert doing[one.name] == (False, "paused: `hudi-ingest resume shop_t00` turns it on")
+    assert doing[other.name][0]
+    (record,) = instance.fetch_observations(AssetKey([one.name]), limit=5).records
+    assert record.asset_observation is not None
+    assert record.asset_observation.description == "Paused: `hudi-ingest resume shop_t00` resumes it."
+    assert switch(home, one, True)
+    assert begun() == everything
+
+
+def test_the_sensors_own_switch_stops_all_of_a_template(home: Home) -> None:
+    pipelines = pipelines_of(home, 2)
+    assert pipelines[0].coordinator == "shop_coordinators"
+    off = Switches(sensors={"shop_coordinators": False}, pipelines={"shop_t00": True})
+    assert not any(off.is_on(pipeline) for pipeline in pipelines)
+    on = Switches(sensors={"shop_coordinators": True}, pipelines={"shop_t00": False})
+    assert [on.is_on(pipeline) for pipeline in pipelines] == [False, True]
+
+
+def test_of_a_template_that_is_not_enabled_one_can_be_resumed(home: Home, instance: DagsterInstance) -> None:
+    pipelines = pipelines_of(home, 2, enabled=False)
+    fleet = Fleet(pipelines, lambda pipeline, instance, now: request_of(pipeline))
+    assert evaluated(fleet, instance).text.startswith("2 pipelines: 2 off")
+    assert activities(home, pipelines)["shop_t00"][1].startswith("never turned on")
+    assert switch(home, pipelines[1], True)
+    assert names_of(evaluated(fleet, instance)) == ["shop_t01"]
+
+
+def sensor_of(home: Home) -> tuple[Any, RepositoryDefinition]:
+    repository = ingest_definitions(home.pipelines).get_repository_def()
+    return repository.get_sensor_def("shop_coordinators"), repository
+
+
+def test_dagster_takes_all_runs_of_one_tick_and_knows_the_pipelines_of_the_sensor(
+    home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+        if pipeline.name == "shop_t01":
+            raise TopicMissing("topic t01 is not on the broker")
+        return request_of(pipeline)
+
+    monkeypatch.setattr(sensor_module, "tick", look)
+    pipelines_of(home, 3)
+    (home.pipelines / "orders.yaml").write_text(
+        yaml.safe_dump(document(name="orders", table__base_path=str(home.root / "orders")))
+    )
+    sensor, repository = sensor_of(home)
+    with SensorEvaluationContext(
+        instance_ref=instance.get_ref(),
+        last_tick_completion_time=None,
+        last_run_key=None,
+        cursor=None,
+        log_key=None,
+        repository_name=repository.name,
+        repository_def=repository,
+        instance=instance,
+        sensor_name=sensor.name,
+    ) as context:
+        answer = sensor.evaluate_tick(context)
+    assert {request.tags[tags.SENSOR] for request in answer.run_requests} == {"shop_coordinators"}
+    assert {request.run_key for request in answer.run_requests} == {"shop_t00-000001-a", "shop_t02-000001-a"}
+    assert answer.cursor is None
+    own = OwnDefinitions.of(repository)
+    assert own.pipelines == ("orders", "shop_t00", "shop_t01", "shop_t02")
+    assert {"orders_coordinator", "shop_coordinators"} <= own.instigators
+
+
+def test_two_files_with_templates_of_one_name_are_refused(home: Home) -> None:
+    pipelines_of(home, 1)
+    content = document(name="lake_{topic}", source__topics=["u"], table__base_path=str(home.root / "lake" / "{topic}"))
+    (home.pipelines / "shop.yml").write_text(yaml.safe_dump(content))
+    broken = load_folder(home.pipelines).broken
+    assert "both are templates with the name shop" in " ".join(broken[0].problems)
+    assert len(broken) == 2
+
+
+def test_a_sensor_that_is_off_is_said_when_one_of_its_pipelines_is_resumed(
+    home: Home, instance: DagsterInstance
+) -> None:
+    (pipeline,) = pipelines_of(home, 1)
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("hudi_ingest"), "__repository__")
+    origin = RemoteInstigatorOrigin(repository, "shop_coordinators")
+    data = SensorInstigatorData(sensor_type=SensorType.STANDARD)
+    instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED, data))
+    assert activities(home, [pipeline])["shop_t00"][1].startswith("paused with all of shop: turn its sensor shop_coord")
+    with pytest.raises(EnvironmentProblem, match=r"sensor shop_coordinators.* is off in Dagster.*Turn the sensor on"):
+        switch(home, pipeline, True)
+    with Ledger.open(home.ledger_url) as ledger:
+        assert ledger.requests.switches() == {}
