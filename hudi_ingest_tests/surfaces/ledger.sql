@@ -17,7 +17,7 @@ CREATE TABLE ingest_attempts (
 
 CREATE TABLE ingest_coordinators (
 	pipeline TEXT NOT NULL, 
-	ticked_at DATETIME NOT NULL, 
+	ticked_at DATETIME NOT NULL, settings TEXT, changed_at DATETIME, 
 	CONSTRAINT pk_ingest_coordinators PRIMARY KEY (pipeline)
 );
 
@@ -85,6 +85,12 @@ CREATE TABLE ingest_slices (
 	CONSTRAINT pk_ingest_slices PRIMARY KEY (transaction_id, topic, partition), 
 	CONSTRAINT fk_ingest_slices_ingest_transactions FOREIGN KEY(transaction_id) REFERENCES ingest_transactions (transaction_id) ON DELETE CASCADE, 
 	CONSTRAINT ck_ingest_slices_range_half_open CHECK (0 <= start_offset AND start_offset <= end_offset)
+);
+
+CREATE TABLE ingest_switches (
+	pipeline TEXT NOT NULL, 
+	is_on BOOLEAN NOT NULL, 
+	CONSTRAINT pk_ingest_switches PRIMARY KEY (pipeline)
 );
 
 CREATE TABLE ingest_topics (
