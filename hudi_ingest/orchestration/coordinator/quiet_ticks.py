@@ -1,4 +1,5 @@
-"""Ticks that check only the event that each pipeline waits for: new end offsets if it is idle, the end of its run if it has one.
+"""Ticks that check only the event that each pipeline waits for: new end offsets if it is idle, enough records or the time of the next
+transaction if some are waiting, the end of its run if it has one.
 
 A full look at a pipeline also reads the table, the ledger and Dagster, and reports. Most of its cost is wasted while a topic has nothing
 new, or while a run is at work. So a process remembers the result of each pipeline's last full look. For some time after it, ticks only
@@ -9,10 +10,12 @@ nothing, so it cannot be wrong: the next full look finds all that it overlooks.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 from dagster import DagsterInstance
@@ -25,13 +28,13 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.situation import Situation, time_to_wait
 
 WHOLE_SECONDS = 30.0
 """A pipeline gets a full look at least this often, unless it is an idle one of many."""
 _WHOLE_SECONDS_OF_MANY = 300.0
 _WHOLE_SECONDS_EACH = 1.5
-"""Idle pipelines of one sensor share out their full looks: there is one in this time, but each has its own in 300 s."""
+"""Idle and waiting pipelines of one sensor share out their full looks: there is one in this time, but each has its own in 300 s."""
 _ANSWER_SECONDS = 5.0
 """A tick asks a cluster two or three questions, and has looks to do after them."""
 
@@ -45,6 +48,10 @@ class _Idle:
     topic_ids: Mapping[str, str]
     ends: Mapping[TopicPartition, int]
     reason: str
+    seconds: float = math.inf
+    """After so long there may be something to do, whatever comes."""
+    records: int = 1
+    """Once so many more are there, there may be something to do."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -68,6 +75,13 @@ def remember_idle(pipeline: Pipeline, situation: Situation, ledger: Ledger, reas
     _idle[pipeline.name] = _Idle(pipeline, ledger, situation.topic_ids, ends, reason)
 
 
+def remember_waiting(pipeline: Pipeline, situation: Situation, ledger: Ledger, reason: str, now: datetime) -> None:
+    """Note that nothing is requested, and that records wait for their transaction."""
+    remember_idle(pipeline, situation, ledger, reason)
+    seconds, records = time_to_wait(pipeline, situation, now)
+    _idle[pipeline.name] = replace(_idle[pipeline.name], seconds=seconds, records=records)
+
+
 def remember_busy(pipeline: Pipeline) -> None:
     """Note that a run of the pipeline is at work, or will be."""
     _busy[pipeline.name] = _Busy(pipeline)
@@ -81,8 +95,13 @@ def forget(pipeline: Pipeline) -> None:
 
 def quiet_reasons(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> dict[str, str]:
     """Say of each of a sensor's pipelines that has still nothing to do why; the others need a full look."""
-    shared = max(WHOLE_SECONDS, min(_WHOLE_SECONDS_OF_MANY, len(pipelines) * _WHOLE_SECONDS_EACH))
-    idle = [*_recent(_idle, pipelines, shared)]
+    shared = min(_WHOLE_SECONDS_OF_MANY, (len(pipelines) - 1) * _WHOLE_SECONDS_EACH)
+    idle = [
+        known
+        for known in _recent(_idle, pipelines, max(WHOLE_SECONDS, shared))
+        # One that waits alone has a full look at each tick, which says how long it still waits.
+        if known.seconds == math.inf or time.monotonic() - known.since < min(shared, known.seconds)
+    ]
     busy = [*_recent(_busy, pipelines, WHOLE_SECONDS)]
     return {**_still_busy(busy, instance), **_still_idle(idle)}
 
@@ -120,15 +139,15 @@ def _still_idle(idle: Sequence[_Idle]) -> dict[str, str]:
 
 
 def _unchanged(idle: Sequence[_Idle]) -> list[_Idle]:
-    """Return those whose topics have the same ends as then; none if their cluster does not answer."""
+    """Return those whose topics have no more records than may wait; none if their cluster does not answer."""
     try:
         cluster = snapshot_of_ends([known.pipeline.source for known in idle], _ANSWER_SECONDS)
     except IngestError:
         return []
-    return [known for known in idle if _same_ends(known, cluster.of(known.pipeline.source))]
+    return [known for known in idle if _still_waits(known, cluster.of(known.pipeline.source))]
 
 
-def _same_ends(known: _Idle, held: SourceSnapshot) -> bool:
+def _still_waits(known: _Idle, held: SourceSnapshot) -> bool:
     try:
         topics = held.topics({source.topic for source in known.ends})
         if {name: topic.topic_id for name, topic in topics.items()} != known.topic_ids:
@@ -136,4 +155,7 @@ def _same_ends(known: _Idle, held: SourceSnapshot) -> bool:
         marks = held.watermarks(partition for topic in topics.values() for partition in topic.partitions)
     except IngestError:
         return False
-    return {source: each.end for source, each in marks.items()} == known.ends
+    if marks.keys() != known.ends.keys():
+        return False
+    grown = [each.end - known.ends[source] for source, each in marks.items()]
+    return min(grown, default=0) >= 0 and sum(grown) < known.records

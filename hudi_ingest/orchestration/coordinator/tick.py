@@ -16,7 +16,7 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.operations.requests.planning import next_transaction, request_goes_first, settled_progress
 from hudi_ingest.operations.requests.work import end_as_done, has_worker
-from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_busy, remember_idle
+from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_busy, remember_idle, remember_waiting
 from hudi_ingest.orchestration.coordinator.runs import (
     active_run,
     backoff_left,
@@ -106,13 +106,20 @@ class Tick:
         elif plan is None or wait:
             if lost is not None:
                 raise lost
-            idle = not situation.lag.total and not situation.leaderless
-            if requested is None and situation.committed.checkpoint is not None and idle:
-                remember_idle(pipeline, situation, self.ledger, str(wait))
+            if plan is None and unapproved is None and requested is None and not situation.leaderless:
+                self._remember_waiting(situation, str(wait))
             return SkipReason(f"{wait}; {requested}" if requested else wait)
         reach("tick_planned")
         remember_busy(pipeline)
         return run_request(pipeline, plan, self.ledger.place)
+
+    def _remember_waiting(self, situation: Situation, reason: str) -> None:
+        if situation.committed.checkpoint is None:
+            return
+        if not situation.lag.total:
+            remember_idle(self.pipeline, situation, self.ledger, reason)
+        else:
+            remember_waiting(self.pipeline, situation, self.ledger, reason, self.now)
 
     def _requested(self, situation: Situation, *, live_is_due: bool) -> TransactionPlan | str | None:
         """Return the next transaction of the pipeline's oldest request if it is its turn, why it waits if it is not, or None if

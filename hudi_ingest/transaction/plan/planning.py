@@ -104,6 +104,19 @@ def reason_to_wait(
     return ""
 
 
+def undisturbed(
+    waiting: int, most: int, limits: Limits, now: datetime, last_began_at: datetime | None
+) -> tuple[float, int]:
+    """For how many seconds no transaction begins, and how many more records must come for one to begin sooner, while there is a
+    `reason_to_wait`; 0 and 0 if that is unknown."""
+    if last_began_at is None or last_began_at > now:
+        return 0.0, 0
+    passed = (now - last_began_at).total_seconds()
+    if passed < limits.interval_seconds:
+        return limits.interval_seconds - passed, max(0, most - waiting)
+    return max(0.0, limits.max_wait_seconds - passed), max(0, min(limits.min_records, most) - waiting)
+
+
 def backlog_limit(limits: Limits, record_bytes: int) -> int:
     """The tighter of `max_records` and what `max_bytes` allows at a mean of `record_bytes`, at least 1."""
     if limits.max_bytes is None:

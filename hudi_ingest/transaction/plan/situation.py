@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableUnreachable
@@ -42,6 +42,7 @@ from hudi_ingest.transaction.plan.planning import (
     slice_starts,
     sources_text,
     stop_text,
+    undisturbed,
 )
 from hudi_ingest.transaction.ports import listener_of
 
@@ -361,24 +362,36 @@ def plan_next(
     """The next transaction. `at_once` ignores the interval and min_records; `accepts` names losses
     to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises NothingToDo, OffsetsLost, KafkaUnreachable;
     TableMismatch if a keyed table's offsets no longer order its records."""
-    settings = pipeline.transaction
+    limits = _limits(pipeline)
     plan = plan_transaction(
         pipeline=pipeline.name,
         suffix=secrets.token_hex(3),
         situation=situation,
-        limits=Limits(
-            interval_seconds=0 if at_once else settings.interval_seconds,
-            min_records=1 if at_once else settings.min_records,
-            max_records=settings.max_records,
-            max_bytes=settings.max_bytes,
-            max_wait_seconds=settings.max_wait_seconds,
-        ),
+        limits=replace(limits, interval_seconds=0, min_records=1) if at_once else limits,
         now=now or datetime.now(timezone.utc),
         accepts=lambda loss: _is_skipped(pipeline, situation, loss) or accepts(loss),
         starts_at_ends=pipeline.source.starting_offsets == "latest",
     )
     require_offset_order(pipeline, situation.committed.checkpoint, plan)
     return plan
+
+
+def time_to_wait(pipeline: Pipeline, situation: Situation, now: datetime) -> tuple[float, int]:
+    """As `undisturbed`, for a pipeline that has nothing to do although records are waiting."""
+    limits, committed = _limits(pipeline), situation.committed
+    most = backlog_limit(limits, committed.checkpoint.record_bytes if committed.checkpoint else 0)
+    return undisturbed(situation.lag.total, most, limits, now, committed.last_began_at)
+
+
+def _limits(pipeline: Pipeline) -> Limits:
+    settings = pipeline.transaction
+    return Limits(
+        interval_seconds=settings.interval_seconds,
+        min_records=settings.min_records,
+        max_records=settings.max_records,
+        max_bytes=settings.max_bytes,
+        max_wait_seconds=settings.max_wait_seconds,
+    )
 
 
 def plan_now(pipeline: Pipeline) -> IngestPlan:
