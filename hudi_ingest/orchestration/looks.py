@@ -21,10 +21,9 @@ class Looks(Generic[Found]):
     """Looks that were begun, and may end after the evaluation that began them: nothing can stop one that hangs, and a pipeline never
     has two at a time. For one thread at a time."""
 
-    def __init__(self, name: str, seconds: float) -> None:
-        """`name`: of the threads; `seconds`: how long one evaluation may take."""
+    def __init__(self, name: str) -> None:
+        """`name`: of the threads."""
         self._name = name
-        self._seconds = seconds
         self._begun: dict[str, tuple[Future[Found], float]] = {}
 
     def late(self) -> dict[str, float]:
@@ -35,13 +34,15 @@ class Looks(Generic[Found]):
         self,
         turns: Iterable[Pipeline],
         look: Callable[[Pipeline], Found],
+        seconds: float,
         *,
         most: int | None = None,
         counts: Callable[[Found], bool] = lambda found: True,
     ) -> dict[str, Future[Found]]:
         """Return the looks by pipeline: those that have ended since the last time, and those that this evaluation begins, in the order
-        of `turns`, which have ended or hang. Pipelines that are not among them wait for their turn. At most `most` results `count`."""
-        deadline = time.monotonic() + self._seconds
+        of `turns`, which have ended, or hang after so many `seconds`. Pipelines that are not among them wait for their turn. At most
+        `most` results `count`."""
+        deadline = time.monotonic() + seconds
         ended = [name for name, (each, _) in self._begun.items() if each.done()][:most]
         looks = {name: self._begun.pop(name)[0] for name in ended}
         at_once = max(1, min(AT_ONCE, _MOST_THREADS - len(self._begun)))

@@ -30,6 +30,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 _LOG = logging.getLogger(__name__)
 DEADLINE_SECONDS = 20.0
 """Dagster gives a tick 60 s, and does not stop one that takes longer."""
+_LEAST_SECONDS = 2.0
 MOST_REQUESTS = 20
 """So many runs one tick requests at most; the other pipelines have their turn in the next ones."""
 _SHOWN = 10
@@ -55,7 +56,7 @@ class Fleet:
         self.pipelines = tuple(pipelines)
         self._look = look
         self._lock = threading.Lock()
-        self._looks = Looks[RunRequest | SkipReason](pipelines[0].coordinator, DEADLINE_SECONDS)
+        self._looks = Looks[RunRequest | SkipReason](pipelines[0].coordinator)
         self._waiting: dict[str, float] = {}
         """Since when each has waited for its turn, those first that have waited longest."""
         self._said: dict[str, tuple[str, str]] = {}
@@ -79,6 +80,7 @@ class Fleet:
     def _evaluate(
         self, instance: DagsterInstance, now: datetime, require_valid: Callable[[Pipeline, RunRequest], None]
     ) -> Evaluation:
+        began = time.monotonic()
         knows_switches = self._read_switches()
         switches = self._switches or {}
         on = {each.name: each for each in self.pipelines if switches.get(each.name, each.enabled) or not each.template}
@@ -91,6 +93,8 @@ class Fleet:
         looks = self._looks.take(
             [on[name] for name in self._waiting],
             lambda pipeline: self._looked(pipeline, instance, now),
+            # A ledger or broker that is silent has used it up; the looks that begin all the same say so in a later tick.
+            max(_LEAST_SECONDS, began + DEADLINE_SECONDS - time.monotonic()),
             most=MOST_REQUESTS,
             counts=lambda found: isinstance(found, RunRequest),
         )

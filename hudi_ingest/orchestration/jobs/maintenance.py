@@ -106,8 +106,8 @@ class MaintenanceSchedule:
         no other from its run; raises its error if it is the only outcome."""
         off = _sensors_off(pipelines, instance)
         turns = [pipeline for pipeline in pipelines if pipeline.name not in off]
-        taken = Looks[RunRequest | SkipReason](self.name, EVALUATION_SECONDS)
-        looks = taken.take(turns, lambda pipeline: self.due(pipeline, instance, now))
+        taken = Looks[RunRequest | SkipReason](self.name)
+        looks = taken.take(turns, lambda pipeline: self.due(pipeline, instance, now), EVALUATION_SECONDS)
         requests, reasons, errors = list[RunRequest](), list[str](), list[BaseException]()
         for pipeline in pipelines:
             look = looks.get(pipeline.name)

@@ -153,12 +153,13 @@ def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
 @settings(deadline=None, max_examples=30)
 def test_an_evaluation_never_has_more_results_that_count_than_it_may(looks: int, most: int, idle: int) -> None:
     pipelines = named(looks + idle)
-    taken = Looks[bool]("looks", 300.0)
+    taken = Looks[bool]("looks")
     had: set[str] = set()
     for _ in range(math.ceil(looks / most)):
         found = taken.take(
             [each for each in pipelines if each.name not in had],
             lambda each: int(each.name[1:]) < looks,
+            300.0,
             most=most,
             counts=bool,
         )
@@ -178,18 +179,18 @@ def test_one_that_hangs_has_one_look_at_a_time_and_answers_the_evaluation_after_
         return pipeline.name
 
     pipelines = named(2 * AT_ONCE)
-    taken = Looks[str]("looks", 0.2)
+    taken = Looks[str]("looks")
     try:
         others = set[str]()
         while len(others) < len(pipelines) - 1:
-            found = taken.take([each for each in pipelines if each.name not in others], look)
+            found = taken.take([each for each in pipelines if each.name not in others], look, 0.2)
             others |= {name for name, each in found.items() if each.done()}
         assert "p0" in taken.late()
         assert began.count("p0") == 1
     finally:
         hangs.set()
     wait_for(lambda: not taken.late(), "the look ends")
-    found = taken.take(pipelines[:1], look)
+    found = taken.take(pipelines[:1], look, 300.0)
     assert found["p0"].result() == "p0"
     assert began.count("p0") == 1, "its late answer is taken instead of a new look"
 
