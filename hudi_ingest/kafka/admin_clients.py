@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from hudi_ingest.home.folder import file_version
@@ -26,6 +26,7 @@ from hudi_ingest.kafka.client_settings import (
 )
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
+_Client = TypeVar("_Client")
 _COORDINATOR_MILLISECONDS = 10
 _IDLE_SECONDS = 60.0
 _OLDEST_SECONDS = 300.0
@@ -43,22 +44,42 @@ class AdminClients:
 
     @cached_property
     def admin(self) -> AdminClient:
-        return self._client({})
+        return self._made(AdminClient, {})
 
-    @cached_property
-    def coordinator(self) -> AdminClient:
-        # librdkafka treats a group's coordinator as a broker that went away, and waits for the reconnect backoff before it
-        # first connects. It doubles with each refusal, up to the other clients'.
-        return self._client({"reconnect.backoff.ms": _COORDINATOR_MILLISECONDS})
+    @contextmanager
+    def of_group(self, group: str) -> Iterator[Consumer]:
+        """A client that reads and sets the offsets of a consumer group, and never joins it.
+
+        An admin client cannot: once its question to a dead coordinator has timed out, librdkafka (2.16) aborts the process when the
+        coordinator is back, and closing the client before that takes for ever.
+        """
+        settings = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            # For how long a commit waits for the coordinator.
+            "session.timeout.ms": max(1, round(self._source.request_timeout_seconds * 1000)),
+            # librdkafka takes the coordinator for a broker that went away, and waits for the reconnect backoff before it first
+            # connects. It doubles with each refusal, up to the other clients'.
+            "reconnect.backoff.ms": _COORDINATOR_MILLISECONDS,
+        }
+        consumer = self._made(Consumer, settings)
+        try:
+            yield consumer
+            self.trouble.answered()
+        except KafkaException:
+            # What it met on the way.
+            consumer.poll(0)
+            raise
+        finally:
+            consumer.close()
 
     def poll(self) -> None:
-        """Hear what the clients met since the last time."""
-        for name in ("admin", "coordinator"):
-            if name in self.__dict__:
-                self.__dict__[name].poll(0)
+        """Take up the errors that the client has met since the last time."""
+        if "admin" in self.__dict__:
+            self.admin.poll(0)
 
     def forget_trouble(self) -> None:
-        """Forget errors that the clients met while they were idle."""
+        """Forget errors that the client met while it was idle."""
         self.poll()
         self.trouble.clear()
 
@@ -69,18 +90,14 @@ class AdminClients:
         with suppress(KafkaException):
             self.admin.list_topics(timeout=seconds)
 
-    def close_coordinator(self) -> None:
-        self.__dict__.pop("coordinator", None)
-
     def close(self) -> None:
         """Close the connections. A refused client would keep trying to log in."""
         self.__dict__.pop("admin", None)
-        self.close_coordinator()
 
-    def _client(self, extra: Mapping[str, Any]) -> AdminClient:
+    def _made(self, kind: Callable[..., _Client], extra: Mapping[str, Any]) -> _Client:
         options = {**confluent_options(self._source, self.trouble), **extra}
         try:
-            return AdminClient(options, logger=client_logger)
+            return kind(options, logger=client_logger)
         except KafkaException as error:
             raise unusable_settings(self._source, answer_text(error)) from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -36,6 +35,7 @@ _COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
 }
 """The group's coordinator is being elected, as on a new broker, at a group's first commit or after a restart: retry."""
+_NO_COORDINATOR = {*_COORDINATOR_MOVES, KafkaError._WAIT_COORD, KafkaError._TIMED_OUT}
 _LEADER_MOVES = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -50,9 +50,6 @@ _ELECTION_SECONDS = 2.0
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _LISTEN_SECONDS = 0.05
 _ASK_AGAIN_SECONDS = 1.0
-_COORDINATOR_GRACE_SECONDS = 60.0
-"""librdkafka (2.16) aborts the process when a group's coordinator is reached after it gave up on a request to it, so a client is closed
-before it gives up."""
 _Answer = TypeVar("_Answer")
 _Key = TypeVar("_Key")
 
@@ -217,66 +214,54 @@ class KafkaCluster:
             for source, marks in watermarks.items()
         }
 
-    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """The group's committed offsets, without partitions that have none."""
-        described = self._of_coordinator(
-            lambda seconds: self._clients.coordinator.describe_consumer_groups([group], request_timeout=seconds)[group],
-            f"describe consumer group {group}",
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's committed offsets of these partitions, without those that have none."""
+        places = [KafkaTopicPartition(source.topic, source.partition) for source in sorted(partitions)]
+        answers = (
+            self._of_group(group, lambda client: client.committed(places, timeout=self._seconds)) if places else []
         )
-        if described.state is ConsumerGroupState.DEAD:
-            # Asking for the offsets of a group that has never existed makes confluent-kafka crash with a segfault.
-            return {}
-        request = ConsumerGroupTopicPartitions(group)
-        answer = self._of_coordinator(
-            lambda seconds: self._clients.coordinator.list_consumer_group_offsets([request], request_timeout=seconds)[
-                group
-            ],
-            f"read the offsets of consumer group {group}",
-        )
-        return {
-            TopicPartition(partition.topic, partition.partition): partition.offset
-            for partition in answer.topic_partitions
-            if partition.offset >= 0
-        }
+        return {TopicPartition(place.topic, place.partition): place.offset for place in answers if place.offset >= 0}
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
         """Set the group's offsets (the next ones to read), so that lag monitoring tools see them."""
-        requested = [
+        places = [
             KafkaTopicPartition(source.topic, source.partition, offset) for source, offset in sorted(offsets.items())
         ]
-        deadline = time.monotonic() + self._seconds
-        while True:
-            refused = self._alter_group_offsets(group, requested)
-            if refused is None:
-                return
-            if refused.error.code() not in _COORDINATOR_MOVES or time.monotonic() > deadline:
+        for place in self._of_group(group, lambda client: client.commit(offsets=places, asynchronous=False)):
+            # A partition that no longer exists has no lag to watch.
+            if place.error and place.error.code() not in _NOT_A_TOPIC:
                 raise KafkaUnreachable(
-                    f"consumer group {group}: the offset of {refused.topic}:{refused.partition} was not accepted: "
-                    f"{refused.error.str()}. The table is not affected; the next commit sets it again.",
+                    f"consumer group {group}: the offset of {place.topic}:{place.partition} was not accepted: "
+                    f"{place.error.str()}. The table is not affected; the next commit sets it again.",
                     servers=self._source.bootstrap_servers,
-                    topic=refused.topic,
-                    partition=refused.partition,
+                    topic=place.topic,
+                    partition=place.partition,
                 )
-            time.sleep(_AGAIN_SECONDS)
 
-    def _alter_group_offsets(self, group: str, offsets: list[KafkaTopicPartition]) -> KafkaTopicPartition | None:
-        """The first offset that was refused; None if all were accepted."""
-        request = ConsumerGroupTopicPartitions(group, offsets)
-        answer = self._of_coordinator(
-            lambda seconds: self._clients.coordinator.alter_consumer_group_offsets([request], request_timeout=seconds)[
-                group
-            ],
-            f"commit offsets of consumer group {group}",
-        )
-        # A partition that no longer exists has no lag to watch.
-        return next(
-            (
-                partition
-                for partition in answer.topic_partitions
-                if partition.error and partition.error.code() not in _NOT_A_TOPIC
-            ),
-            None,
-        )
+    def _of_group(
+        self, group: str, ask: Callable[[Consumer], Sequence[KafkaTopicPartition]]
+    ) -> Sequence[KafkaTopicPartition]:
+        """The answer of the group's coordinator, retried while the coordinator is being elected."""
+        deadline = time.monotonic() + self._seconds
+        trouble = self._clients.trouble
+        while True:
+            try:
+                with self._clients.of_group(group) as client:
+                    return ask(client)
+            except KafkaException as error:
+                if _is_of(error, _NOT_A_TOPIC):
+                    return []
+                if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
+                    if trouble.refusal or trouble.all_down or not _is_of(error, _NO_COORDINATOR):
+                        raise self._failed(f"ask for the offsets of consumer group {group}", error) from error
+                    raise KafkaUnreachable(
+                        f"consumer group {group} has no coordinator at Kafka {self._source.bootstrap_servers}: "
+                        f"{answer_text(error)}. The broker that keeps its offsets is down, or their partition of __consumer_offsets has no "
+                        "leader: `kafka-topics.sh --describe --unavailable-partitions` shows which; start its brokers. Tables are not "
+                        "affected, only tools that show the group's lag; its offsets are set once it has a coordinator.",
+                        servers=self._source.bootstrap_servers,
+                    ) from error
+            time.sleep(_AGAIN_SECONDS)
 
     def _topic(self, name: str, answer: Future[Any]) -> Topic:
         try:
@@ -362,18 +347,6 @@ class KafkaCluster:
         offsets = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
         # -1: no record is that recent, so the partition starts with the next one.
         return {source: offsets[source] if offsets[source] >= 0 else marks.end for source, marks in watermarks.items()}
-
-    def _of_coordinator(self, ask: Callable[[float], Future[Any]], action: str) -> Any:
-        """The answer of a group's coordinator, retried while the coordinator is being elected. `ask` gets the client's timeout."""
-        deadline = time.monotonic() + self._seconds
-        while True:
-            try:
-                return self._wait(ask(self._seconds + _COORDINATOR_GRACE_SECONDS))
-            except (KafkaException, TimeoutError) as error:
-                if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
-                    self._clients.close_coordinator()
-                    raise self._failed(action, error) from error
-            time.sleep(_AGAIN_SECONDS)
 
     def _await_answer(self) -> None:
         """Raises what `_wait` raises."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -44,7 +44,7 @@ class ConsumerGroups(Protocol):
     """Where committed offsets are acknowledged; see kafka/cluster.py."""
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None: ...
-    def group_offsets(self, group: str) -> dict[TopicPartition, int]: ...
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]: ...
 
 
 LossFinder = Callable[[Checkpoint | None], tuple[OffsetLoss, ...]]

@@ -97,7 +97,7 @@ def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactio
     ends = {TopicPartition(ground.name, 0): 280, TopicPartition(ground.name, 1): 30}
     assert after.committed.checkpoint.offsets == ends
     assert after.committed.checkpoint.covered == {source: ((0, end),) for source, end in ends.items()}
-    assert KafkaCluster(history.source).group_offsets(history.group_id) == ends
+    assert KafkaCluster(history.source).group_offsets(history.group_id, ends) == ends
     assert [row.state for row in ground.ledger.transactions.history(history.name, 20)].count(TransactionState.OPEN) == 0
     with pytest.raises(NothingToDo):
         ground.run(history)

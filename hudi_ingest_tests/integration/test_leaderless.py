@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from dagster import DagsterInstance, SkipReason
 
 from hudi_ingest.cli.views import status_view
 from hudi_ingest.exceptions import LeaderMissing, NothingToDo
+from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.admin_clients import AdminClients
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import BrokerSettings, start_broker
@@ -21,6 +23,7 @@ from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.operations.health.status import findings_now, pipeline_status
 from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.requests.selection import in_time
+from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
@@ -31,7 +34,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 @pytest.fixture
 def brokers(tmp_path: Path) -> Iterator[tuple[BrokerSettings, BrokerSettings]]:
     """The first is the controller, too."""
-    first = BrokerSettings(tmp_path / "first", free_port(), free_port(), more={"broker.session.timeout.ms": "3000"})
+    first = BrokerSettings(tmp_path / "first", free_port(), free_port())
     other = {
         "node.id": "2",
         "process.roles": "broker",
@@ -49,7 +52,7 @@ def brokers(tmp_path: Path) -> Iterator[tuple[BrokerSettings, BrokerSettings]]:
 
 
 def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
-    brokers: tuple[BrokerSettings, BrokerSettings], tmp_path: Path
+    brokers: tuple[BrokerSettings, BrokerSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = brokers
     record = start_broker(second, lambda line: None)
@@ -60,6 +63,9 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
             lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
         )
         admin.create_topics([topic])[ground.name].result()
+        # The second broker is the coordinator of all groups, too.
+        groups = NewTopic("__consumer_offsets", num_partitions=4, replica_assignment=[[2]] * 4)
+        admin.create_topics([groups])["__consumer_offsets"].result()
         pipeline = make_pipeline(ground)
         ground.send_rows(0, 5)
         ground.send_rows(1, 5)
@@ -75,6 +81,8 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         ground.send_rows(0, 3, start=5)
         receipt = ground.run(pipeline)
         assert receipt.rows == 3 and receipt.to_dict()["leaderless"] == [f"{ground.name}:1"]
+        (warning,) = receipt.warnings
+        assert f"consumer group {pipeline.group_id} was not updated" in warning
         situation = observe(pipeline)
         status = pipeline_status(pipeline, situation, ground.ledger)
         assert [(part.committed, part.end, part.lag) for part in status.partitions] == [(8, 8, 0), (5, None, None)]
@@ -91,11 +99,20 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         assert known_state(pipeline, situation, [TopicPartition(ground.name, 0)])
         with pytest.raises(NothingToDo, match=f"{ground.name}:1, which has no leader"):
             ground.plan(pipeline)
+        monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+        with DagsterInstance.ephemeral() as instance:
+            skipped = tick(pipeline, instance, datetime.now(timezone.utc))
+        assert isinstance(skipped, SkipReason)
+        assert f"{ground.name}:1, which has no leader" in str(skipped.skip_message)
+        assert f"consumer group {pipeline.group_id} has no coordinator" in str(skipped.skip_message)
 
         record = start_broker(second, lambda line: None)
         try:
             wait_until(lambda: not observe(pipeline).leaderless, what="the leader is back", timeout_seconds=300)
-            assert ground.run(pipeline).rows == 4
+            receipt = ground.run(pipeline)
+            assert receipt.rows == 4 and not receipt.warnings
+            offsets = receipt.checkpoint.offsets
+            assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id, offsets) == dict(offsets)
         finally:
             stop([record])
         rows = ground.rows().select(["_kafka_partition", "_kafka_offset", "id"]).to_pylist()

@@ -16,6 +16,7 @@ from hudi_ingest.exceptions import Fenced, TableMismatch, TransactionInFlight
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.upkeep.recovery import recover
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -45,7 +46,8 @@ def wipe(ground: Ground, pipeline: Pipeline) -> None:
 
 
 def group_offsets(pipeline: Pipeline) -> dict[int, int]:
-    found = KafkaCluster(pipeline.source).group_offsets(pipeline.group_id)
+    partitions = [TopicPartition(topic, number) for topic in pipeline.source.topics for number in range(2)]
+    found = KafkaCluster(pipeline.source).group_offsets(pipeline.group_id, partitions)
     return {source.partition: offset for source, offset in found.items()}
 
 

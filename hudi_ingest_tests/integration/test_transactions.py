@@ -93,7 +93,7 @@ def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Gro
     assert situation.lag.total == 0
     ends = {TopicPartition(ground.name, 0): 900, TopicPartition(ground.name, 1): 21}
     assert dict(checkpoint.offsets) == ends
-    assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id) == ends
+    assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id, ends) == ends
     history = ground.ledger.transactions.history(pipeline.name)
     assert [row.state for row in history] == [TransactionState.COMMITTED] * 3
     assert [row.rows for row in history] == [307, 307, 307]

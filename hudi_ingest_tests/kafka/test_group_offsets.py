@@ -25,9 +25,11 @@ def test_a_group_that_is_not_there_has_no_offsets(tmp_path: Path) -> None:
         # Its first group makes a young broker create a topic of fifty partitions, which takes a busy machine its time.
         source = KafkaSource(bootstrap_servers=settings.bootstrap, topics=("orders",), request_timeout_seconds=300)
         cluster = KafkaCluster(source)
-        assert cluster.group_offsets("nobody") == {}
-        cluster.commit_group_offsets("somebody", {TopicPartition("orders", 0): 3})
-        assert cluster.group_offsets("somebody") == {TopicPartition("orders", 0): 3}
-        assert cluster.group_offsets("nobody") == {}
+        first, gone = TopicPartition("orders", 0), TopicPartition("gone", 0)
+        assert cluster.group_offsets("nobody", [first]) == {}
+        cluster.commit_group_offsets("somebody", {first: 3, gone: 1})
+        cluster.commit_group_offsets("somebody", {gone: 1})
+        assert cluster.group_offsets("somebody", [first, gone]) == {first: 3}
+        assert cluster.group_offsets("nobody", [first]) == {}
     finally:
         stop([broker])

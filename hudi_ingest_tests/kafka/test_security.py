@@ -92,7 +92,7 @@ def test_every_protocol_and_mechanism_is_let_in(
     cluster = KafkaCluster(pipeline.source)
     wanted = {TopicPartition(secured_ground.name, 0): 2}
     cluster.commit_group_offsets(pipeline.group_id, wanted)
-    assert cluster.group_offsets(pipeline.group_id) == wanted
+    assert cluster.group_offsets(pipeline.group_id, wanted) == wanted
 
 
 def test_a_client_certificate_is_shown_to_a_broker_that_asks_for_one(

@@ -607,8 +607,8 @@ class GroupsInMemory:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        return dict(self._world.group)
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {source: self._world.group[source] for source in partitions if source in self._world.group}
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
         stop("commit_group_offsets", KafkaUnreachable)

@@ -150,7 +150,7 @@ def moved_offsets(before: Offsets, now: Offsets) -> dict[TopicPartition, tuple[i
 
 def _restore_group(protocol: TransactionProtocol, offsets: Offsets) -> dict[TopicPartition, tuple[int | None, int]]:
     group = protocol.pipeline.group_id
-    moved = moved_offsets(protocol.groups.group_offsets(group), offsets)
+    moved = moved_offsets(protocol.groups.group_offsets(group, offsets), offsets)
     if moved:
         protocol.groups.commit_group_offsets(group, offsets)
     return moved

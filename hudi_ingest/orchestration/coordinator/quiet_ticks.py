@@ -20,18 +20,20 @@ from typing import Any, TypeVar
 
 from dagster import DagsterInstance
 
-from hudi_ingest.exceptions import IngestError
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable
 from hudi_ingest.kafka.admin_clients import settings_of
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.shared_clusters import SourceSnapshot, snapshot_of_ends
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.offsets import Offsets, TopicPartition
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, time_to_wait
+from hudi_ingest.transaction.plan.situation import Situation, keep_group_told, time_to_wait
 
 WHOLE_SECONDS = 30.0
 """A pipeline gets a full look at least this often, unless it is an idle one of many."""
+GROUP_SECONDS = 300.0
 _WHOLE_SECONDS_OF_MANY = 300.0
 _WHOLE_SECONDS_EACH = 1.5
 """Idle and waiting pipelines of one sensor share out their full looks: there is one in this time, but each has its own in 300 s."""
@@ -63,7 +65,18 @@ class _Busy:
     since: float = field(default_factory=time.monotonic)
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """The consumer group was asked whether it has these offsets. `trouble`: why it could not be."""
+
+    pipeline: Pipeline
+    offsets: Offsets
+    trouble: str
+    since: float = field(default_factory=time.monotonic)
+
+
 _Known = TypeVar("_Known", _Idle, _Busy)
+_groups: dict[str, _Group] = {}
 _idle: dict[str, _Idle] = {}
 _busy: dict[str, _Busy] = {}
 """By pipeline. Lost with the process, whose first looks are then full."""
@@ -85,6 +98,27 @@ def remember_waiting(pipeline: Pipeline, situation: Situation, ledger: Ledger, r
 def remember_busy(pipeline: Pipeline) -> None:
     """Note that a run of the pipeline is at work, or will be."""
     _busy[pipeline.name] = _Busy(pipeline)
+
+
+def keep_group_told_now_and_then(pipeline: Pipeline, situation: Situation, cluster: KafkaCluster) -> str:
+    """Set the consumer group's offsets to the table's if they differ, and return why that failed, or "". Every GROUP_SECONDS if nothing
+    is committed meanwhile: only tools that show the group's lag use them, and a group without a coordinator costs a timeout.
+
+    Raises KafkaRefused.
+    """
+    checkpoint, known = situation.committed.checkpoint, _groups.get(pipeline.name)
+    if checkpoint is None:
+        return ""
+    is_known = known is not None and known.pipeline is pipeline and known.offsets == checkpoint.offsets
+    if known is not None and is_known and time.monotonic() - known.since <= GROUP_SECONDS:
+        return known.trouble
+    trouble = ""
+    try:
+        keep_group_told(pipeline, situation, cluster)
+    except KafkaUnreachable as error:
+        trouble = str(error)
+    _groups[pipeline.name] = _Group(pipeline, checkpoint.offsets, trouble)
+    return trouble
 
 
 def forget(pipeline: Pipeline) -> None:

@@ -16,7 +16,12 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.operations.requests.planning import next_transaction, request_goes_first, settled_progress
 from hudi_ingest.operations.requests.work import end_as_done, has_worker
-from hudi_ingest.orchestration.coordinator.quiet_ticks import remember_busy, remember_idle, remember_waiting
+from hudi_ingest.orchestration.coordinator.quiet_ticks import (
+    keep_group_told_now_and_then,
+    remember_busy,
+    remember_idle,
+    remember_waiting,
+)
 from hudi_ingest.orchestration.coordinator.runs import (
     active_run,
     backoff_left,
@@ -29,7 +34,6 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.planned import pending_approval
 from hudi_ingest.transaction.plan.situation import (
     Situation,
-    keep_group_told,
     keep_letters_copied,
     mark_if_committed,
     plan_next,
@@ -88,8 +92,9 @@ class Tick:
         except OffsetsLost as error:
             # Requests may still cover ranges before the lost offsets.
             lost, wait = error, str(error)
+        untold = ""
         if plan is None:
-            keep_group_told(pipeline, situation, cluster)
+            untold = keep_group_told_now_and_then(pipeline, situation, cluster)
             keep_letters_copied(pipeline, situation)
         else:
             failed = failed_live_runs(self.instance, pipeline, plan.sequence, changed_at)
@@ -106,9 +111,10 @@ class Tick:
         elif plan is None or wait:
             if lost is not None:
                 raise lost
+            reason = "; ".join(filter(None, (wait, requested, untold)))
             if plan is None and unapproved is None and requested is None and not situation.leaderless:
-                self._remember_waiting(situation, str(wait))
-            return SkipReason(f"{wait}; {requested}" if requested else wait)
+                self._remember_waiting(situation, reason)
+            return SkipReason(reason)
         reach("tick_planned")
         remember_busy(pipeline)
         return run_request(pipeline, plan, self.ledger.place)

@@ -244,7 +244,7 @@ def keep_group_told(pipeline: Pipeline, situation: Situation, cluster: KafkaClus
     # A partition that is not on the broker has no lag to watch.
     committed = {source: offset for source, offset in checkpoint.offsets.items() if source in situation.watermarks}
     cluster = cluster or KafkaCluster(pipeline.source)
-    group_offsets = cluster.group_offsets(pipeline.group_id)
+    group_offsets = cluster.group_offsets(pipeline.group_id, committed)
     differs = any(group_offsets.get(source) != offset for source, offset in committed.items())
     if differs:
         cluster.commit_group_offsets(pipeline.group_id, committed)
