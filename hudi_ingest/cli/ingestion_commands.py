@@ -276,7 +276,8 @@ def _switch(name: str, on: bool, as_json: bool) -> None:
     if as_json:
         print_json({"pipeline": pipeline.name, "on": on, "changed": changed})
         return
-    say(f"the sensor of {pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'off'}")
+    switched = pipeline.name if pipeline.template else f"the sensor of {pipeline.name}"
+    say(f"{switched} {'is' if changed else 'was already'} {'on' if on else 'off'}")
 
 
 @app.command()

@@ -99,7 +99,8 @@ class Fleet:
             counts=lambda found: isinstance(found, RunRequest),
         )
         self._waiting = {name: since for name, since in self._waiting.items() if name not in looks}
-        said |= {name: self._said.get(name, (QUEUED, "it waits for its turn")) for name in self._waiting}
+        failed = {name: self._said[name] for name in self._waiting if self._said.get(name, ("",))[0] == FAILING}
+        said |= {name: failed.get(name, (QUEUED, "it waits for its turn")) for name in self._waiting}
 
         requests, errors = list[RunRequest](), dict[str, BaseException]()
         for name in [each for each in looks if each in on and looks[each].done()]:

@@ -120,8 +120,6 @@ class Tick:
         return run_request(pipeline, plan, self.ledger.place)
 
     def _remember_waiting(self, situation: Situation, reason: str) -> None:
-        if situation.committed.checkpoint is None:
-            return
         if not situation.lag.total:
             remember_idle(self.pipeline, situation, self.ledger, reason)
         else:

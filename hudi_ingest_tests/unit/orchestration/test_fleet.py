@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -327,6 +329,28 @@ def test_one_that_hangs_fails_its_check_in_time_and_the_others_go_on(
     finally:
         over.set()
     wait_for(lambda: "shop_t00" in names_of(evaluated(fleet, instance)), "its answer is taken")
+
+
+@contextmanager
+def broker_that_never_answers() -> Iterator[str]:
+    """It accepts every connection, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_tick_ends_in_time_although_the_broker_hangs_and_says_so(
+    home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "DEADLINE_SECONDS", 0.0)
+    with broker_that_never_answers() as broker:
+        settings = {"bootstrap_servers": broker, "request_timeout_seconds": 20, "topics": ["t00", "t01", "t02"]}
+        settings |= {"format": "json"}
+        fleet = Fleet(pipelines_of(home, 3, source=settings), sensor_module.tick)
+        evaluation = evaluated(fleet, instance)
+        assert not evaluation.requests
+        assert evaluation.text.splitlines()[0] == "3 pipelines: 3 not answering"
+        ends = "its answer, though late, is what the tick says"
+        wait_for(lambda: " waiting" in evaluated(fleet, instance).text.splitlines()[0], ends, pause_seconds=1.0)
 
 
 def test_a_pipeline_of_a_template_is_paused_and_resumed_alone_and_stays_so_after_a_restart(

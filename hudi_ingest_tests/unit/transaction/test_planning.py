@@ -14,7 +14,15 @@ from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.plan.planning import Limits, backlog_limit, fair_shares, group_slices, slice_starts
+from hudi_ingest.transaction.plan.planning import (
+    Limits,
+    backlog_limit,
+    fair_shares,
+    group_slices,
+    reason_to_wait,
+    slice_starts,
+    undisturbed,
+)
 from hudi_ingest.transaction.plan.situation import Situation, plan_transaction
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
@@ -116,6 +124,28 @@ def test_h3_waits_for_the_interval_unless_full() -> None:
     assert "due in 40 s" in waits.reason
     assert isinstance(plan(checkpoint, {source: Watermarks(0, 5000)}, last=just_now), IngestPlan)
     assert isinstance(plan(checkpoint, {source: Watermarks(0, 20)}, last=NOW - timedelta(seconds=61)), IngestPlan)
+
+
+@given(
+    st.integers(1, 2000),
+    st.integers(1, 1500),
+    st.integers(1, 1000),
+    st.floats(0, 1000),
+    st.integers(0, 2000),
+    st.floats(0, 1000),
+)
+def test_h3_a_pipeline_that_is_undisturbed_still_has_a_reason_to_wait(
+    waiting: int, most: int, least: int, passed: float, more: int, later: float
+) -> None:
+    limits = Limits(60, least, 1000, max_wait_seconds=600)
+    began = NOW - timedelta(seconds=passed)
+    seconds, records = undisturbed(waiting, most, limits, NOW, began)
+    # Datetimes are as precise as a microsecond.
+    soon = later + 0.001 < seconds
+    if reason_to_wait(waiting, most, 1, False, limits, NOW, began) and soon and more < records:
+        then = NOW + timedelta(seconds=later)
+        assert reason_to_wait(waiting + more, most, 1, False, limits, then, began)
+    assert undisturbed(waiting, most, limits, NOW, None) == (0.0, 0)
 
 
 def test_p5_nobody_waits_for_the_time_of_a_clock_that_was_ahead() -> None:
