@@ -56,17 +56,27 @@ def test_a_look_waits_for_a_change_but_not_for_ever(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("intervals", "seconds"), [([], 5), ([30, 5], 5), ([30, 4], 1), ([2, 30, 1], 0.25), ([30, 0], 0.25)]
+    ("intervals", "look", "seconds"),
+    [
+        ([], 0.001, 5),
+        ([30, 5], 0.001, 5),
+        ([30, 4], 0.001, 1),
+        ([2, 30, 1], 0.001, 0.25),
+        ([30, 0], 0.001, 0.25),
+        ([1], 0.05, 1),
+        ([1], 1, 5),
+    ],
 )
-def test_due_sensors_are_looked_for_as_often_as_the_shortest_interval_needs(
-    intervals: list[int], seconds: float
+def test_due_sensors_are_looked_for_as_often_as_the_shortest_interval_needs_within_a_twentieth_of_a_core(
+    intervals: list[int], look: float, seconds: float
 ) -> None:
-    assert sensor_loop_seconds(intervals) == seconds
+    assert sensor_loop_seconds(intervals, look) == seconds
 
 
 def test_the_loop_sleeps_for_as_long_as_the_sensors_of_the_moment_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dagster_sensors, "MIN_INTERVAL_LOOP_TIME", 5)
     monkeypatch.setattr(dagster_sensors, "get_current_timestamp", lambda: 0.0)
+    monkeypatch.setattr("time.thread_time", lambda: 0.0)
     monkeypatch.setattr(dagster_sensors, "execute_sensor_iteration", lambda *_, **__: iter([None]))
     intervals = [30]
     slept = []

@@ -33,6 +33,7 @@ _LOOK_SECONDS = 0.02
 _LOOKS_BEFORE_HEARTBEAT = 10
 _SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
 _LOOKS_AN_INTERVAL = 4
+_LOOKING_SHARE = 0.05
 
 
 class PromptRunQueue(QueuedRunCoordinatorDaemon):
@@ -57,11 +58,14 @@ class PromptRunQueue(QueuedRunCoordinatorDaemon):
         yield from super().run_iteration(workspace_process_context, fixed_iteration_time)
 
 
-def sensor_loop_seconds(intervals: Iterable[int]) -> float:
+def sensor_loop_seconds(intervals: Iterable[int], look_seconds: float) -> float:
     """Return the seconds between two looks for due sensors, of which these are the shortest intervals: Dagster's five, or less if one
-    is shorter. Then a quarter of it, because a look just before a sensor is due leaves it to the next."""
+    is shorter. Then a quarter of it, because a look just before a sensor is due leaves it to the next; but so many that looks, which
+    take `look_seconds` of CPU each, need a twentieth of a core at most (0.2 ms for each sensor)."""
     shortest = min(intervals, default=_SENSOR_LOOP_SECONDS)
-    return _SENSOR_LOOP_SECONDS if shortest >= _SENSOR_LOOP_SECONDS else max(shortest, 1) / _LOOKS_AN_INTERVAL
+    if shortest >= _SENSOR_LOOP_SECONDS:
+        return _SENSOR_LOOP_SECONDS
+    return min(_SENSOR_LOOP_SECONDS, max(max(shortest, 1) / _LOOKS_AN_INTERVAL, look_seconds / _LOOKING_SHARE))
 
 
 class PromptSensors(SensorDaemon):
@@ -70,10 +74,14 @@ class PromptSensors(SensorDaemon):
     def core_loop(
         self, workspace_process_context: IWorkspaceProcessContext[Any], shutdown_event: Event
     ) -> DaemonIterator:
+        began = time.thread_time()
         for event in super().core_loop(workspace_process_context, shutdown_event):
-            if event is SpanMarker.END_SPAN:
+            if event is SpanMarker.START_SPAN:
+                began = time.thread_time()
+            elif event is SpanMarker.END_SPAN:
                 # A constant of Dagster's, which this loop reads only after this point, to know how long to sleep.
-                seconds = sensor_loop_seconds(_sensor_intervals(workspace_process_context))
+                intervals = _sensor_intervals(workspace_process_context)
+                seconds = sensor_loop_seconds(intervals, time.thread_time() - began)
                 dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME = seconds  # type: ignore[assignment]
             yield event
 
