@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import pairwise
@@ -26,6 +26,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import psutil
+import psycopg2
 import pyarrow as pa
 import yaml
 from confluent_kafka import Producer
@@ -76,7 +78,8 @@ class Seen:
         if not completed - self.instants:
             return
         self.instants = completed
-        newest = max(name.partition("_")[0] for name in completed)
+        # <requested>_<completed>.<action>; incremental queries go by when commits were completed.
+        newest = max(name.partition("_")[2].partition(".")[0] for name in completed)
         options = HudiReadOptions().with_query_type(HudiQueryType.Incremental).with_end_timestamp(newest)
         if self.newest:
             options = options.with_start_timestamp(self.newest)
@@ -120,8 +123,8 @@ def _read(tables: Sequence[Seen], ended: threading.Event) -> None:
             table.look()
 
 
-def _prepare(home: Home, servers: str) -> list[str]:
-    topics = [f"{_TEMPLATE}.{number}" for number in range(PIPELINES)]
+def _prepare(home: Home, servers: str, count: int) -> list[str]:
+    topics = [f"{_TEMPLATE}.{number}" for number in range(count)]
     admin = AdminClient({"bootstrap.servers": servers})
     for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
         created.result(_START_SECONDS)
@@ -172,6 +175,12 @@ def _stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[
         stop([record])
 
 
+def _postmaster(url: str) -> int:
+    with closing(psycopg2.connect(url.replace("+psycopg2", ""))) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return psutil.Process(cursor.fetchone()[0]).ppid()
+
+
 def _parts(instance: DagsterInstance, since: float) -> dict[str, dict[str, float]]:
     """Return p50 and p99, in seconds, of what a transaction's time is made of, of those that were requested after `since`."""
     after = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=datetime.fromtimestamp(since, timezone.utc))
@@ -206,8 +215,10 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 2)}
 
 
-def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
-    """Measure for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
+def measure(
+    root: Path, minutes: float, *, stock: bool, report: Callable[[str], None], count: int = PIPELINES
+) -> dict[str, Any]:
+    """Measure `count` pipelines for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
     with ExitStack() as started:
         ledger_url = f"sqlite:///{root / 'ledger.db'}"
         if stock:
@@ -218,11 +229,12 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
         home = Home(root, root / "pipelines", ledger_url)
         home.pipelines.mkdir(parents=True, exist_ok=True)
         stack = started.enter_context(running(home))
-        topics = _prepare(home, stack.bootstrap_servers)
+        topics = _prepare(home, stack.bootstrap_servers, count)
         dagster_home, trees = home.dagster, {record.name: record.pid for record in stack.processes}
         if stock:
             dagster_home, record = started.enter_context(_stock_dagster(home, stack, ledger_url))
-            trees = {name: pid for name, pid in trees.items() if name not in DAGSTER} | {"dagster": record.pid}
+            trees = {name: pid for name, pid in trees.items() if name not in DAGSTER}
+            trees |= {"dagster": record.pid, "postgresql": _postmaster(ledger_url)}
         instance = started.enter_context(DagsterInstance.from_config(str(dagster_home)))
         tables = [Seen(str(home.tables / topic)) for topic in topics]
         counts = dict.fromkeys(topics, 0)
@@ -251,7 +263,7 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
         )
         ages = [age for table in tables for at, age in table.ages if since <= at < until]
         return {
-            "pipelines": PIPELINES,
+            "pipelines": count,
             "records": len(ages),
             "produced_to_visible_seconds": _percentiles(ages),
             "parts": _parts(instance, since),
@@ -259,6 +271,21 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
             "load": round(load, 1),
             "live_files": [len(HudiTable(table.base_path).get_file_slices()) for table in tables],
         }
+
+
+def figures(root: Path, count: int, report: Callable[[str], None]) -> dict[str, Any]:
+    """Return the figures of both kinds of Dagster, each as long as the goal says, with stacks in new folders below `root`."""
+    point = dict[str, Any]()
+    for kind in ("embedded", "stock"):
+        report(f"freshness of {count} pipelines, {kind}")
+        measured = measure(root / kind, MINUTES, stock=kind == "stock", report=report, count=count)
+        ages, runs = measured["produced_to_visible_seconds"], measured["parts"].pop("runs")["count"]
+        point |= {f"{kind}_visible_{name}_seconds": seconds for name, seconds in ages.items()}
+        point[f"{kind}_cpu_seconds_a_transaction"] = round(sum(measured["cores"].values()) * MINUTES * 60 / runs, 2)
+        point[f"{kind}_parts"] = [{"part": name, **part} for name, part in measured["parts"].items()]
+        point[f"{kind}_cores"] = [{"process": name, "cores": cores} for name, cores in measured["cores"].items()]
+        point[f"{kind}_live_files"] = measured["live_files"]
+    return point
 
 
 def _cpu(trees: Mapping[str, int]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import topics
+from benchmarks import freshness, topics
 from benchmarks.contenders import Assignment, Outcome, Task
 from benchmarks.contenders.dagster_stack import DagsterStack
 from benchmarks.contenders.hudi_ingest_api import table_rows
@@ -40,6 +40,7 @@ AXES: Mapping[str, tuple[int, ...]] = {
     "kafka_partitions": (1, 10, 100, 1000),
     "table_partitions": (1, 10, 100, 500),
     "pipelines": (1, 5, 20),
+    "fleet": (5,),
 }
 """What grows, and the points at which it is measured."""
 
@@ -353,12 +354,18 @@ def _turned_on(stack: DagsterStack, pipelines: list[Pipeline], loads: list[Load]
     }
 
 
+def _fleet(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
+    """Measure how old records are when readers see them, on the embedded stack and on a stock Dagster."""
+    keep("fleet", [{"at": points[-1], **freshness.figures(home.root, points[-1], report)}])
+
+
 _MEASURES: Mapping[str, Callable[[Home, Settings, tuple[int, ...], Keep, Report], None]] = {
     "history": _history,
     "keyed_history": _keyed_history,
     "kafka_partitions": _kafka_partitions,
     "table_partitions": _table_partitions,
     "pipelines": _pipelines,
+    "fleet": _fleet,
 }
 
 
@@ -390,4 +397,6 @@ def _minutes(axis: str, points: tuple[int, ...]) -> float:
     """Estimate how many minutes an axis takes."""
     if axis in ("history", "keyed_history"):
         return 1 + points[-1] * 2.0 / 60
+    if axis == "fleet":
+        return 2 * (freshness.MINUTES + 5)
     return 1 + len(points) * (2.0 if axis == "pipelines" else 1.0) + sum(points) / 150
