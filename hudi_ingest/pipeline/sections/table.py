@@ -146,7 +146,8 @@ class Table(_Model):
     small_files_a_day: Annotated[Whole, Field(ge=1)] = 15_000
     """A commit warns when commits like it would write more files than this per day below a quarter of
     `target_file_bytes`, and the check `files_large_enough` when the table's commits do. The default leaves room for
-    `max_tasks` files at every `interval_seconds`, with the defaults of both."""
+    `max_tasks` files at every `interval_seconds`, with the defaults of both. Below 60 s, clustering runs when it is due, and
+    neither warns."""
 
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""
