@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, RunRequest, SkipReason
@@ -91,7 +92,7 @@ def test_a_table_with_frequent_commits_is_clustered_from_200_small_files_on_unle
 
 def test_clustering_when_due_is_for_append_tables_with_an_interval_below_a_minute(write: Write) -> None:
     (schedule,) = (each for each in SERVICES.schedules if each.name == "clustering")
-    keyed = {"table__mode": "upsert", "table__key": ["id"]}
+    keyed: dict[str, Any] = {"table__mode": "upsert", "table__key": ["id"]}
     assert schedule.on
     assert schedule.concerns(load(write, transaction__interval_seconds=59))
     assert not schedule.concerns(load(write))
