@@ -16,7 +16,7 @@ from hudi_ingest.cli import (
     stack_commands,
     upkeep_commands,
 )
-from hudi_ingest.cli.printing import err
+from hudi_ingest.cli.app import err
 from hudi_ingest.exceptions import IngestError
 
 __all__ = ["main"]

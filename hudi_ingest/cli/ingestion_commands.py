@@ -13,15 +13,12 @@ from hudi_ingest.cli.app import (
     DryRun,
     PipelineName,
     app,
+    err,
     is_pattern,
     named_pipeline,
+    out,
     partition_offset,
     pipelines_like,
-    topic_partition,
-)
-from hudi_ingest.cli.printing import (
-    err,
-    out,
     print_json,
     print_nothing_to_do,
     print_plan,
@@ -30,6 +27,7 @@ from hudi_ingest.cli.printing import (
     say,
     say_left_out,
     show_schema,
+    topic_partition,
 )
 from hudi_ingest.exceptions import (
     ConfigError,

@@ -20,10 +20,15 @@ from hudi_ingest.cli.app import (
     app,
     letters,
     named_pipeline,
+    out,
+    print_json,
+    print_nothing_to_do,
+    print_result,
+    progress,
     requests,
+    say,
     topic_partition,
 )
-from hudi_ingest.cli.printing import out, print_json, print_nothing_to_do, print_result, progress, say
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
 from hudi_ingest.model.plan import TransactionKind

@@ -20,8 +20,13 @@ from hudi_ingest.cli.app import (
     KafkaPort,
     UiPort,
     app,
+    err,
+    out,
+    print_json,
+    print_result,
+    progress,
+    say,
 )
-from hudi_ingest.cli.printing import err, out, print_json, print_result, progress, say
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembered_settings
@@ -199,10 +204,9 @@ def serve(
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
     from hudi_ingest.rest.access import Allowed, access, is_loopback, write_token_place
-    from hudi_ingest.rest.application import API
+    from hudi_ingest.rest.application import API, Listening
+    from hudi_ingest.rest.application import serve as serve_rest
     from hudi_ingest.rest.pages import METRICS, mounts
-    from hudi_ingest.rest.server import Listening
-    from hudi_ingest.rest.server import serve as serve_rest
 
     home = Home.from_environment()
     given = access(home, token_file, read_token_file)

@@ -10,8 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hudi_ingest.cli.app import AsJson, PipelineName, app, named_pipeline
-from hudi_ingest.cli.printing import err, out, print_json, print_nothing_to_do, print_result, progress, say
+from hudi_ingest.cli.app import (
+    AsJson,
+    PipelineName,
+    app,
+    err,
+    named_pipeline,
+    out,
+    print_json,
+    print_nothing_to_do,
+    print_result,
+    progress,
+    say,
+)
 from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo
 from hudi_ingest.home.folder import Home
 

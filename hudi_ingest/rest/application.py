@@ -1,18 +1,31 @@
-"""The ASGI application: its routes, its OpenAPI document, and what else is mounted beside them."""
+"""The ASGI application: its routes, its OpenAPI document, the applications mounted beside them, and the server that runs it until it is
+stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import pipeline_routes, request_routes, state_routes
 from hudi_ingest.rest.access import Access, Allowed, Gate
@@ -20,6 +33,12 @@ from hudi_ingest.rest.models import PipelineText
 from hudi_ingest.rest.problems import MEDIA_TYPE, Problem, answer_errors
 
 API = "/api/v1"
+_STOP_SECONDS = 30
+"""How long requests that are running may take after SIGTERM."""
+_HEAD_SECONDS = 10
+"""In which a client must have sent the head of its request."""
+_MOST_CONNECTIONS = 200
+_logger = logging.getLogger(__name__)
 _DESCRIPTION = """Pipelines from Kafka to Apache Hudi: their files, status, requests and dead letters.
 
 The pipeline files are the truth: what is created or changed here is a YAML file in the server's pipelines folder, which
@@ -121,3 +140,157 @@ def _openapi(api: FastAPI) -> dict[str, Any]:
         document["security"] = [{"token": []}]
         api.openapi_schema = document
     return api.openapi_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where the server listens. `port` 0: any free one. `certificate` and `key`: PEM files, both or neither."""
+
+    host: str = "127.0.0.1"
+    port: int = 8470
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def serve(
+    home: Home,
+    listening: Listening,
+    access: Access,
+    allowed: Allowed,
+    *,
+    started: Callable[[str], None],
+    mounts: Mapping[str, ASGIApp] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then end what is running. `started` gets the URL once requests are accepted.
+
+    Raises ConfigError, and EnvironmentProblem if it cannot listen.
+    """
+    if (listening.certificate is None) != (listening.key is None):
+        raise ConfigError("--cert and --key", ["give both or neither"])
+    listener = _listen(listening)
+    port = listener.getsockname()[1]
+    name = f"[{listening.host}]" if ":" in listening.host else listening.host
+    url = f"http{'s' if listening.certificate else ''}://{name}:{port}"
+    config = configuration(app(home, access, allowed, mounts), listening)
+    try:
+        config.load()
+    except OSError as error:  # ssl.SSLError is one
+        listener.close()
+        files = f"{listening.certificate} and {listening.key}"
+        raise ConfigError("--cert and --key", [f"{files} cannot be used: {error}"]) from None
+    with _signals_end_the_server():
+        _Server(config, lambda: started(url)).run(sockets=[listener])
+
+
+def configuration(application: ASGIApp, listening: Listening) -> uvicorn.Config:
+    """How uvicorn serves the application."""
+    return uvicorn.Config(
+        application,
+        host=listening.host,
+        port=listening.port,
+        http=_Connection,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ssl_certfile=listening.certificate,
+        ssl_keyfile=listening.key,
+    )
+
+
+class _Connection(H11Protocol):
+    """Closes itself unless a request's head arrives in time. Of too many connections, the one that has waited longest is closed."""
+
+    _since = 0.0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._wait()
+        # Those that were closed a moment ago are still in the set.
+        open_ones = [each for each in self.connections if isinstance(each, _Connection) and not each._is_closing()]
+        waiting = [each for each in open_ones if each._is_waiting()]
+        if len(open_ones) > _MOST_CONNECTIONS and waiting:
+            min(waiting, key=lambda each: each._since).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+
+    def _wait(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._since = self.loop.time()
+        self._deadline = self.loop.call_later(_HEAD_SECONDS, self._late)
+
+    def _is_closing(self) -> bool:
+        return self.transport.is_closing()
+
+    def _is_waiting(self) -> bool:
+        return (self.cycle is None or self.cycle.response_complete) and not self._is_closing()
+
+    def _late(self) -> None:
+        if self._is_waiting():
+            self.transport.abort()
+
+
+class _Server(uvicorn.Server):
+    """Tells when it accepts requests, and ends even if threads of requests never do."""
+
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._started()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for connection in list(self.server_state.connections):
+            cycle = getattr(connection, "cycle", None)
+            if (cycle is None or cycle.response_complete) and connection.transport is not None:
+                # An idle TLS connection is otherwise waited for until its client closes it, too: 30 s.
+                connection.transport.abort()
+        await asyncio.wait({asyncio.ensure_future(super().shutdown(sockets))}, timeout=_STOP_SECONDS)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            _, left = await asyncio.wait(left, timeout=1)
+        if left:
+            # Python would wait for their threads. A transaction that is cut off here is rolled back as after any crash.
+            _logger.error("%d requests did not end within %d s and are cut off", len(left), _STOP_SECONDS)
+            for child in multiprocessing.active_children():
+                child.terminate()
+            logging.shutdown()
+            os._exit(1)
+
+
+@contextmanager
+def _signals_end_the_server() -> Iterator[None]:
+    """Let SIGTERM and SIGINT do no more than uvicorn does on them: it raises them again once it has ended."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _listen(listening: Listening) -> socket.socket:
+    """Raises EnvironmentProblem."""
+    where = f"{listening.host}, port {listening.port}"
+    try:
+        family, _, _, _, address = socket.getaddrinfo(listening.host, listening.port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot listen on {where}: {error}. Choose another --host.") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise EnvironmentProblem(f"cannot listen on {where}: {error.strerror}. Choose another --port.") from None
+    return listener

@@ -18,8 +18,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.rest.access import Access, Allowed
-from hudi_ingest.rest.application import API, app
-from hudi_ingest.rest.server import Listening, configuration
+from hudi_ingest.rest.application import API, Listening, app, configuration
 from hudi_ingest_tests.support.waiting import wait_for
 
 YAML = "application/yaml"

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest import server
+from hudi_ingest.rest import application
 from hudi_ingest_tests.support.rest_api import RestApi, running_rest_api
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -29,14 +29,14 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest import server
+from hudi_ingest.rest import application
 from hudi_ingest.rest.access import Access
 from hudi_ingest.rest.access import Allowed
-server._STOP_SECONDS = 1
+application._STOP_SECONDS = 1
 folder = Path(sys.argv[1])
 home = Home(folder / "home", folder, sys.argv[2])
 started = lambda url: print(url, flush=True)
-server.serve(home, server.Listening(port=0), Access(sys.argv[3]), Allowed(), started=started)
+application.serve(home, application.Listening(port=0), Access(sys.argv[3]), Allowed(), started=started)
 """
 
 
@@ -47,8 +47,8 @@ def api(tmp_path: Path) -> Iterator[RestApi]:
 
 
 def test_half_open_connections_keep_nobody_out(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_HEAD_SECONDS", 600)
-    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(application, "_HEAD_SECONDS", 600)
+    monkeypatch.setattr(application, "_MOST_CONNECTIONS", 20)
     with ExitStack() as clients:
         oldest_first = []
         for number in range(1, 41):
@@ -59,7 +59,7 @@ def test_half_open_connections_keep_nobody_out(api: RestApi, monkeypatch: pytest
 
 
 def test_a_half_open_connection_is_closed_in_time(api: RestApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(application, "_HEAD_SECONDS", 0.2)
     with _half_open(api) as client:
         assert _closed(client)
 
