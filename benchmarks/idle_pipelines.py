@@ -168,7 +168,7 @@ def ticks_since(home: Home, since: float) -> Ticks:
             continue
         statuses[status] = statuses.get(status, 0) + 1
         name = data.get("instigator_name") or data.get("job_name") or ""
-        if name.endswith("_coordinator"):
+        if name.endswith(("_coordinator", "_coordinators")):
             seconds.append(data["end_timestamp"] - data["timestamp"])
             began.setdefault(name, []).append(data["timestamp"])
     gaps = [

@@ -256,13 +256,14 @@ def accept_losses(
 
 @app.command()
 def pause(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor off in Dagster, like the switch in its UI. A transaction that is running still finishes."""
+    """Turn the pipeline's sensor off in Dagster, like the switch in its UI, or this one alone of a template's pipelines. A transaction
+    that is running still finishes."""
     _switch(name, False, as_json)
 
 
 @app.command()
 def resume(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor on in Dagster, like the switch in its UI."""
+    """Turn the pipeline's sensor on in Dagster, like the switch in its UI, or this one alone of a template's pipelines."""
     _switch(name, True, as_json)
 
 
