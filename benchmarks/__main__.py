@@ -51,6 +51,7 @@ def bench(
         str, typer.Option(help="`local`, or `cluster`: tables on S3, executors on a Spark cluster here.")
     ] = LOCAL,
     results: Annotated[Path, typer.Option(help="Folder for the JSON and PNG results.")] = Path("benchmarks/results"),
+    minutes: Annotated[float, typer.Option(help="How long each of the fleet's trials lasts.")] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Compare hudi-ingest with plain Spark and with the limit of this machine."""
@@ -71,6 +72,7 @@ def bench(
             master,
             memory,
             on,
+            minutes,
         )
         axis_points = parse_axes(axes)
     except ValueError as error:
@@ -84,8 +86,10 @@ def bench(
         _show(measurements, upserts_view, as_json=as_json)
         return
     if growth:
-        measurements = run_growth(home, axis_points, settings, results / "growth.json", _progress)
-        view, draw, chart = growth_view, write_growth_chart, results / "growth.png"
+        # An hour of a fleet does not replace the figures of the other axes.
+        name = "fleet" if [*axis_points] == ["fleet"] else "growth"
+        measurements = run_growth(home, axis_points, settings, results / f"{name}.json", _progress)
+        view, draw, chart = growth_view, write_growth_chart, results / f"{name}.png"
     else:
         name = "latest" if on == LOCAL else on
         measurements = run_benchmark(home, settings, results / f"{name}.json", _progress)

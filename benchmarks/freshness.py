@@ -44,6 +44,7 @@ from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, w
 from hudi_ingest.local.stack import DAGSTER, Stack
 from hudi_ingest.operations.topic_discovery import refresh_topics
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
 from hudi_ingest.pipeline.folder import find_template
 
 PIPELINES = 5
@@ -123,8 +124,8 @@ def _read(tables: Sequence[Seen], ended: threading.Event) -> None:
             table.look()
 
 
-def _prepare(home: Home, servers: str, count: int) -> list[str]:
-    topics = [f"{_TEMPLATE}.{number}" for number in range(count)]
+def _prepare(home: Home, servers: str) -> list[str]:
+    topics = [f"{_TEMPLATE}.{number}" for number in range(PIPELINES)]
     admin = AdminClient({"bootstrap.servers": servers})
     for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
         created.result(_START_SECONDS)
@@ -146,13 +147,18 @@ def _prepare(home: Home, servers: str, count: int) -> list[str]:
 
 
 @contextmanager
-def _stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[Path, ProcessRecord]]:
-    """Replace the stack's Dagster by one as Dagster's own commands start it."""
+def stock_dagster(
+    home: Home, stack: Stack, ledger_url: str, *, pooled: bool = False
+) -> Iterator[tuple[Path, ProcessRecord]]:
+    """Replace the stack's Dagster by one as Dagster's own commands start it. `pooled`: with the storage that keeps its connections.
+    Yields its folder and its process."""
     by_name = {process.name: process for process in stack.processes}
     stop([by_name[name] for name in DAGSTER])
     folder = home.root / "stock"
     folder.mkdir()
-    storage = {"postgres": {"postgres_url": ledger_url.replace("+psycopg2", "")}}
+    config = {"postgres_url": ledger_url.replace("+psycopg2", "")}
+    kept = {"module": PooledPostgresStorage.__module__, "class": PooledPostgresStorage.__name__, "config": config}
+    storage = {"custom": kept} if pooled else {"postgres": config}
     (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage, "telemetry": {"enabled": False}}))
     module = {"module_name": "hudi_ingest.orchestration.definitions", "location_name": dagster_api.LOCATION}
     (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
@@ -175,7 +181,7 @@ def _stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[
         stop([record])
 
 
-def _postmaster(url: str) -> int:
+def postmaster(url: str) -> int:
     with closing(psycopg2.connect(url.replace("+psycopg2", ""))) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return psutil.Process(cursor.fetchone()[0]).ppid()
@@ -215,10 +221,8 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 2)}
 
 
-def measure(
-    root: Path, minutes: float, *, stock: bool, report: Callable[[str], None], count: int = PIPELINES
-) -> dict[str, Any]:
-    """Measure `count` pipelines for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
+def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
     with ExitStack() as started:
         ledger_url = f"sqlite:///{root / 'ledger.db'}"
         if stock:
@@ -229,12 +233,12 @@ def measure(
         home = Home(root, root / "pipelines", ledger_url)
         home.pipelines.mkdir(parents=True, exist_ok=True)
         stack = started.enter_context(running(home))
-        topics = _prepare(home, stack.bootstrap_servers, count)
+        topics = _prepare(home, stack.bootstrap_servers)
         dagster_home, trees = home.dagster, {record.name: record.pid for record in stack.processes}
         if stock:
-            dagster_home, record = started.enter_context(_stock_dagster(home, stack, ledger_url))
+            dagster_home, record = started.enter_context(stock_dagster(home, stack, ledger_url))
             trees = {name: pid for name, pid in trees.items() if name not in DAGSTER}
-            trees |= {"dagster": record.pid, "postgresql": _postmaster(ledger_url)}
+            trees |= {"dagster": record.pid, "postgresql": postmaster(ledger_url)}
         instance = started.enter_context(DagsterInstance.from_config(str(dagster_home)))
         tables = [Seen(str(home.tables / topic)) for topic in topics]
         counts = dict.fromkeys(topics, 0)
@@ -249,9 +253,9 @@ def measure(
         _until(lambda: all(table.ages for table in tables), "each pipeline has committed", _START_SECONDS, works)
         report(f"all pipelines have committed; {WARM_SECONDS} s to warm up")
         time.sleep(WARM_SECONDS)
-        since, before = time.time(), _cpu(trees)
+        since, before = time.time(), cpu_seconds(trees)
         time.sleep(minutes * 60)
-        until, used = time.time(), {name: cpu - before[name] for name, cpu in _cpu(trees).items()}
+        until, used = time.time(), {name: cpu - before[name] for name, cpu in cpu_seconds(trees).items()}
         load = os.getloadavg()[0]
         enough.set()
         works[1].result()
@@ -263,7 +267,7 @@ def measure(
         )
         ages = [age for table in tables for at, age in table.ages if since <= at < until]
         return {
-            "pipelines": count,
+            "pipelines": PIPELINES,
             "records": len(ages),
             "produced_to_visible_seconds": _percentiles(ages),
             "parts": _parts(instance, since),
@@ -273,22 +277,19 @@ def measure(
         }
 
 
-def figures(root: Path, count: int, report: Callable[[str], None]) -> dict[str, Any]:
-    """Return the figures of both kinds of Dagster, each as long as the goal says, with stacks in new folders below `root`."""
-    point = dict[str, Any]()
-    for kind in ("embedded", "stock"):
-        report(f"freshness of {count} pipelines, {kind}")
-        measured = measure(root / kind, MINUTES, stock=kind == "stock", report=report, count=count)
-        ages, runs = measured["produced_to_visible_seconds"], measured["parts"].pop("runs")["count"]
-        point |= {f"{kind}_visible_{name}_seconds": seconds for name, seconds in ages.items()}
-        point[f"{kind}_cpu_seconds_a_transaction"] = round(sum(measured["cores"].values()) * MINUTES * 60 / runs, 2)
-        point[f"{kind}_parts"] = [{"part": name, **part} for name, part in measured["parts"].items()]
-        point[f"{kind}_cores"] = [{"process": name, "cores": cores} for name, cores in measured["cores"].items()]
-        point[f"{kind}_live_files"] = measured["live_files"]
-    return point
+def figures(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure as `measure` does, and return the figures with a name for each number."""
+    measured = measure(root, minutes, stock=stock, report=report)
+    ages, runs = measured.pop("produced_to_visible_seconds"), measured["parts"].pop("runs")["count"]
+    return {
+        **{f"visible_{name}_seconds": seconds for name, seconds in ages.items()},
+        "transactions": runs,
+        "cpu_seconds_a_transaction": round(sum(measured["cores"].values()) * minutes * 60 / runs, 2),
+        **measured,
+    }
 
 
-def _cpu(trees: Mapping[str, int]) -> dict[str, float]:
+def cpu_seconds(trees: Mapping[str, int]) -> dict[str, float]:
     return {name: ProcessTrees((pid,)).sample().cpu_seconds for name, pid in trees.items()}
 
 

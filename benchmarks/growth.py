@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import freshness, topics
+from benchmarks import fleet, topics
 from benchmarks.contenders import Assignment, Outcome, Task
 from benchmarks.contenders.dagster_stack import DagsterStack
 from benchmarks.contenders.hudi_ingest_api import table_rows
@@ -40,7 +40,7 @@ AXES: Mapping[str, tuple[int, ...]] = {
     "kafka_partitions": (1, 10, 100, 1000),
     "table_partitions": (1, 10, 100, 500),
     "pipelines": (1, 5, 20),
-    "fleet": (5,),
+    "fleet": (200,),
 }
 """What grows, and the points at which it is measured."""
 
@@ -94,7 +94,7 @@ def run_growth(
 
     for axis, points in axes.items():
         report(
-            f"{axis}: {', '.join(f'{point:,}' for point in points)}; about {_minutes(axis, points):.0f} minutes on 2 cores"
+            f"{axis}: {', '.join(f'{point:,}' for point in points)}; about {_minutes(axis, points, settings):.0f} minutes on 2 cores"
         )
         shutil.rmtree(home.root, ignore_errors=True)
         home.pipelines.mkdir(parents=True)
@@ -355,8 +355,21 @@ def _turned_on(stack: DagsterStack, pipelines: list[Pipeline], loads: list[Load]
 
 
 def _fleet(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
-    """Measure how old records are when readers see them, on the embedded stack and on a stock Dagster."""
-    keep("fleet", [{"at": points[-1], **freshness.figures(home.root, points[-1], report)}])
+    """Run the fleet's trials with so many pipelines, and transactions of a tenth of them at once."""
+    results: list[dict[str, Any]] = []
+    for point in points:
+        figures: dict[str, Any] = {"at": point}
+        results.append(figures)
+        for name in fleet.TRIALS:
+            figures[name] = fleet.trial(name, home.root, point, settings.minutes, report)
+            keep("fleet", results)
+        together = max(1, round(point / 10))
+
+        def keep_together(_: str, measured: list[dict[str, Any]], figures: dict[str, Any] = figures) -> None:
+            figures["together"] = measured[-1]
+            keep("fleet", results)
+
+        _pipelines(home, settings, (together,), keep_together, report)
 
 
 _MEASURES: Mapping[str, Callable[[Home, Settings, tuple[int, ...], Keep, Report], None]] = {
@@ -393,10 +406,10 @@ def _require_rows(pipeline: Pipeline, expected: int) -> None:
         )
 
 
-def _minutes(axis: str, points: tuple[int, ...]) -> float:
+def _minutes(axis: str, points: tuple[int, ...], settings: Settings) -> float:
     """Estimate how many minutes an axis takes."""
+    if axis == "fleet":
+        return len(points) * (settings.minutes + 3.0) * len(fleet.TRIALS)
     if axis in ("history", "keyed_history"):
         return 1 + points[-1] * 2.0 / 60
-    if axis == "fleet":
-        return 2 * (freshness.MINUTES + 5)
     return 1 + len(points) * (2.0 if axis == "pipelines" else 1.0) + sum(points) / 150

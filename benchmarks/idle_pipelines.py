@@ -1,6 +1,6 @@
-"""What idle pipelines cost: CPU, memory and ticks of a whole stack whose pipelines come from one template file.
+"""The cost of idle pipelines: CPU, memory and ticks of a whole stack whose pipelines come from one template file, or have a file each.
 
-    python -m benchmarks.idle_pipelines HOME 200 [--minutes 3]
+    python -m benchmarks.idle_pipelines HOME 200 [--minutes 3] [--files]
 
 The first call makes topics and tables, which stay in HOME for the next; a larger number adds the missing ones. All sensors are on, with
 default intervals, and all topics have one committed transaction. CPU, not wall clock: other work may go on beside it.
@@ -15,12 +15,13 @@ import shutil
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import psutil
 import yaml
@@ -40,7 +41,8 @@ from hudi_ingest.transaction.run import run_transaction
 
 PARTITIONS = 4
 _RECORDS = 20
-_SETTLE_SECONDS = 30
+SETTLE_SECONDS = 30
+_FIRST_TICK_SECONDS = 900
 _TIMEOUT_SECONDS = 60
 
 
@@ -57,18 +59,32 @@ def topic(number: int) -> str:
 
 
 def write_template(home: Home, *, enabled: bool, interval_seconds: float | None) -> None:
-    home.pipelines.mkdir(parents=True, exist_ok=True)
-    settings = {
-        "name": "{topic}",
+    settings = _settings(home, "{topic}", enabled=enabled, interval_seconds=interval_seconds)
+    _write(home, "idle", {**settings, "source": {**settings["source"], "topics_pattern": r"idle\..+"}})
+
+
+def write_files(home: Home, count: int, *, enabled: bool, interval_seconds: float | None) -> None:
+    """Give each of the first `count` topics a file, instead of the template."""
+    (home.pipelines / "idle.yaml").unlink(missing_ok=True)
+    for name in map(topic, range(count)):
+        settings = _settings(home, name, enabled=enabled, interval_seconds=interval_seconds)
+        own = {"name": name.replace(".", "_"), "source": {**settings["source"], "topics": [name]}}
+        _write(home, name, {**settings, **own})
+
+
+def _settings(home: Home, topic: str, *, enabled: bool, interval_seconds: float | None) -> dict[str, Any]:
+    return {
+        "name": topic,
         "enabled": enabled,
-        "source": {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}", "topics_pattern": r"idle\..+"},
-        "table": {
-            "base_path": f"{home.tables}/{{topic}}",
-            "schema": "id string not null, n long, amount decimal(10,2)",
-        },
+        "source": {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}"},
+        "table": {"base_path": f"{home.tables}/{topic}", "schema": "id string not null, n long, amount decimal(10,2)"},
         **({"transaction": {"interval_seconds": interval_seconds}} if interval_seconds else {}),
     }
-    path = home.pipelines / "idle.yaml"
+
+
+def _write(home: Home, name: str, settings: Mapping[str, Any]) -> None:
+    home.pipelines.mkdir(parents=True, exist_ok=True)
+    path = home.pipelines / f"{name}.yaml"
     if not path.exists() or path.read_text() != yaml.safe_dump(settings):
         path.write_text(yaml.safe_dump(settings))
 
@@ -82,14 +98,18 @@ def make_topics(servers: str, count: int) -> list[str]:
         return []
     for created in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in missing]).values():
         created.result(_TIMEOUT_SECONDS)
-    producer = Producer({"bootstrap.servers": servers})
-    for name in missing:
-        for number in range(_RECORDS):
+    produce(Producer({"bootstrap.servers": servers}), missing, _RECORDS)
+    return missing
+
+
+def produce(producer: Producer, topics: Iterable[str], records: int) -> None:
+    """Send each topic so many records, and wait until the broker has them."""
+    for name in topics:
+        for number in range(records):
             record = json.dumps({"id": f"{name}-{number}", "n": number, "amount": "1.50"})
             producer.produce(name, record, partition=number % PARTITIONS)
     if producer.flush(_TIMEOUT_SECONDS):
         raise TimeoutError(f"the broker did not take all records within {_TIMEOUT_SECONDS} s")
-    return missing
 
 
 def make_tables(home: Home) -> None:
@@ -154,7 +174,9 @@ class Ticks:
     seconds: Sequence[float]
     statuses: Mapping[str, int]
     gaps: Sequence[float]
-    """Seconds between two ticks of one pipeline's sensor."""
+    """Seconds between two ticks of one coordinator."""
+    sensors: Set[str]
+    """The coordinators that have ticked."""
 
 
 def ticks_since(home: Home, since: float) -> Ticks:
@@ -176,7 +198,7 @@ def ticks_since(home: Home, since: float) -> Ticks:
         for times in began.values()
         for earlier, later in zip(sorted(times), sorted(times)[1:], strict=False)
     ]
-    return Ticks(seconds, statuses, gaps)
+    return Ticks(seconds, statuses, gaps, began.keys())
 
 
 @contextmanager
@@ -191,35 +213,58 @@ def running(home: Home) -> Iterator[Stack]:
         bring_down(home, say)
 
 
-def measure(home: Home, stack: Stack, minutes: float) -> None:
-    """Wait until every pipeline has ticked, then print what each process used in `minutes`."""
-    count = len(load_folder(home.pipelines).pipelines)
+@contextmanager
+def idle_stack(
+    home: Home, count: int, interval_seconds: float | None = None, *, files: bool = False
+) -> Iterator[Stack]:
+    """Run a stack with so many pipelines, all on, whose tables have all that their topics have."""
+    write_template(home, enabled=False, interval_seconds=interval_seconds)
+    with running(home) as stack:
+        make_topics(stack.bootstrap_servers, count)
+        make_tables(home)
+        if files:
+            write_files(home, count, enabled=True, interval_seconds=interval_seconds)
+        else:
+            write_template(home, enabled=True, interval_seconds=interval_seconds)
+        yield stack
+
+
+def await_ticks(home: Home) -> None:
+    """Wait until each coordinator has ticked since now."""
+    names = {pipeline.coordinator for pipeline in load_folder(home.pipelines).pipelines}
     began = time.time()
-    while len(ticks_since(home, began).seconds) < count:
+    while names - (ticks := ticks_since(home, began)).sensors:
         time.sleep(2)
-        if time.time() > began + 900:
+        if time.time() > began + _FIRST_TICK_SECONDS:
             raise TimeoutError(
-                f"not all of {count} pipelines have ticked within 900 s: {ticks_since(home, began).statuses}"
+                f"{len(ticks.sensors)} of {len(names)} coordinators ticked in {_FIRST_TICK_SECONDS} s: {ticks.statuses}"
             )
-    say(f"all have ticked after {time.time() - began:.0f} s")
-    time.sleep(_SETTLE_SECONDS)
+
+
+def measure(home: Home, stack: Stack, minutes: float) -> dict[str, Any]:
+    """Wait until every pipeline's sensor has ticked, then measure what each process uses in `minutes`."""
+    await_ticks(home)
+    time.sleep(SETTLE_SECONDS)
     before, since = usages(stack), time.time()
     time.sleep(minutes * 60)
-    after, passed = usages(stack), (time.time() - since) / 60
+    after, seconds = usages(stack), time.time() - since
     ticks = ticks_since(home, since)
-    total = 0.0
-    say(f"{count} pipelines, {passed:.1f} minutes, load {os.getloadavg()[0]:.1f}")
-    for name, usage in after.items():
-        cpu = (usage.cpu_seconds - before[name].cpu_seconds) / passed
-        total += cpu
-        say(f"  {name:22} {cpu:6.1f} CPU s a minute, {usage.memory_mb:6.0f} MB")
-    say(f"  {'all':22} {total:6.1f} CPU s a minute: {total / 60:.2f} cores")
-    if ticks.seconds:
-        slowest = sorted(ticks.seconds)[int(0.95 * len(ticks.seconds))]
-        say(
-            f"  {len(ticks.seconds) / passed:.0f} ticks a minute; a tick {median(ticks.seconds):.2f} s, 95 % below {slowest:.2f} s; "
-            f"every {median(ticks.gaps or [0.0]):.0f} s, at most {max(ticks.gaps, default=0):.0f} s; {ticks.statuses}"
-        )
+    cores = {name: (usage.cpu_seconds - before[name].cpu_seconds) / seconds for name, usage in after.items()}
+    ordered = sorted(ticks.seconds) or [0.0]
+    return {
+        "pipelines": len(load_folder(home.pipelines).pipelines),
+        "minutes": round(seconds / 60, 1),
+        "load": round(os.getloadavg()[0], 1),
+        "cores": round(sum(cores.values()), 3),
+        "cores_of": {name: round(used, 3) for name, used in cores.items()},
+        "memory_mb_of": {name: round(usage.memory_mb) for name, usage in after.items()},
+        "ticks_a_minute": round(len(ticks.seconds) / seconds * 60, 1),
+        "tick_seconds": round(median(ordered), 3),
+        "tick_p95_seconds": round(ordered[int(0.95 * (len(ordered) - 1))], 3),
+        "seconds_between_ticks": round(median(ticks.gaps or [0.0]), 1),
+        "longest_between_ticks_seconds": round(max(ticks.gaps, default=0.0), 1),
+        "tick_statuses": ticks.statuses,
+    }
 
 
 def say(text: str) -> None:
@@ -232,18 +277,15 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("pipelines", type=int)
     parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--files", action="store_true", help="a file for each pipeline instead of a template")
     parser.add_argument("--interval", type=float, help="interval_seconds, if not the default")
     parser.add_argument("--wait", action="store_true", help="stay up until a line comes in")
     options = parser.parse_args()
     root = options.home.resolve()
     home = Home(root, root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
-    write_template(home, enabled=False, interval_seconds=options.interval)
-    with running(home) as stack:
-        make_topics(stack.bootstrap_servers, options.pipelines)
-        make_tables(home)
-        write_template(home, enabled=True, interval_seconds=options.interval)
+    with idle_stack(home, options.pipelines, options.interval, files=options.files) as stack:
         say(f"stack {json.dumps({record.name: record.pid for record in stack.processes})} {stack.url}")
-        measure(home, stack, options.minutes)
+        say(json.dumps(measure(home, stack, options.minutes), indent=2))
         if options.wait:
             sys.stdin.readline()
 

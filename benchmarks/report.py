@@ -146,7 +146,24 @@ def _draw_bars(axis: Any, loads: Mapping[str, Mapping[str, Any]], figure: str, l
 
 def growth_view(results: Mapping[str, Any]) -> RenderableType:
     """Build a table for each axis, with a column for each figure."""
-    return Group(*(_axis_view(name, points) for name, points in results["axes"].items() if points))
+    axes = dict(results["axes"])
+    trials = axes.pop("fleet", ())
+    return Group(
+        *(_axis_view(name, points) for name, points in axes.items() if points), *(_fleet_view(each) for each in trials)
+    )
+
+
+def _fleet_view(trials: Mapping[str, Any]) -> Table:
+    """Build a row for each figure that is a number."""
+    table = Table(title=f"fleet of {trials['at']:,} pipelines", title_justify="left")
+    for column in ("trial", "figure"):
+        table.add_column(column)
+    table.add_column("", justify="right")
+    for trial, figures in trials.items():
+        for name, value in figures.items() if isinstance(figures, Mapping) else ():
+            if isinstance(value, (int, float)):
+                table.add_row(trial.replace("_", " "), name.replace("_", " "), _cell(value))
+    return table
 
 
 def _axis_view(name: str, points: Sequence[Mapping[str, Any]]) -> Table:
@@ -193,7 +210,9 @@ def write_growth_chart(results: Mapping[str, Any], path: Path) -> None:
     """Plot the seconds of each axis against its size and, below, its records per second if measured. Raises
     EnvironmentProblem without matplotlib."""
     plot = _pyplot()
-    measured = {name: points for name, points in results["axes"].items() if points}
+    measured = {name: points for name, points in results["axes"].items() if points and name != "fleet"}
+    if not measured:
+        return
     figure, axes = plot.subplots(2, len(measured), figsize=(5 * len(measured), 7), layout="constrained", squeeze=False)
     for column, (name, points) in enumerate(measured.items()):
         _draw_lines(axes[0][column], name, points, "_seconds", "seconds")

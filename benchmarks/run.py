@@ -64,7 +64,8 @@ _FIRST_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a run. `rounds` counts warm rounds; a cold one precedes them. `on`: one of SITES."""
+    """Settings of a run. `rounds` counts warm rounds; a cold one precedes them. `on`: one of SITES; `minutes`: how long each of the
+    fleet's trials lasts."""
 
     loads: tuple[Load, ...]
     rounds: int = 3
@@ -72,6 +73,7 @@ class Settings:
     master: str = "local[*]"
     driver_memory: str = "2g"
     on: str = LOCAL
+    minutes: float = 15.0
 
     @property
     def engine(self) -> dict[str, str]:

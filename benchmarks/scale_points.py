@@ -148,7 +148,10 @@ def points(path: Path = RESULTS) -> tuple[Point, ...]:
 
 
 def main(
-    names: Annotated[list[str], typer.Argument(help="Points, e.g. tiny orders-1m wide-200k orders-300@300x3")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Points, e.g. tiny orders-1m wide-200k orders-300@300x3; without, those of the JSON file."),
+    ] = None,
     results: Annotated[Path, typer.Option(help="JSON file; a point that it has is replaced.")] = RESULTS,
 ) -> None:
     """Measure points one after another."""
@@ -157,7 +160,7 @@ def main(
     home.pipelines.mkdir(parents=True)
     kept = {point.name: point for point in points(results)}
     with started_ground(home, Settings((), 1), _report) as place:
-        for name in names:
+        for name in names or [*kept]:
             kept[name] = measure(place, name)
             _report(str(kept[name]))
             _write(results, tuple(kept.values()))

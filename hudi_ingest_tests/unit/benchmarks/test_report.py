@@ -49,6 +49,12 @@ def test_growth_shows_a_table_for_each_axis() -> None:
     assert "0.500" in shown and "1,000" in shown and "seconds of each" not in shown
 
 
+def test_a_fleet_is_shown_with_a_row_for_each_number() -> None:
+    idle = {"cores": 0.0625, "cores_of": {"broker": 0.01}, "pipelines": 200}
+    shown = text(growth_view({"axes": {"history": [], "fleet": [{"at": 200, "idle": idle}]}}))
+    assert "fleet of 200 pipelines" in shown and "0.062" in shown and "broker" not in shown
+
+
 @pytest.mark.parametrize(
     ("value", "expected"), [(0.25, "0.25"), (12.345, "12.3"), (390_123, "390k"), (1_250_000, "1.25M")]
 )

@@ -1,0 +1,213 @@
+"""The axis `fleet` of the growth benchmark: many pipelines of one file, in as many trials as it promises things.
+
+    make bench-growth AXES=fleet                      # 200 pipelines, 500 topics; about an hour and a half
+    make bench-growth AXES=fleet=20 ARGS='--minutes 1'
+
+Each trial has a folder and a stack of its own. CPU is in cores or seconds of all processes of the stack.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from confluent_kafka import Producer
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import SensorInstigatorData
+
+from benchmarks import freshness, many_topics
+from benchmarks.freshness import cpu_seconds, postmaster, stock_dagster
+from benchmarks.idle_pipelines import (
+    SETTLE_SECONDS,
+    await_ticks,
+    idle_stack,
+    make_topics,
+    measure,
+    produce,
+    ticks_since,
+    topic,
+)
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home.folder import Home
+from hudi_ingest.local import postgresql
+from hudi_ingest.local.stack import DAGSTER, Report
+from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
+from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.reports.checks import newest_results
+from hudi_ingest.pipeline.folder import load_folder
+from hudi_ingest.transaction.plan.situation import observe
+
+TOPICS_PER_PIPELINE = 2.5
+"""So that the definitions are of 500 topics when 200 pipelines run."""
+BUSY_RECORDS = 100
+BUSY_INTERVAL_SECONDS = 60
+_LAST_SECONDS = 900.0
+_LOOK_SECONDS = 0.25
+
+Trial = Callable[[Path, int, float, Report], dict[str, Any]]
+
+
+def trial(name: str, root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    """Run a trial, one of TRIALS, in a new folder below `root`, and return its figures. `minutes`: how long one lasts that has no end
+    of its own. Raises EnvironmentProblem, TimeoutError."""
+    report(f"fleet: {name.replace('_', ' ')}")
+    figures = TRIALS[name](root / name, pipelines, minutes, report)
+    return {"load": round(os.getloadavg()[0], 1), **figures}
+
+
+def _definitions(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    return many_topics.measured(_topics(pipelines))
+
+
+def _topics(pipelines: int) -> int:
+    return round(pipelines * TOPICS_PER_PIPELINE)
+
+
+def _home(root: Path) -> Home:
+    return Home(root, root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
+
+
+def _idle(root: Path, pipelines: int, minutes: float, report: Report, *, files: bool = False) -> dict[str, Any]:
+    home = _home(root)
+    with idle_stack(home, pipelines, files=files) as stack:
+        return measure(home, stack, minutes)
+
+
+def _idle_files(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    return _idle(root, pipelines, minutes, report, files=True)
+
+
+def _idle_stock(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    """With Dagster as its own commands start it, on PostgreSQL through the storage that keeps its connections."""
+    with ExitStack() as started:
+        url = started.enter_context(postgresql.running())
+        if url is None:
+            raise EnvironmentProblem("PostgreSQL is not installed; on Debian, `apt-get install postgresql`.")
+        home = Home(root, root / "pipelines", url)
+        stack = started.enter_context(idle_stack(home, pipelines))
+        folder, dagster = started.enter_context(stock_dagster(home, stack, url, pooled=True))
+        instance = started.enter_context(DagsterInstance.from_config(str(folder)))
+        names = {pipeline.coordinator for pipeline in load_folder(home.pipelines).pipelines}
+        began = time.time()
+        while not names <= _ticked(instance, began):
+            if time.time() > began + _LAST_SECONDS:
+                raise EnvironmentProblem(
+                    f"{len(names - _ticked(instance, began))} of {len(names)} coordinators have not ticked; see the logs in {home.logs}."
+                )
+            time.sleep(_LOOK_SECONDS)
+        time.sleep(SETTLE_SECONDS)
+        trees = {record.name: record.pid for record in stack.processes if record.name not in DAGSTER}
+        trees |= {"dagster": dagster.pid, "postgresql": postmaster(url)}
+        before, since = cpu_seconds(trees), time.time()
+        time.sleep(minutes * 60)
+        used, seconds = cpu_seconds(trees), time.time() - since
+        cores = {name: round((used[name] - before[name]) / seconds, 3) for name in trees}
+        return {"pipelines": pipelines, "minutes": minutes, "cores": round(sum(cores.values()), 3), "cores_of": cores}
+
+
+def _ticked(instance: DagsterInstance, since: float) -> set[str]:
+    states = instance.all_instigator_state(instigator_type=InstigatorType.SENSOR)
+    return {
+        state.instigator_name
+        for state in states
+        if isinstance(state.instigator_data, SensorInstigatorData)
+        and (state.instigator_data.last_tick_timestamp or 0.0) >= since
+    }
+
+
+def _new_topic(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    """Time from a topic's creation to the first run of its pipeline, and the ticks of the others meanwhile."""
+    home, topics = _home(root), _topics(pipelines)
+    with idle_stack(home, topics) as stack:
+        await_ticks(home)
+        began = time.time()
+        make_topics(stack.bootstrap_servers, topics + 1)
+        wanted = RunsFilter(tags={tags.PIPELINE: topic(topics).replace(".", "_")})
+        with DagsterInstance.from_config(str(home.dagster)) as instance:
+            while not (found := instance.get_run_records(wanted, limit=1)):
+                if time.time() > began + _LAST_SECONDS:
+                    raise EnvironmentProblem(
+                        f"topic {topic(topics)} has had no run for {_LAST_SECONDS:g} s; see the logs in {home.logs}."
+                    )
+                time.sleep(_LOOK_SECONDS)
+        ticks = ticks_since(home, began)
+        return {
+            "topics": topics,
+            "topic_to_run_seconds": round(found[0].create_timestamp.timestamp() - began, 1),
+            "ticks_meanwhile": len(ticks.seconds),
+            "longest_between_ticks_seconds": round(max(ticks.gaps, default=0.0), 1),
+        }
+
+
+def _busy(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    """Send each topic its records in each interval, and find out whether each pipeline has kept its interval."""
+    home, intervals = _home(root), max(1, round(minutes * 60 / BUSY_INTERVAL_SECONDS))
+    with idle_stack(home, pipelines, BUSY_INTERVAL_SECONDS) as stack:
+        await_ticks(home)
+        loaded = load_folder(home.pipelines).pipelines
+        began = time.time()
+        producer = Producer({"bootstrap.servers": stack.bootstrap_servers})
+        for interval in range(intervals):
+            for number in range(pipelines):
+                # Evenly: each topic has its own time within the interval.
+                due = began + (interval + number / pipelines) * BUSY_INTERVAL_SECONDS
+                time.sleep(max(0.0, due - time.time()))
+                produce(producer, [topic(number)], BUSY_RECORDS)
+            report(f"fleet: {(interval + 1) * BUSY_RECORDS * pipelines:,} records in {time.time() - began:.0f} s")
+        load, produced_until = os.getloadavg()[0], time.time()
+        waiting = [*loaded]
+        while waiting := [pipeline for pipeline in waiting if observe(pipeline).lag.total]:
+            if time.time() > produced_until + _LAST_SECONDS:
+                raise EnvironmentProblem(
+                    f"{len(waiting)} pipelines have not read all; see {stack.url} and the logs in {home.logs}."
+                )
+        read_after = time.time() - produced_until
+        with DagsterInstance.from_config(str(home.dagster)) as instance:
+            since = RunsFilter(created_after=datetime.fromtimestamp(began, timezone.utc))
+            runs = [run for run in instance.get_run_records(since) if tags.TRANSACTION in run.dagster_run.tags]
+            checks = newest_results(instance, loaded, LAG_BELOW_LIMIT)
+        begun = defaultdict[str, list[float]](list)
+        for run in runs:
+            begun[run.dagster_run.tags[tags.PIPELINE]].append(run.create_timestamp.timestamp())
+        gaps = sorted(later - earlier for times in begun.values() for earlier, later in pairwise(sorted(times)))
+        return {
+            "pipelines": pipelines,
+            "intervals": intervals,
+            "load": round(load, 1),
+            "transactions": len(runs),
+            "failed_runs": sum(run.dagster_run.status is DagsterRunStatus.FAILURE for run in runs),
+            "between_transactions_p50_seconds": round(median(gaps), 1) if gaps else None,
+            "between_transactions_p99_seconds": round(gaps[int(0.99 * (len(gaps) - 1))], 1) if gaps else None,
+            "longest_between_transactions_seconds": round(gaps[-1], 1) if gaps else None,
+            "all_read_after_seconds": round(read_after, 1),
+            "lag_checks_green": sum(all(finding.passed for finding in found.values()) for found in checks.values()),
+        }
+
+
+def _freshness(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    return freshness.figures(root, minutes, stock=False, report=report)
+
+
+def _freshness_stock(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    return freshness.figures(root, minutes, stock=True, report=report)
+
+
+TRIALS: Mapping[str, Trial] = {
+    "definitions": _definitions,
+    "idle": _idle,
+    "idle_files": _idle_files,
+    "idle_stock": _idle_stock,
+    "new_topic": _new_topic,
+    "busy": _busy,
+    "freshness": _freshness,
+    "freshness_stock": _freshness_stock,
+}
