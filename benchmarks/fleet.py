@@ -1,14 +1,19 @@
-"""The axis `fleet` of the growth benchmark: many pipelines of one file, in as many trials as it promises things.
+"""The axis `fleet` of the growth benchmark: cost and promptness of many pipelines of one file, one trial for each figure.
 
     make bench-growth AXES=fleet                      # 200 pipelines, 500 topics; about an hour and a half
     make bench-growth AXES=fleet=20 ARGS='--minutes 1'
+    python -m benchmarks.fleet new_topic HOME 200     # one of them
 
 Each trial has a folder and a stack of its own. CPU is in cores or seconds of all processes of the stack.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -33,6 +38,7 @@ from benchmarks.idle_pipelines import (
     make_topics,
     measure,
     produce,
+    say,
     ticks_since,
     topic,
 )
@@ -52,16 +58,36 @@ BUSY_RECORDS = 100
 BUSY_INTERVAL_SECONDS = 60
 _LAST_SECONDS = 900.0
 _LOOK_SECONDS = 0.25
+FIGURES = "figures.json"
 
 Trial = Callable[[Path, int, float, Report], dict[str, Any]]
 
 
 def trial(name: str, root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
-    """Run a trial, one of TRIALS, in a new folder below `root`, and return its figures. `minutes`: how long one lasts that has no end
-    of its own. Raises EnvironmentProblem, TimeoutError."""
+    """Run a trial, one of TRIALS, in a process of its own, because a process has one Spark, and return its figures. `minutes`: how long
+    one lasts that has no end of its own. Raises EnvironmentProblem."""
     report(f"fleet: {name.replace('_', ' ')}")
-    figures = TRIALS[name](root / name, pipelines, minutes, report)
-    return {"load": round(os.getloadavg()[0], 1), **figures}
+    command = [sys.executable, "-m", "benchmarks.fleet", name, str(root / name), str(pipelines)]
+    done = subprocess.run([*command, "--minutes", str(minutes)], stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise EnvironmentProblem(f"the trial {name} failed: see above, and the logs in {root / name / 'logs'}.")
+    figures: dict[str, Any] = json.loads((root / name / FIGURES).read_text())
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("trial", choices=TRIALS)
+    parser.add_argument("home", type=Path)
+    parser.add_argument("pipelines", type=int)
+    parser.add_argument("--minutes", type=float, default=15.0)
+    options = parser.parse_args()
+    root = options.home.resolve()
+    root.mkdir(parents=True, exist_ok=True)
+    figures = TRIALS[options.trial](root, options.pipelines, options.minutes, say)
+    text = json.dumps({"load": round(os.getloadavg()[0], 1), **figures}, indent=2)
+    (root / FIGURES).write_text(text)
+    say(text)
 
 
 def _definitions(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
@@ -211,3 +237,7 @@ TRIALS: Mapping[str, Trial] = {
     "freshness": _freshness,
     "freshness_stock": _freshness_stock,
 }
+
+
+if __name__ == "__main__":
+    main()
