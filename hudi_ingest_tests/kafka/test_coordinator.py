@@ -15,11 +15,13 @@ from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableMismatch, TopicMissing, WriteIncomplete
 from hudi_ingest.home.folder import LEDGER_VARIABLE
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.shared_clusters import snapshot
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, QUESTIONS
@@ -28,7 +30,7 @@ from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator import quiet_ticks
-from hudi_ingest.orchestration.coordinator.quiet_ticks import quiet_reasons, remember_idle
+from hudi_ingest.orchestration.coordinator.quiet_ticks import keep_group_told_now_and_then, quiet_reasons, remember_idle
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import observe, plan_next
@@ -218,6 +220,26 @@ def test_r8_group_offsets_are_set_and_read(ground: Ground, pipeline: Pipeline) -
     wanted = {TopicPartition(ground.name, 0): 2, TopicPartition(ground.name, 1): 0}
     cluster.commit_group_offsets(pipeline.group_id, wanted)
     assert cluster.group_offsets(pipeline.group_id, wanted) == wanted
+
+
+def test_r8_a_group_that_others_moved_is_set_again_in_time(
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.send_rows(0, 3)
+    offsets = {TopicPartition(ground.name, 0): 3, TopicPartition(ground.name, 1): 0}
+    situation = replace(observe(pipeline), committed=CommittedState(True, checkpoint=Checkpoint(1, "a", offsets)))
+    cluster = KafkaCluster(pipeline.source)
+
+    def after_a_tick() -> dict[TopicPartition, int]:
+        assert not keep_group_told_now_and_then(pipeline, situation, cluster)
+        return cluster.group_offsets(pipeline.group_id, offsets)
+
+    assert after_a_tick() == offsets
+    moved = {**offsets, TopicPartition(ground.name, 0): 1}
+    cluster.commit_group_offsets(pipeline.group_id, moved)
+    assert after_a_tick() == moved
+    monkeypatch.setattr(quiet_ticks, "GROUP_SECONDS", 0)
+    assert after_a_tick() == offsets
 
 
 def test_records_that_arrive_while_status_asks_belong_to_no_open_transaction(
