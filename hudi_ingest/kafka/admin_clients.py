@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from hudi_ingest.home.folder import file_version
@@ -28,9 +28,46 @@ from hudi_ingest.pipeline.sections.source import KafkaSource
 
 _Client = TypeVar("_Client")
 _COORDINATOR_MILLISECONDS = 10
+_POLL_SECONDS = 0.05
 _IDLE_SECONDS = 60.0
 _OLDEST_SECONDS = 300.0
 """A broker asks for a login only when a client connects, so clients connect anew to notice that theirs was revoked."""
+
+
+class GroupClient:
+    """Reads and sets the offsets of a consumer group, and never joins it.
+
+    An admin client cannot: once its question to a dead coordinator has timed out, librdkafka (2.16) aborts the process when the
+    coordinator is back, and closing the client before that takes for ever.
+    """
+
+    consumer: Consumer
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._answers: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+
+    def take(self, error: KafkaError | None, places: list[TopicPartition]) -> None:
+        """The answer to a commit."""
+        self._answers.append((error, places))
+
+    def committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        found: list[TopicPartition] = self.consumer.committed(places, timeout=self._seconds)
+        return found
+
+    def commit(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        """Return the places with their errors."""
+        # Not synchronously: that waits for a coordinator that hangs as long as it does.
+        self.consumer.commit(offsets=places, asynchronous=True)
+        deadline = time.monotonic() + self._seconds
+        while not self._answers:
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            self.consumer.poll(_POLL_SECONDS)
+        error, answered = self._answers.pop()
+        if error is not None:
+            raise KafkaException(error)
+        return answered
 
 
 class AdminClients:
@@ -47,31 +84,30 @@ class AdminClients:
         return self._made(AdminClient, {})
 
     @contextmanager
-    def of_group(self, group: str) -> Iterator[Consumer]:
-        """A client that reads and sets the offsets of a consumer group, and never joins it.
-
-        An admin client cannot: once its question to a dead coordinator has timed out, librdkafka (2.16) aborts the process when the
-        coordinator is back, and closing the client before that takes for ever.
-        """
+    def of_group(self, group: str) -> Iterator[GroupClient]:
+        """A client of a consumer group, whose methods raise KafkaException."""
+        client = GroupClient(self._source.request_timeout_seconds)
         settings = {
             "group.id": group,
             "enable.auto.commit": False,
+            "on_commit": client.take,
             # For how long a commit waits for the coordinator.
             "session.timeout.ms": max(1, round(self._source.request_timeout_seconds * 1000)),
             # librdkafka takes the coordinator for a broker that went away, and waits for the reconnect backoff before it first
             # connects. It doubles with each refusal, up to the other clients'.
             "reconnect.backoff.ms": _COORDINATOR_MILLISECONDS,
         }
-        consumer = self._made(Consumer, settings)
+        client.consumer = consumer = self._made(Consumer, settings)
         try:
-            yield consumer
-            self.trouble.answered()
+            yield client
         except KafkaException:
             # What it met on the way.
             consumer.poll(0)
+            # It waits for the answer to a commit as long as the coordinator hangs.
+            threading.Thread(target=consumer.close, name="close a consumer", daemon=True).start()
             raise
-        finally:
-            consumer.close()
+        self.trouble.answered()
+        consumer.close()
 
     def poll(self) -> None:
         """Take up the errors that the client has met since the last time."""

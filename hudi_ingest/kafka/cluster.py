@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from confluent_kafka import (
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -24,7 +23,7 @@ from confluent_kafka.admin import AclOperation, OffsetSpec
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, LeaderMissing, TopicMissing
 from hudi_ingest.exceptions.problems import suggestion
-from hudi_ingest.kafka.admin_clients import AdminClients, kept_clients
+from hudi_ingest.kafka.admin_clients import AdminClients, GroupClient, kept_clients
 from hudi_ingest.kafka.client_settings import answer_text
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
@@ -217,9 +216,7 @@ class KafkaCluster:
     def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's committed offsets of these partitions, without those that have none."""
         places = [KafkaTopicPartition(source.topic, source.partition) for source in sorted(partitions)]
-        answers = (
-            self._of_group(group, lambda client: client.committed(places, timeout=self._seconds)) if places else []
-        )
+        answers = self._of_group(group, lambda client: client.committed(places)) if places else []
         return {TopicPartition(place.topic, place.partition): place.offset for place in answers if place.offset >= 0}
 
     def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
@@ -227,7 +224,7 @@ class KafkaCluster:
         places = [
             KafkaTopicPartition(source.topic, source.partition, offset) for source, offset in sorted(offsets.items())
         ]
-        for place in self._of_group(group, lambda client: client.commit(offsets=places, asynchronous=False)):
+        for place in self._of_group(group, lambda client: client.commit(places)):
             # A partition that no longer exists has no lag to watch.
             if place.error and place.error.code() not in _NOT_A_TOPIC:
                 raise KafkaUnreachable(
@@ -239,7 +236,7 @@ class KafkaCluster:
                 )
 
     def _of_group(
-        self, group: str, ask: Callable[[Consumer], Sequence[KafkaTopicPartition]]
+        self, group: str, ask: Callable[[GroupClient], Sequence[KafkaTopicPartition]]
     ) -> Sequence[KafkaTopicPartition]:
         """The answer of the group's coordinator, retried while the coordinator is being elected."""
         deadline = time.monotonic() + self._seconds
