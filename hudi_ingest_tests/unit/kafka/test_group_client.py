@@ -1,0 +1,64 @@
+"""A group's coordinator that hangs, played by librdkafka's own broker in a process that is stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Place
+
+from hudi_ingest.kafka.admin_clients import AdminClients
+from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest_tests.support.waiting import wait_for
+
+FIRST = TopicPartition("orders", 0)
+BROKER = """
+import sys
+from confluent_kafka import Producer
+broker = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1, "log_level": 0})
+broker.produce("orders", b"")
+assert broker.flush(300) == 0
+(found,) = broker.list_topics(timeout=300).brokers.values()
+print(f"{found.host}:{found.port}", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def broker() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    command = [sys.executable, "-c", BROKER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def test_r8_a_coordinator_that_hangs_holds_nothing_up_and_the_group_is_set_once_it_is_back() -> None:
+    with broker() as (process, address):
+        source = KafkaSource(bootstrap_servers=address, topics=("orders",), request_timeout_seconds=300)
+        cluster = KafkaCluster(source)
+        assert cluster.group_offsets("g", [FIRST]) == {}
+        cluster.commit_group_offsets("g", {FIRST: 5, TopicPartition("gone", 0): 1})
+        assert cluster.group_offsets("g", [FIRST]) == {FIRST: 5}
+
+        hurried = AdminClients(source.model_copy(update={"request_timeout_seconds": 5.0}))
+        with pytest.raises(KafkaException, match="Timed out"), hurried.of_group("g") as client:
+            client.committed([Place("orders", 0)])
+            process.send_signal(signal.SIGSTOP)
+            client.commit([Place("orders", 0, 7)])
+        process.send_signal(signal.SIGCONT)
+        wait_for(
+            lambda: all(thread.name != "close a consumer" for thread in threading.enumerate()), "its client is closed"
+        )
+        cluster.commit_group_offsets("g", {FIRST: 8})
+        assert cluster.group_offsets("g", [FIRST]) == {FIRST: 8}
