@@ -41,6 +41,15 @@ class Step:
     seconds: float
     requests: Sequence[Request]
 
+    @property
+    def rounds(self) -> int:
+        """The longest chain of requests of which each began after the one before was answered: what a slow store makes slow."""
+        rounds, until = 0, float("-inf")
+        for request in sorted(self.requests, key=lambda request: request.until):
+            if request.at >= until:
+                rounds, until = rounds + 1, request.until
+        return rounds
+
 
 def client_of(request: Request) -> str:
     return next((client for text, client in _CLIENTS.items() if text in request.client), "Python")
@@ -62,7 +71,7 @@ def noted(proxy: S3Proxy, steps: dict[str, Step], name: str) -> Iterator[None]:
 
 
 def transaction(ground: Ground, proxy: S3Proxy, pipeline_settings: dict[str, object], number: int) -> dict[str, Step]:
-    pipeline = make_pipeline(ground, table=pipeline_settings)
+    pipeline = make_pipeline(ground, table=pipeline_settings, transaction={"timeout_seconds": 900})
     for partition in (0, 1):
         ground.send_rows(partition, ROWS, number * ROWS)
     steps: dict[str, Step] = {}
@@ -78,13 +87,14 @@ def transaction(ground: Ground, proxy: S3Proxy, pipeline_settings: dict[str, obj
     return steps
 
 
-def show(transactions: Sequence[dict[str, Step]], details: bool) -> None:
+def show(transactions: Sequence[dict[str, Step]], details: bool, milliseconds: float) -> None:
     for name in STEPS:
         found = [steps[name] for steps in transactions]
         clients = Counter(client_of(request) for step in found for request in step.requests)
         shares = ", ".join(f"{client} {count / len(found):.1f}" for client, count in clients.most_common())
         say(
-            f"{name:7} {median(len(step.requests) for step in found):6.0f} requests, {median(step.seconds for step in found):6.2f} s   ({shares})"
+            f"{name:7} {median(len(step.requests) for step in found):6.0f} requests, {median(step.rounds for step in found):4.0f} in turn, "
+            f"{median(step.seconds for step in found):6.2f} s   ({shares})"
         )
         if details:
             kinds = Counter(
@@ -92,10 +102,13 @@ def show(transactions: Sequence[dict[str, Step]], details: bool) -> None:
             )
             for (client, kind, subject), count in kinds.most_common():
                 say(f"    {count / len(found):6.1f}  {client:6} {kind:11} {subject}")
-    totals = [sum(len(step.requests) for name, step in steps.items() if name != "plan") for steps in transactions]
-    seconds = [sum(step.seconds for name, step in steps.items() if name != "plan") for steps in transactions]
+    written = [[step for name, step in steps.items() if name != "plan"] for steps in transactions]
+    totals = [sum(len(step.requests) for step in steps) for steps in written]
+    rounds = median(sum(step.rounds for step in steps) for steps in written)
+    seconds = median(sum(step.seconds for step in steps) for steps in written)
     say(
-        f"begin, write and commit: {median(totals):.0f} requests ({min(totals)} to {max(totals)}), {median(seconds):.2f} s"
+        f"begin, write and commit: {median(totals):.0f} requests ({min(totals)} to {max(totals)}), of which {rounds:.0f} in turn, "
+        f"{seconds:.2f} s, of which {rounds * milliseconds / 1000 / seconds:.0%} the store's delay"
     )
 
 
@@ -135,7 +148,7 @@ def main() -> None:
                     counts = {name: len(step.requests) for name, step in measured[-1].items()}
                     took = sum(step.seconds for name, step in measured[-1].items() if name != "plan")
                     say(f"commit {number + 1}: {counts}, {took:.2f} s{' delayed' if slow else ''}")
-                show(measured[-options.delayed :], options.details)
+                show(measured[-options.delayed :], options.details, options.milliseconds)
         finally:
             stop(processes)
 

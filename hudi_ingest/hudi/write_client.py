@@ -10,21 +10,13 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.errors.exceptions.captured import CapturedException
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import (
-    CommitRefused,
-    EngineLost,
-    Fenced,
-    IngestError,
-    RestoreUnfinished,
-    TableMismatch,
-    TableUnreachable,
-)
+from hudi_ingest.exceptions import Fenced, TableUnreachable
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.java_errors import java_errors
 from hudi_ingest.hudi.options import (
     BY_LISTING,
     COLUMN_STATISTICS_OPTION,
@@ -43,13 +35,13 @@ from hudi_ingest.hudi.options import (
     write_options,
 )
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, MARKERS, TIMELINE
-from hudi_ingest.hudi.storage.storage import WHO_RETRIES, advice, storage_at, store_advice
+from hudi_ingest.hudi.storage.storage import WHO_RETRIES, advice
 from hudi_ingest.hudi.timeline.clock import clock_of, wait_for_clock
 from hudi_ingest.hudi.timeline.damaged_instants import transaction_in
 from hudi_ingest.hudi.timeline.publication import Publication, base_file_stat, first_file_stat, log_file_stat
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind, TransactionPlan
-from hudi_ingest.model.storage_options import S3_SCHEME, bucket_and_key, is_s3
+from hudi_ingest.model.storage_options import bucket_and_key, is_s3
 from hudi_ingest.model.transaction import OpenInstant, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.driver_jvm import JavaPackage, properties_text
@@ -78,7 +70,8 @@ class HudiWriter:
     options: Mapping[str, str] = _NOTHING
     """Options that a subclass adds to `write_options`."""
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, timeline: Timeline | None = None) -> None:
+        """`timeline`: the one that the caller's step reads, so that what it holds is not asked for again."""
         self._spark = spark
         self._gateway: Any = spark.sparkContext._gateway
         self._jvm: Any = JavaPackage(self._gateway)
@@ -90,6 +83,7 @@ class HudiWriter:
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
+        self._timeline = timeline or Timeline(self._base_path, pipeline.table.storage_options)
         if is_s3(self._base_path):
             with java_errors(f"give Spark the settings of {self._base_path}"):
                 bucket, _ = bucket_and_key(self._base_path)
@@ -99,7 +93,7 @@ class HudiWriter:
     def create_table(self, schema: TransactionSchema) -> None:
         """Create the table with the transaction's columns. Raises TableUnreachable, EngineLost."""
         table = self._pipeline.table
-        storage_at(self._base_path, table.storage_options).make()
+        self._timeline.storage.make()
         with java_errors(f"create the table at {self._base_path}"):
             builder = (
                 self._hudi.common.table.HoodieTableMetaClient.newTableBuilder()
@@ -153,9 +147,7 @@ class HudiWriter:
             ) as client,
         ):
             action = self._action(plan.kind)
-            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
-            started = self._jvm.java.util.Optional.of(client).map(self._java_object("InstantStart", action, meta))
-            instant: str = started.get()
+            instant: str = self._apply(self._java_object("InstantStart", action, meta), client)
             reach("instant_requested")
             state = getattr(self._hudi.common.table.timeline, "HoodieInstant$State")
             model = self._hudi.common.model
@@ -168,6 +160,8 @@ class HudiWriter:
             if self._is_service_due(meta, plan):
                 # Hudi compacts the metadata table, and so can archive history, only in here.
                 client.initTable(self._operation(plan.kind), self._option(instant))
+            else:
+                client.validateAgainstTableProperties(meta.getTableConfig(), client.getConfig())
             reach("instant_begun")
             return instant
 
@@ -228,8 +222,7 @@ class HudiWriter:
                 guard,
             )
             reach("commit_leased")
-            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
-            self._jvm.java.util.Optional.of(client).ifPresent(commit)
+            self._accept(commit, client)
             reach("commit_landed")
 
     def roll_back(self, instant: str) -> bool:
@@ -244,8 +237,7 @@ class HudiWriter:
             java_errors(f"roll back instant {instant} of {self._base_path}", self._lock),
             self._locking_client(meta := self._meta_client(), more=self._rollback_options(instant)) as client,
         ):
-            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
-            self._jvm.java.util.Optional.of(client).ifPresent(self._java_object("CommitBarrier"))
+            self._accept(self._java_object("CommitBarrier"), client)
             completed = meta.reloadActiveTimeline().filterCompletedInstants().containsInstant(instant)
             if not completed:
                 # Without its heartbeat the instant counts as expired. Never client.rollback(instant): it would also
@@ -258,7 +250,7 @@ class HudiWriter:
 
     def _rollback_options(self, instant: str) -> Mapping[str, str]:
         """Find the files to delete by the instant's markers or, where a power cut may have taken those, in the table's folders."""
-        storage = storage_at(self._base_path, self._pipeline.table.storage_options)
+        storage = self._timeline.storage
         return BY_LISTING if storage.is_local and not storage.exists(f"{MARKERS}/{instant}") else _NOTHING
 
     def roll_back_expired(self) -> None:
@@ -291,9 +283,8 @@ class HudiWriter:
         """Return the id of the pipeline's transaction that began an instant; "" if it is another writer's, or has ended."""
         # Not by Hudi's client: it cannot read what it writes itself when it begins to drop partitions, nor after that any begin.
         name = meta.getInstantFileNameGenerator().getFileName(inflight)
-        storage = storage_at(self._base_path, self._pipeline.table.storage_options)
         try:
-            content = storage.read(f"{TIMELINE}/{name}")
+            content = self._timeline.storage.read(f"{TIMELINE}/{name}")
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -320,7 +311,7 @@ class HudiWriter:
         """
         driver_newest = self._hudi.common.table.timeline.HoodieInstantTimeGenerator.getLastInstantTime()
         clock = clock_of(self._jvm.java.lang.System.currentTimeMillis)
-        newest = Timeline(self._base_path, self._pipeline.table.storage_options).newest_instant()
+        newest = self._timeline.newest_instant()
         wait_for_clock(self._base_path, newest, driver_newest, clock)
         without_spark = small and self._is_plain(meta, is_new=not newest)
         lock = self._pipeline.table.lock
@@ -388,9 +379,7 @@ class HudiWriter:
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
             metadata = self._hudi.metadata.HoodieBackedTableMetadata(engine, meta.getStorage(), config, self._base_path)
             with _Closing(metadata):
-                # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
-                lister = self._java_object("ListedFiles", self._base_path)
-                listed: str = self._jvm.java.util.Optional.of(metadata).map(lister).get()
+                listed: str = self._apply(self._java_object("ListedFiles", self._base_path), metadata)
         return frozenset(listed.split("\0")) - {""}
 
     def file_groups(self, partition_paths: Collection[str] | None, files: bool = False) -> tuple[FileGroup, ...]:
@@ -401,9 +390,8 @@ class HudiWriter:
         """
         partitions = "*" if partition_paths is None else "\0".join(partition_paths)
         with java_errors(f"list the file groups of {self._base_path}"):
-            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
             lister = self._java_object("FileGroups", partitions, str(files).lower())
-            listed: str = self._jvm.java.util.Optional.of(self._meta_client()).map(lister).get()
+            listed: str = self._apply(lister, self._meta_client())
         lines = (line.split("\t") for line in listed.split("\n") if line)
         return tuple(
             FileGroup(path, file_id, state == "live", instant, int(size), tuple(names))
@@ -525,6 +513,15 @@ class HudiWriter:
             values[index] = argument
         return self._compiled(name).getConstructors()[0].newInstance(values)
 
+    def _apply(self, function: Any, value: Any) -> Any:
+        """Call one of our java.util.function.Function. Not directly: py4j caches methods by class name, and a driver may have several
+        classes of that name."""
+        return self._jvm.java.util.Optional.of(value).map(function).get()
+
+    def _accept(self, consumer: Any, value: Any) -> None:
+        """Call one of our java.util.function.Consumer, as `_apply` does."""
+        self._jvm.java.util.Optional.of(value).ifPresent(consumer)
+
     def _compiled(self, name: str) -> Any:
         """Return the class in `<name>.java`, compiled by the Janino bundled with Spark; once a driver, as long as memory lasts."""
         source = resources.files("hudi_ingest.hudi").joinpath(f"{name}.java").read_text()
@@ -575,94 +572,3 @@ class _Closing:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if not isinstance(error, Py4JNetworkError):
             self._client.close()
-
-
-_STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
-"""In the messages of a driver that is ending: its JVM still answers, but runs nothing any more."""
-
-
-class java_errors:
-    """Translates py4j's errors into ours, with the operation and the place of the table's lock in the message."""
-
-    def __init__(self, operation: str, lock: str = "") -> None:
-        self._operation = operation
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or isinstance(error, IngestError):
-            return
-        java_error = _java_error(error)
-        chain: list[str] = []
-        if java_error is not None:
-            try:
-                chain = java_messages(java_error)
-            except (Py4JError, ConnectionError) as gone:
-                # The driver died after it had failed, so nobody can ask why.
-                error = gone
-        if any(stopped in message for message in chain for stopped in _STOPPED):
-            error = Py4JError("its SparkContext was stopped")
-        elif chain:
-            for message in chain:
-                if "hudi-ingest guard:" in message:
-                    raise CommitRefused(
-                        f"could not {self._operation}: {message.split('hudi-ingest guard:', 1)[1].strip()}. Nothing was "
-                        "published by this call; the next transaction continues from the table's checkpoint."
-                    ) from error
-            if any("Found pending restore in active timeline" in message for message in chain):
-                raise RestoreUnfinished(
-                    f"could not {self._operation}: a restore to a savepoint was cut short, and later commits may be only partly rolled back. "
-                    "Nothing was written. Re-run the same `hudi-ingest savepoints NAME --restore INSTANT` to finish the restore "
-                    "(without --restore it lists the savepoints); the next transaction then continues from there."
-                ) from error
-            if any(
-                message.startswith("TableNotFoundException") and "/.hoodie/metadata" in message for message in chain
-            ):
-                raise TableMismatch(
-                    f"could not {self._operation}: the table's metadata table, the folder .hoodie/metadata, is gone, but "
-                    "hoodie.properties still names it. Nothing was written. Put the folder back, or let Hudi build it from the files "
-                    "in the table's folders: in Spark SQL, `create table t using hudi location '<base path>'; call "
-                    "delete_metadata_table(table => 't')`; the next transaction then builds it. Files of dead transactions that no "
-                    "sweep removed before may then show as rows: compare the counts (docs/operations.md, Orphans)."
-                ) from error
-            if any(message.startswith("HoodieLockException") for message in chain):
-                raise TableUnreachable(
-                    f"could not {self._operation}: could not acquire the table's lock {self._lock} in time, or lost it: "
-                    f"{' <- '.join(chain[:4])}. Check which writer holds it and whether that writer is alive; "
-                    f"{WHO_RETRIES}."
-                ) from error
-            advice = store_advice("\n".join(chain)) if S3_SCHEME in self._operation else None
-            if advice is not None:
-                raise TableUnreachable(f"could not {self._operation}: {advice}. Nothing is lost.") from error
-            raise TableUnreachable(
-                f"could not {self._operation}: {' <- '.join(map(_first_line, chain[:4]))}. Check the path, its permissions, free space, table.hudi and "
-                "the Spark driver's log."
-            ) from error
-        if isinstance(error, (Py4JError, ConnectionError)):
-            raise EngineLost(
-                f"the Spark driver went away while trying to {self._operation}: {error}; {WHO_RETRIES}. If the "
-                "engine does not come back, start it with `hudi-ingest up` or `hudi-ingest engine`."
-            ) from error
-
-
-def _java_error(error: BaseException) -> Any:
-    """Return the Java exception behind a Python one, None if there is none."""
-    # pyspark replaces the commonest kinds, such as IllegalArgumentException, by classes of its own.
-    if isinstance(error, CapturedException):
-        return error._origin
-    return error.java_exception if isinstance(error, Py4JJavaError) else None
-
-
-def _first_line(message: str) -> str:
-    """Spark's go on with stack traces."""
-    return message.partition("\n")[0]
-
-
-def java_messages(error: Any) -> list[str]:
-    chain: list[str] = []
-    while error is not None and len(chain) < 10:
-        chain.append(f"{error.getClass().getSimpleName()}: {error.getMessage()}")
-        error = error.getCause()
-    return chain

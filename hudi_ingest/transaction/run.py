@@ -58,7 +58,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         epoch=TableEpoch(table.storage),
         durability=durability_of(table.storage, pipeline.table.fsync),
         ledger=ledger,
-        instants=HudiWriter(spark, pipeline),
+        instants=HudiWriter(spark, pipeline, table.timeline),
         write_files=partial(write_slices, spark, pipeline),
         groups=KafkaCluster(pipeline.source),
         find_losses=partial(losses_now, pipeline.source),

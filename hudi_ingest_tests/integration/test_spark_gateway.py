@@ -187,7 +187,7 @@ DRIVER_THAT_ENDS = """
 import os, signal, sys
 from pathlib import Path
 from hudi_ingest.exceptions import EngineLost
-from hudi_ingest.hudi.write_client import java_errors
+from hudi_ingest.hudi.java_errors import java_errors
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.session import own_session
 

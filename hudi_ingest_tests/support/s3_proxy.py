@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -36,6 +36,8 @@ class Request:
     """Whether its body came in chunks, as with a checksum at its end."""
     client: str = ""
     """What the client calls itself: Boto3/…, hudi-rs's `object_store/…`, or Hadoop …"""
+    until: float = float("inf")
+    """When it was answered, on the clock of `at`."""
 
 
 Choice = Callable[[Request], bool]
@@ -111,9 +113,15 @@ class S3Proxy:
         finally:
             self._lost = None
 
-    def note(self, request: Request) -> None:
+    def note(self, request: Request) -> int:
+        """Return the request's number."""
         with self._lock:
             self.requests.append(request)
+            return len(self.requests) - 1
+
+    def note_answer(self, number: int) -> None:
+        with self._lock:
+            self.requests[number] = replace(self.requests[number], until=time.monotonic())
 
     def is_busy(self, request: Request) -> bool:
         return self._busy is not None and self._busy(request)
@@ -204,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         request = _classified(self.command, self.path, self._is_chunked(), self.headers.get("User-Agent", ""))
-        self.proxy.note(request)
+        number = self.proxy.note(request)
         body = self._body()
         if self.proxy.hangs():
             self.close_connection = True
@@ -216,6 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP_BY_HOP}
         answer = self._ask(headers, body)
         content = answer.read()
+        self.proxy.note_answer(number)
         if self.proxy.loses(request):
             self.close_connection = True
             return

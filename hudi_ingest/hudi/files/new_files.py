@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import IO, Generic, TypeVar
 
@@ -99,6 +101,8 @@ class DiscardedOnError(ABC):
 
 CHECK_SECONDS = 0.05
 """How old the last check may be when a file is opened or closed; a check costs 0.1 ms."""
+_AT_ONCE = 8
+"""Requests to an object store at the same time; each may have a part of a file in memory."""
 _CHECK_SECONDS_OF_A_STORE = 1.0
 """On an object store, where a check is two requests."""
 
@@ -138,7 +142,8 @@ class NewFiles(Generic[Report]):
     """Opens and closes the files that one task writes, and deletes them all in `discard`.
 
     `files` holds the reports of closed files by Kafka partition; a file is in it only after a check of the fence that
-    followed its closing. All methods raise Fenced, TableUnreachable and OSError.
+    followed its closing. On an object store, files are closed side by side, and an error of one is raised by a later call, at the
+    latest by `finish`. All methods raise Fenced, TableUnreachable and OSError.
     """
 
     def __init__(self, storage: TableStorage, instant: str, epoch: Epoch) -> None:
@@ -149,6 +154,8 @@ class NewFiles(Generic[Report]):
         self._known_folders: set[str] = set()
         self._created: list[str] = []
         self._streams: dict[str, IO[bytes]] = {}
+        self._pool = None if storage.is_local else ThreadPoolExecutor(_AT_ONCE, "files")
+        self._closing: list[Future[None]] = []
         self._closed: list[tuple[TopicPartition, Report]] = []
         """Closed since the last check that the instant is open."""
 
@@ -156,9 +163,11 @@ class NewFiles(Generic[Report]):
         """Open the file at `path`, which is in the table partition `folder`."""
         self.check_if_due(source)
         # The marker comes first: at commit and rollback Hudi only cleans up files that have one.
-        self._storage.write(marker_path(self._instant, path), b"")
-        reach("marker_written")
-        self._ensure_partition_metadata(folder)
+        marker = self._begun(partial(self._write_marker, path))
+        try:
+            self._ensure_partition_metadata(folder)
+        finally:
+            marker.result()
         self._created.append(path)
         stream = self._streams[path] = self._storage.open_output(path)
         reach("file_opened")
@@ -175,11 +184,10 @@ class NewFiles(Generic[Report]):
 
     def close(self, path: str) -> int:
         """Close the file. Returns its size in bytes."""
-        stream = self._streams[path]
-        size = stream.tell()
-        stream.close()
-        del self._streams[path]
-        reach("file_closed")
+        size = self._streams[path].tell()
+        if len(self._closing) >= _AT_ONCE:
+            self._closing.pop(0).result()
+        self._closing.append(self._begun(partial(self._close, path)))
         return size
 
     def report(self, source: TopicPartition, file: Report) -> None:
@@ -196,6 +204,8 @@ class NewFiles(Generic[Report]):
         """Make `files` complete; all files must be closed."""
         if self._closed:
             self._check(source)
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def _check(self, source: RowSource) -> None:
         """Check the fence, and report the files closed before.
@@ -203,6 +213,8 @@ class NewFiles(Generic[Report]):
         Only this check, after they are closed, proves anything: closing may take long, and if the instant was rolled back
         meanwhile, the files were too late to be cleaned up with it. The error makes the writer delete them.
         """
+        while self._closing:
+            self._closing.pop(0).result()
         self._fence.require_open(source)
         for kafka_partition, file in self._closed:
             self.files.setdefault(kafka_partition, []).append(file)
@@ -210,6 +222,11 @@ class NewFiles(Generic[Report]):
 
     def discard(self) -> None:
         """Delete every file that was opened, closed or not."""
+        # Deleted before it is closed, a file would be there again.
+        wait(self._closing)
+        self._closing.clear()
+        if self._pool is not None:
+            self._pool.shutdown()
         for stream in self._streams.values():
             # The file is deleted next, so errors of a full disk or a lost connection do not matter here.
             with suppress(OSError, pa.ArrowException):
@@ -221,6 +238,24 @@ class NewFiles(Generic[Report]):
                 self._storage.delete(path)
         self._closed.clear()
         self.files.clear()
+
+    def _begun(self, call: Callable[[], None]) -> Future[None]:
+        """Make the call, beside what follows if it waits for an object store."""
+        if self._pool is not None:
+            return self._pool.submit(call)
+        call()
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def _write_marker(self, path: str) -> None:
+        self._storage.write(marker_path(self._instant, path), b"")
+        reach("marker_written")
+
+    def _close(self, path: str) -> None:
+        self._streams[path].close()
+        del self._streams[path]
+        reach("file_closed")
 
     def _ensure_partition_metadata(self, folder: str) -> None:
         if folder in self._known_folders:

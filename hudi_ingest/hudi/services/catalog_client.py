@@ -9,8 +9,9 @@ from datetime import datetime
 import pyarrow as pa
 
 from hudi_ingest.exceptions import CatalogNotSynced
+from hudi_ingest.hudi.java_errors import java_errors
 from hudi_ingest.hudi.services.catalog_state import CatalogState
-from hudi_ingest.hudi.write_client import HudiWriter, java_errors
+from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.asset import Catalog
@@ -34,11 +35,10 @@ class CatalogClient(HudiWriter):
         instant, completed = ("", "") if full else (state.instant, _instant_text(state.completed_at))
         sync, hive = sync_options(self._pipeline, columns, full), hive_settings(catalog)
         with java_errors(f"sync {self._base_path} to its catalog"):
-            # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
             syncer = self._java_object(
                 "CatalogSync", json.dumps(sync), json.dumps(hive), str(SYNC_SECONDS), instant, completed
             )
-            causes: str = self._option(self._context.hadoopConfiguration()).map(syncer).get()
+            causes: str = self._apply(syncer, self._context.hadoopConfiguration())
         if causes:
             raise CatalogNotSynced(not_synced_text(self._pipeline, catalog, causes.splitlines()))
 

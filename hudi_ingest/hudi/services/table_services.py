@@ -13,11 +13,12 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
+from hudi_ingest.hudi.java_errors import java_errors, java_messages
 from hudi_ingest.hudi.options import BY_LISTING, clustering_options, compaction_options
 from hudi_ingest.hudi.storage.storage import NoDurability, durability_of, reaching, storage_at
 from hudi_ingest.hudi.timeline.ownership import Service, ServiceClaim
 from hudi_ingest.hudi.timeline.timeline import Timeline
-from hudi_ingest.hudi.write_client import HudiWriter, java_errors, java_messages
+from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import in_services_pool, job_group
 
@@ -65,10 +66,9 @@ class FencedService(HudiWriter):
             claim = self._claim.take(instant)
         flush = "" if isinstance(self._durability, NoDurability) else "flush"
         place = f"{self._base_path}/{self._claim.path}"
-        # Not called directly: py4j caches methods by class name, and a driver may have several of that name.
         service = self._java_object("TableService", self.service, place, claim, instant, flush)
         try:
-            figures: str = self._option(client).map(service).get()
+            figures: str = self._apply(service, client)
         except Py4JJavaError as error:
             if any("hudi-ingest claim:" in message for message in java_messages(error.java_exception)):
                 raise TransactionInFlight(

@@ -38,6 +38,11 @@ class PropertiesFile:
             # One of them always exists, but an update may end between reading the first and the second.
         return {}
 
+    def primary(self) -> dict[str, str] | None:
+        """Read the table's properties from the file itself, None if it is missing or damaged."""
+        text = self._text(PRIMARY)
+        return None if text is None else whole(text)
+
     def restore(self) -> bool:
         """Replace a damaged file by its good backup; returns whether that was needed.
 

@@ -42,6 +42,8 @@ _UNREADABLE_REMEDY = (
     "If it is being written right now, try again; after a power cut, the next tick or `hudi-ingest run` repairs it. Otherwise "
     "check the path, its permissions and the network."
 )
+_SCHEMA = "schema"
+"""Key of the table's columns in a commit's metadata."""
 _ARCHIVE = "history"
 """The folder of archived instants, below the timeline's."""
 _INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
@@ -225,7 +227,9 @@ class Timeline:
                 return columns_of(self._hudi_table().get_schema())
             files = self._commit_files()
             # Completed instants never change, and the newest one's schema is the table's.
-            key = (self.base_path, frozenset(file for _, file in files.values()))
+            newest = _read_commits.get((self.base_path, files[max(files)][1])) if files else None
+            text = newest.metadata.get(_SCHEMA) if newest else None
+            key = (self.base_path, text or frozenset(file for _, file in files.values()))
             schema = _read_schemas.get(key)
             if schema is None:
                 table = self._hudi_table()
@@ -282,6 +286,12 @@ class Timeline:
         Until then nothing of the table can be read. Raises TableUnreachable.
         """
         try:
+            held = self._held
+            if held is not None:
+                # An object appears whole, so there is nothing to restore while there is one.
+                held.properties = self._properties.primary()
+                if held.properties is not None:
+                    return False
             return self._properties.restore()
         except OSError as error:
             raise self._unreadable("properties", error) from error
