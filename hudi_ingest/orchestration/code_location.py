@@ -151,7 +151,7 @@ def definitions_of(
     assets = broken_definitions(broken, [pipeline.name for pipeline in built.pipelines])
     sensors = [*map(coordinator_sensor, _by_sensor(pipeline for pipeline in pipelines if pipeline.name not in failed))]
     finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
-    return Definitions.merge(*parts, assets, Definitions(sensors=[*sensors, *finders])), built
+    return Definitions.merge(*parts, Definitions(sensors=sensors), assets, Definitions(sensors=finders)), built
 
 
 def _by_sensor(pipelines: Iterable[Pipeline]) -> list[list[Pipeline]]:

@@ -153,7 +153,7 @@ def test_k6_a_pipeline_is_turned_on_as_soon_as_its_file_is_written(
     write(pipelines, "orders", {**PIPELINE, "name": "orders", "table": {"base_path": "/data/o", "schema": "id string"}})
     orders = load_pipeline(pipelines / "orders.yaml")
     assert switch.switch(own, orders, True)
-    assert switch.switched(own) == {"orders_coordinator": True}
+    assert switch.switched(own, [orders]).sensors == {"orders_coordinator": True}
     assert not switch.switch(own, orders, True)
     assert switch.switch(own, orders, False)
-    assert switch.is_paused(orders, switch.switched(own))
+    assert switch.switched(own, [orders]).is_paused(orders)
