@@ -33,6 +33,7 @@ from benchmarks import freshness, many_topics
 from benchmarks.freshness import cpu_seconds, postmaster, stock_dagster
 from benchmarks.idle_pipelines import (
     SETTLE_SECONDS,
+    await_all_read,
     await_ticks,
     idle_stack,
     make_topics,
@@ -50,7 +51,6 @@ from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.pipeline.folder import load_folder
-from hudi_ingest.transaction.plan.situation import observe
 
 TOPICS_PER_PIPELINE = 2.5
 """So that the definitions are of 500 topics when 200 pipelines run."""
@@ -177,8 +177,7 @@ def _new_topic(root: Path, pipelines: int, minutes: float, report: Report) -> di
 def _busy(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
     """Send each topic its records in each interval, and find out whether each pipeline has kept its interval."""
     home, intervals = _home(root), max(1, round(minutes * 60 / BUSY_INTERVAL_SECONDS))
-    with idle_stack(home, pipelines, BUSY_INTERVAL_SECONDS) as stack:
-        await_ticks(home)
+    with idle_stack(home, pipelines, BUSY_INTERVAL_SECONDS, copied=False) as stack:
         loaded = load_folder(home.pipelines).pipelines
         began = time.time()
         producer = Producer({"bootstrap.servers": stack.bootstrap_servers})
@@ -190,12 +189,7 @@ def _busy(root: Path, pipelines: int, minutes: float, report: Report) -> dict[st
                 produce(producer, [topic(number)], BUSY_RECORDS)
             report(f"fleet: {(interval + 1) * BUSY_RECORDS * pipelines:,} records in {time.time() - began:.0f} s")
         load, produced_until = os.getloadavg()[0], time.time()
-        waiting = [*loaded]
-        while waiting := [pipeline for pipeline in waiting if observe(pipeline).lag.total]:
-            if time.time() > produced_until + _LAST_SECONDS:
-                raise EnvironmentProblem(
-                    f"{len(waiting)} pipelines have not read all; see {stack.url} and the logs in {home.logs}."
-                )
+        await_all_read(home)
         read_after = time.time() - produced_until
         with DagsterInstance.from_config(str(home.dagster)) as instance:
             since = RunsFilter(created_after=datetime.fromtimestamp(began, timezone.utc))

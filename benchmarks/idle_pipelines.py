@@ -37,12 +37,14 @@ from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.operations.topic_discovery import refresh_topics
 from hudi_ingest.pipeline.folder import find_template, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest.transaction.run import run_transaction
 
 PARTITIONS = 4
 _RECORDS = 20
 SETTLE_SECONDS = 30
 _FIRST_TICK_SECONDS = 900
+_ALL_READ_SECONDS = 3600
 _TIMEOUT_SECONDS = 60
 
 
@@ -114,8 +116,6 @@ def produce(producer: Producer, topics: Iterable[str], records: int) -> None:
 
 def make_tables(home: Home) -> None:
     """Run the first pipeline's first transaction, and give the other pipelines copies of its table, with their own topic in it."""
-    with Ledger.open(home.ledger_url) as ledger:
-        refresh_topics(find_template(home.pipelines, "idle"), home, ledger, datetime.now(timezone.utc))
     pipelines = load_folder(home.pipelines).pipelines
     first = pipelines[0]
     if not (Path(first.table.base_path) / ".hoodie").exists():
@@ -215,18 +215,37 @@ def running(home: Home) -> Iterator[Stack]:
 
 @contextmanager
 def idle_stack(
-    home: Home, count: int, interval_seconds: float | None = None, *, files: bool = False
+    home: Home, count: int, interval_seconds: float | None = None, *, files: bool = False, copied: bool = True
 ) -> Iterator[Stack]:
-    """Run a stack with so many pipelines, all on, whose tables have all that their topics have."""
+    """Run a stack with so many pipelines, all on, whose tables have all that their topics have. `copied`: the tables are copies, which
+    idle ticks take for their own, but no transaction does; without, each pipeline makes its own."""
     write_template(home, enabled=False, interval_seconds=interval_seconds)
     with running(home) as stack:
         make_topics(stack.bootstrap_servers, count)
-        make_tables(home)
+        with Ledger.open(home.ledger_url) as ledger:
+            refresh_topics(find_template(home.pipelines, "idle"), home, ledger, datetime.now(timezone.utc))
+        if copied:
+            make_tables(home)
         if files:
             write_files(home, count, enabled=True, interval_seconds=interval_seconds)
         else:
             write_template(home, enabled=True, interval_seconds=interval_seconds)
+        if not copied:
+            await_all_read(home)
         yield stack
+
+
+def await_all_read(home: Home) -> None:
+    """Wait until every pipeline has committed all that its topic has."""
+    waiting, deadline = [*load_folder(home.pipelines).pipelines], time.monotonic() + _ALL_READ_SECONDS
+    while waiting := [
+        pipeline for pipeline in waiting if (seen := observe(pipeline)).lag.total or not seen.committed.checkpoint
+    ]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"{len(waiting)} pipelines have not read all within {_ALL_READ_SECONDS} s, e.g. {waiting[0].name}"
+            )
+        time.sleep(1)
 
 
 def await_ticks(home: Home) -> None:
