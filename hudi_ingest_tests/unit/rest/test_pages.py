@@ -15,8 +15,20 @@ import pytest
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.exposition import Scene, TableRecord
-from hudi_ingest.rest.fleet import PERIODS, FleetRow, fleet, selected
-from hudi_ingest.rest.pages import FLEET, PIPELINE, Pages, bars, fleet_html, page, pipeline_html, words
+from hudi_ingest.rest.pages import (
+    FLEET,
+    PERIODS,
+    PIPELINE,
+    FleetRow,
+    Pages,
+    bars,
+    fleet,
+    fleet_html,
+    page,
+    pipeline_html,
+    selected,
+    words,
+)
 from hudi_ingest_tests.support.fleets import RUN, fill_ledger, scene
 from hudi_ingest_tests.support.rest_api import RestApi, running_rest_api
 
