@@ -143,7 +143,7 @@ class Fleet:
         for topic, records in self._records.items():
             found += self._settled(topic, records)
         shown = hudi_ingest(self.stack.home, "status", BROKEN)
-        found["unnamed"] += BROKEN not in shown.stdout or not shown.returncode
+        found["unnamed"] += BROKEN not in shown.stderr or shown.returncode != 1
         return +found
 
     def finish(self) -> Counter[str]:
