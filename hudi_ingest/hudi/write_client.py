@@ -53,6 +53,8 @@ _RECORD_NAMESPACE = "hudi_ingest"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _FEW_FILES = 64
 """A Spark job for so many folders or files of a local disk takes longer than to list or delete them one after another."""
+_FEW_HELD = 8
+"""The same on an object store, for a commit that holds most of what it lists."""
 _BEGINS_A_SERVICE = 5
 """Of so many begins on a store, one lets Hudi look after the metadata table."""
 _FILES_INDEX = "files"
@@ -185,9 +187,10 @@ class HudiWriter:
         more = {} if publication.clean else WITHOUT_CLEANING
         # What is cleaned or replaced may be large.
         small = len(publication.files) <= _FEW_FILES and not publication.clean and not publication.replaced
+        few = self._few() if publication.clean else self._few_held()
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(self._meta_client(), columns, more, self._few(), small) as client,
+            self._locking_client(self._meta_client(), columns, more, few, small) as client,
         ):
             if client.getHeartbeatClient().isHeartbeatExpired(instant):
                 raise Fenced(
@@ -220,6 +223,7 @@ class HudiWriter:
                 self._java_map(publication.metadata),
                 self._file_ids_by_partition(publication.replaced),
                 guard,
+                self._hold(),
             )
             reach("commit_leased")
             self._accept(commit, client)
@@ -407,6 +411,18 @@ class HudiWriter:
     def _few(self) -> int:
         # Requests to an object store take long, and Spark's tasks make several at once.
         return 1 if is_s3(self._base_path) else _FEW_FILES
+
+    def _few_held(self) -> int:
+        # What a commit lists on an object store it mostly has already: see `_hold`.
+        return _FEW_HELD if is_s3(self._base_path) else _FEW_FILES
+
+    def _hold(self) -> Any:
+        """Return what lets a thread that has Hudi's lock read a table on a store once, see HudiIngestS3Files.java; None elsewhere."""
+        if not is_s3(self._base_path):
+            return None
+        # An engine that an older hudi-ingest has started does not have it.
+        hold = self._context.hadoopConfiguration().getClassByNameOrNull("HudiIngestS3Files$Hold")
+        return None if hold is None else hold.newInstance()
 
     def _client(
         self,

@@ -13,44 +13,75 @@ import java.io.InterruptedIOException;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Consumer;
+import org.apache.hadoop.fs.BlockLocation;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FutureDataInputStreamBuilder;
+import org.apache.hadoop.fs.LocatedFileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.fs.RemoteIterator;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.fs.s3a.S3AFileSystem;
 import org.apache.hadoop.fs.s3a.WriteOperationHelper;
 import org.apache.hadoop.util.Progressable;
 import org.apache.hadoop.util.functional.CallableRaisingIOE;
+import org.apache.hadoop.util.functional.RemoteIterators;
 
 /**
- * Hadoop's S3 client, except for two things that it does for Hudi.
+ * Hadoop's S3 client, except for three things that it does for Hudi.
  *
  * A stream of a log file, of a metadata table or a keyed one, has no connection between two reads. Hudi 1.2 leaves such streams
  * open, one for each log file that a lookup, a compaction or a query reads, and each kept a connection of the client's pool: after
  * some ten table services, or one compaction of a hundred log files, a driver had none left.
  *
  * What Hudi keeps whole in small objects below .hoodie takes one request where Hadoop makes two to seven to find out whether a
- * path is a folder, which these never are, and to keep up empty objects for folders, which nobody asks for. Nothing is remembered
- * between two calls, so each sees the store as it is: the commit guard and other fences read through here.
+ * path is a folder, which these never are, and to keep up empty objects for folders, which nobody asks for.
+ *
+ * Outside a Hold nothing is remembered between two calls, so each sees the store as it is: fences read through here, too.
  *
  * Compiled by Janino: raw types, no lambdas.
  */
 public class HudiIngestS3Files extends S3AFileSystem {
   private static final String HOODIE = "/.hoodie/";
   private static final int MOST_DELETED = 1000;
+  private static final ThreadLocal HELD = new ThreadLocal();
   private AmazonS3 client;
+
+  /**
+   * Lets this thread read a table's hoodie.properties, its timelines and its markers once, from `accept` of an empty map until
+   * `accept` of null. For a thread that holds Hudi's lock of the table, without which no writer changes the first two; its own
+   * changes are added, or end the hold. It also ends when the heartbeat is deleted, the first change after Hudi has released
+   * its lock.
+   *
+   * Never held are the epoch, and whether a file is on the data table's timeline: a process that stood still must find that its
+   * instant has been rolled back.
+   */
+  public static class Hold implements Consumer {
+    public void accept(Object kept) {
+      HELD.set(kept);
+    }
+  }
 
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
     String own = belowHoodie(path);
     if (own.equals("hoodie.properties") || own.equals("hudi_ingest/epoch") || isInstant(own)) {
-      byte[] content = (byte[]) asked("read", path, null);
-      return new FSDataInputStream(new Pages(this, path, null, content));
+      boolean isHeld = HELD.get() != null && own.equals("hoodie.properties");
+      Object content = isHeld ? held().get(pathToKey(path)) : null;
+      if (content == null) {
+        content = asked("read", path, null);
+        if (isHeld) {
+          held().put(pathToKey(path), content);
+        }
+      }
+      return new FSDataInputStream(new Pages(this, path, null, (byte[]) content));
     }
     if (path.getName().indexOf(".log.") < 0) {
       return super.open(path, bufferSize);
@@ -62,9 +93,10 @@ public class HudiIngestS3Files extends S3AFileSystem {
       long blockSize, Progressable progress) throws IOException {
     String own = belowHoodie(path);
     if (!isInstant(own) && !own.startsWith(".heartbeat/") && !isMarker(own)) {
+      endHold(own);
       return super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress);
     }
-    if (!overwrite && asked("find", path, null) != null) {
+    if (!overwrite && exists(path)) {
       throw new FileAlreadyExistsException(path + " already exists");
     }
     return new FSDataOutputStream(new Whole(this, path), null);
@@ -72,30 +104,135 @@ public class HudiIngestS3Files extends S3AFileSystem {
 
   public boolean exists(Path path) throws IOException {
     String own = belowHoodie(path);
-    if (isInstant(own) || isMarker(own) || path.getName().indexOf(".log.") >= 0) {
-      return asked("find", path, null) != null;
+    if (isMarkersOfInstant(own)) {
+      return HELD.get() == null ? asked("any", path, null) != null : !markers(pathToKey(path)).isEmpty();
     }
-    return isMarkersOfInstant(own) ? asked("any", path, null) != null : super.exists(path);
+    boolean isOfMetadataTable = path.toString().indexOf("/.hoodie/metadata/.hoodie/") > 0;
+    Map timeline = isInstant(own) && isOfMetadataTable ? heldTimeline(path) : null;
+    if (timeline != null) {
+      return timeline.containsKey(path.getName());
+    }
+    boolean isFile = isInstant(own) || isMarker(own) || path.getName().indexOf(".log.") >= 0;
+    return isFile ? asked("find", path, null) != null : super.exists(path);
+  }
+
+  public FileStatus[] listStatus(Path path) throws IOException {
+    String own = belowHoodie(path);
+    Map found = null;
+    if (HELD.get() != null && own.equals("timeline")) {
+      found = (Map) held().get(pathToKey(path));
+      if (found == null) {
+        found = new TreeMap();
+        FileStatus[] files = super.listStatus(path);
+        for (int index = 0; index < files.length; index++) {
+          found.put(files[index].getPath().getName(), files[index]);
+        }
+        held().put(pathToKey(path), found);
+      }
+    } else if (HELD.get() != null && own.startsWith(".temp/")) {
+      found = entries(pathToKey(path) + "/");
+    }
+    return found == null ? super.listStatus(path) : (FileStatus[]) found.values().toArray(new FileStatus[0]);
+  }
+
+  public RemoteIterator listFiles(Path path, boolean recursive) throws IOException {
+    if (HELD.get() == null || !recursive || !belowHoodie(path).startsWith(".temp/")) {
+      return super.listFiles(path, recursive);
+    }
+    String prefix = pathToKey(path) + "/";
+    List found = new ArrayList();
+    for (Iterator rest = markersAround(prefix).iterator(); rest.hasNext();) {
+      String key = ((DeleteObjectsRequest.KeyVersion) rest.next()).getKey();
+      if (key.startsWith(prefix) && !key.endsWith("/")) {
+        found.add(new LocatedFileStatus(new FileStatus(0, false, 1, 0, 0, keyToQualifiedPath(key)), new BlockLocation[0]));
+      }
+    }
+    return RemoteIterators.remoteIteratorFromIterator(found.iterator());
   }
 
   public boolean delete(Path path, boolean recursive) throws IOException {
     String own = belowHoodie(path);
     if (recursive && isBelowMarkersOfInstant(own)) {
-      // Hudi deletes all that is in a transaction's folder of markers before that folder, whose deletion takes everything at once.
+      // Hudi deletes all that is in an instant's folder of markers before that folder, whose deletion takes everything at once.
       return true;
     }
     if (own.startsWith(".heartbeat/") || isMarker(own)) {
+      endHold(own);
       asked("delete", path, null);
       return true;
     }
-    if (!recursive || !own.startsWith(".temp/")) {
+    if (!recursive || !isMarkersOfInstant(own)) {
+      endHold(own);
       return super.delete(path, recursive);
     }
     List keys = (List) asked("list", path, null);
     for (int first = 0; first < keys.size(); first += MOST_DELETED) {
       asked("delete all", path, keys.subList(first, Math.min(keys.size(), first + MOST_DELETED)));
     }
+    if (HELD.get() != null) {
+      held().remove(pathToKey(path));
+    }
     return true;
+  }
+
+  public boolean rename(Path from, Path to) throws IOException {
+    endHold(belowHoodie(to));
+    return super.rename(from, to);
+  }
+
+  private static Map held() {
+    return (Map) HELD.get();
+  }
+
+  /** Ends this thread's hold before it changes what may be held, below the .hoodie of a table. */
+  private static void endHold(String own) {
+    if (!own.isEmpty()) {
+      HELD.remove();
+    }
+  }
+
+  private Map heldTimeline(Path path) {
+    return HELD.get() == null ? null : (Map) held().get(pathToKey(path.getParent()));
+  }
+
+  /** The keys of all objects in an instant's folder of markers. */
+  private List markers(String folder) throws IOException {
+    List keys = (List) held().get(folder);
+    if (keys == null) {
+      keys = (List) asked("list", keyToQualifiedPath(folder), null);
+      held().put(folder, keys);
+    }
+    return keys;
+  }
+
+  /** The same of the instant whose markers have keys with this prefix. */
+  private List markersAround(String prefix) throws IOException {
+    int instant = prefix.lastIndexOf("/.temp/") + "/.temp/".length();
+    return markers(prefix.substring(0, prefix.indexOf('/', instant)));
+  }
+
+  /** What is directly in a folder of markers, by name. */
+  private Map entries(String prefix) throws IOException {
+    Map entries = new TreeMap();
+    for (Iterator rest = markersAround(prefix).iterator(); rest.hasNext();) {
+      String key = ((DeleteObjectsRequest.KeyVersion) rest.next()).getKey();
+      if (key.startsWith(prefix) && key.length() > prefix.length()) {
+        int end = key.indexOf('/', prefix.length());
+        String entry = end < 0 ? key : key.substring(0, end);
+        entries.put(entry, new FileStatus(0, end > 0, 1, 0, 0, keyToQualifiedPath(entry)));
+      }
+    }
+    return entries;
+  }
+
+  /** Adds to what this thread holds an object that it has written. */
+  void written(Path path, int size) throws IOException {
+    Map timeline = heldTimeline(path);
+    if (timeline != null && isInstant(belowHoodie(path))) {
+      timeline.put(path.getName(), new FileStatus(size, false, 1, getDefaultBlockSize(path), System.currentTimeMillis(), qualify(path)));
+    } else if (isMarker(belowHoodie(path))) {
+      HELD.remove();
+    }
   }
 
   /** The path below the .hoodie of its table, or of its metadata table; empty for any other. */
@@ -227,6 +364,7 @@ public class HudiIngestS3Files extends S3AFileSystem {
       if (!closed) {
         closed = true;
         files.asked("write", path, toByteArray());
+        files.written(path, size());
       }
     }
   }
