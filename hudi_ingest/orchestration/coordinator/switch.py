@@ -182,6 +182,9 @@ def activity(pipeline: Pipeline, switches: Switches, silent: bool) -> tuple[bool
 
 
 def _states(instance: DagsterInstance) -> list[InstigatorState]:
+    # The instance of `materialize` in a process of one's own has no sensors.
+    if instance.schedule_storage is None:
+        return []
     return [state for state in instance.all_instigator_state() if state.instigator_type is InstigatorType.SENSOR]
 
 

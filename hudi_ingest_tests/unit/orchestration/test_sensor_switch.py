@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import yaml
+from dagster import DagsterInstance
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.definitions.sensor_definition import SensorType
 from dagster._core.remote_origin import (
@@ -22,7 +23,7 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.coordinator.switch import Switches, activities, switch, switched
+from hudi_ingest.orchestration.coordinator.switch import Switches, activities, switch, switched, switches_of
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -48,6 +49,11 @@ def pipeline_of(home: Home, enabled: bool) -> Pipeline:
     path = home.pipelines / "orders.yaml"
     path.write_text(yaml.safe_dump(document(enabled=enabled)))
     return load_pipeline(path)
+
+
+def test_an_instance_without_sensors_has_switched_nothing(home: Home) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        assert switches_of(instance, [pipeline_of(home, enabled=True)]) == Switches()
 
 
 def seen(status: InstigatorStatus) -> InstigatorState:
