@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hudi_ingest.ledger.database import Repository
+from hudi_ingest.ledger.database import Repository, inserting
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, SWITCHES, TRANSACTIONS, normal_base_path, storable
 from hudi_ingest.model.offsets import Slice
@@ -249,7 +249,7 @@ class Requests(Repository):
         late = [name for name in pipelines if not (at := last.get(name)) or not timedelta(0) <= now - at < noted]
         if late:
             with self._database.writing() as connection:
-                _note(connection, late, ticked_at=now)
+                _note(connection, COORDINATORS, late, ticked_at=now)
 
     def note_settings(self, pipeline: str, settings: str, now: datetime) -> datetime | None:
         """Note a hash of the pipeline's settings at a tick. Returns when they were last seen to change, None if they never were."""
@@ -260,7 +260,7 @@ class Requests(Repository):
             return row.changed_at  # type: ignore[no-any-return]
         changed_at = now if row is not None and row.settings is not None else None
         with self._database.writing() as connection:
-            _note(connection, [pipeline], ticked_at=now, settings=settings, changed_at=changed_at)
+            _note(connection, COORDINATORS, [pipeline], ticked_at=now, settings=settings, changed_at=changed_at)
         return changed_at
 
     def switches(self) -> dict[str, bool]:
@@ -271,18 +271,14 @@ class Requests(Repository):
     def switch(self, pipeline: str, on: bool) -> None:
         """Switch a pipeline of a template on or off."""
         with self._database.writing() as connection:
-            changed = connection.execute(SWITCHES.update().where(SWITCHES.c.pipeline == pipeline).values(is_on=on))
-            if not changed.rowcount:
-                connection.execute(SWITCHES.insert().values(pipeline=pipeline, is_on=on))
+            _note(connection, SWITCHES, [pipeline], is_on=on)
 
 
-def _note(connection: sa.Connection, pipelines: Collection[str], **values: Any) -> None:
-    """Change the rows of these coordinators, or insert them."""
-    own = COORDINATORS.c.pipeline.in_(pipelines)
-    known = {*connection.execute(sa.select(COORDINATORS.c.pipeline).where(own)).scalars()}
-    connection.execute(COORDINATORS.update().where(own).values(**values))
-    if new := [{"pipeline": pipeline, **values} for pipeline in pipelines if pipeline not in known]:
-        connection.execute(COORDINATORS.insert(), new)
+def _note(connection: sa.Connection, table: sa.Table, pipelines: Collection[str], **values: Any) -> None:
+    """Change these values of the pipelines' rows, or insert the rows."""
+    statement = inserting(connection, table).on_conflict_do_update(index_elements=[table.c.pipeline], set_=values)
+    # In one order everywhere, so that two processes never wait for each other's rows.
+    connection.execute(statement, [{"pipeline": pipeline, **values} for pipeline in sorted(pipelines)])
 
 
 def _normal(request: Request) -> Request:

@@ -185,8 +185,7 @@ def text_of(said: Mapping[str, tuple[str, str]], before: Mapping[str, tuple[str,
         f"{states.count(state):,} {state}" for state in (FAILING, LATE, QUEUED, OFF, WAITING) if state in states
     )
     changed = [name for name in said if _without_numbers(said[name]) != _without_numbers(before.get(name))]
-    named = [*(name for name in said if said[name][0] == FAILING), *changed]
-    named = [*dict.fromkeys(named)]
+    named = [*dict.fromkeys([*(name for name in said if said[name][0] == FAILING), *changed])]
     more = [f"and {len(named) - _SHOWN:,} more"] if len(named) > _SHOWN else []
     return "\n".join(
         [f"{counted(len(said), 'pipeline')}: {counts}", *(f"{name}: {said[name][1]}" for name in named[:_SHOWN]), *more]

@@ -49,8 +49,12 @@ class Switches:
 
     def is_on(self, pipeline: Pipeline) -> bool:
         """Whether transactions of the pipeline begin by themselves."""
+        return self.sensor_is_on(pipeline) and self.own_is_on(pipeline)
+
+    def own_is_on(self, pipeline: Pipeline) -> bool:
+        """Whether the pipeline's own switch is on, whatever the sensor's that it may share."""
         turned = self.turned(pipeline)
-        return self.sensor_is_on(pipeline) and (pipeline.enabled if turned is None else turned)
+        return pipeline.enabled if turned is None else turned
 
     def is_paused(self, pipeline: Pipeline) -> bool:
         """Whether the pipeline or its sensor was turned off. One that was never on may be run by hand or by another scheduler."""
@@ -111,10 +115,9 @@ def _switch_in_ledger(home: Home, instance: DagsterInstance, pipeline: Pipeline,
             f"Dagster, so {pipeline.name} was not turned on. Turn the sensor on in Dagster's UI, under Automation, which resumes all of "
             "them that are not paused."
         )
-    turned = switches.turned(pipeline)
     with Ledger.open(home.ledger_url) as ledger:
         ledger.requests.switch(pipeline.name, on)
-    if on == (pipeline.enabled if turned is None else turned):
+    if on == switches.own_is_on(pipeline):
         return False
     text = "Resumed" if on else f"Paused: `hudi-ingest resume {pipeline.name}` resumes it"
     instance.report_runless_asset_event(
