@@ -21,7 +21,7 @@ from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.rest_api import running_rest_api
-from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support.waiting import suspend, wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
 
@@ -87,7 +87,7 @@ def test_a_jvm_that_hangs_is_not_waited_for_and_is_killed(ground: Ground, monkey
     )
     with running_engine(ground.home, (sys.executable, "-c", code)) as engine:
         (jvm,) = (each for each in psutil.Process(engine.pid).children(recursive=True) if "java" in each.name())
-        jvm.suspend()
+        suspend(jvm)
         connection = EngineConnection.read(ground.home.engine_file)
         assert connection is not None
         with pytest.raises(EngineLost, match="did not answer"):

@@ -33,7 +33,7 @@ from hudi_ingest.orchestration.coordinator.runs import report_dead
 from hudi_ingest.orchestration.embedded import run_launcher
 from hudi_ingest_tests.support import launched_job
 from hudi_ingest_tests.support.launched_job import endless_job, run_config, short_job
-from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support.waiting import suspend, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_r10_a_run_is_ended_although_its_op_is_stopped(
     run_id = launched(instance, endless_job, tmp_path, in_process=False)
     wait_for((tmp_path / "endless").exists, "the second op runs")
     op, worker = psutil.Process(int((tmp_path / "endless").read_text())), worker_of(instance, run_id)
-    op.suspend()
+    suspend(op)
     try:
         if ends_as is DagsterRunStatus.FAILURE:
             # As the coordinator does, whose deadline has passed.

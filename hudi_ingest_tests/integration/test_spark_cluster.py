@@ -27,7 +27,7 @@ from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.java import QUICK_SPARK
 from hudi_ingest_tests.support.struck_table import pipeline_of, send
-from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support.waiting import suspend, wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -217,7 +217,7 @@ def test_p1_p2_p3_an_attempt_that_spark_gave_up_changes_nothing(
                 "the other executor writes a file",
                 SECONDS,
             )
-            attempt.executor.suspend()
+            suspend(attempt.executor)
         _, told = running.communicate(timeout=SECONDS)
         assert running.returncode == 0, told
     if trouble == "executor hangs":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import psutil
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Place
@@ -17,7 +17,7 @@ from hudi_ingest.kafka.admin_clients import AdminClients
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
-from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support.waiting import suspend, wait_for
 
 FIRST = TopicPartition("orders", 0)
 BROKER = """
@@ -54,9 +54,9 @@ def test_r8_a_coordinator_that_hangs_holds_nothing_up_and_the_group_is_set_once_
         hurried = AdminClients(source.model_copy(update={"request_timeout_seconds": 5.0}))
         with pytest.raises(KafkaException, match="Timed out"), hurried.of_group("g") as client:
             client.committed([Place("orders", 0)])
-            process.send_signal(signal.SIGSTOP)
+            suspend(psutil.Process(process.pid))
             client.commit([Place("orders", 0, 7)])
-        process.send_signal(signal.SIGCONT)
+        psutil.Process(process.pid).resume()
         wait_for(
             lambda: all(thread.name != "close a consumer" for thread in threading.enumerate()), "its client is closed"
         )
