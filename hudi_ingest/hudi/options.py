@@ -44,8 +44,9 @@ _KEY_GENERATORS = "org.apache.hudi.keygen."
 _PROVIDERS = "org.apache.hudi.client.transaction.lock."
 
 
-def table_properties(pipeline: Pipeline) -> dict[str, str]:
-    """Build the entries of hoodie.properties, so that other writers with default settings honour them too."""
+def table_properties(pipeline: Pipeline, key: Sequence[str]) -> dict[str, str]:
+    """Build the entries of hoodie.properties, so that other writers with default settings honour them too. `key`: the columns of a
+    keyed table's key."""
     return {
         PIPELINE_PROPERTY: pipeline.name,
         # Without LAZY, another writer's plain DELETE rolls our open instant back.
@@ -55,7 +56,7 @@ def table_properties(pipeline: Pipeline) -> dict[str, str]:
         "hoodie.client.heartbeat.tolerable.misses": "2",
         # Other writers' commits carry the checkpoint forward, so archival cannot lose it.
         "hoodie.write.rolling.metadata.keys": pipeline.checkpoint_key,
-        **(_bucket_index(pipeline.table) if pipeline.table.is_keyed else _simple_index()),
+        **(_bucket_index(pipeline.table, ",".join(key)) if pipeline.table.is_keyed else _simple_index()),
         # Even without a distributed lock, to replace a provider that an earlier pipeline file may have set.
         **_lock_options(pipeline.table),
     }
@@ -66,15 +67,15 @@ def _simple_index() -> dict[str, str]:
     return {"hoodie.index.type": "SIMPLE"}
 
 
-def _bucket_index(table: Table) -> dict[str, str]:
+def _bucket_index(table: Table, key: str) -> dict[str, str]:
     """Build the entries that let every writer find the file group of a key."""
     return {
         "hoodie.index.type": "BUCKET",
         "hoodie.index.bucket.engine": "SIMPLE",
         BUCKETS_PROPERTY: str(table.buckets),
-        "hoodie.bucket.index.hash.field": ",".join(table.key),
+        "hoodie.bucket.index.hash.field": key,
         # Spark's procedures (`call create_savepoint`, `run_compaction`) look for the index's columns here, and fail without it.
-        "hoodie.datasource.write.recordkey.field": ",".join(table.key),
+        "hoodie.datasource.write.recordkey.field": key,
         # Another writer then gives a new file group the id that its bucket's number determines, as we do. Otherwise two
         # transactions at the same time could make two file groups of one bucket, and Hudi refuses to write such a table.
         "hoodie.write.concurrency.mode": "NON_BLOCKING_CONCURRENCY_CONTROL",
@@ -87,12 +88,12 @@ def _bucket_index(table: Table) -> dict[str, str]:
     }
 
 
-def key_generator(table: Table) -> str:
-    """Return Hudi's class that makes the record key and the partition path of a keyed table's row from its columns; see
-    `records/hudi_keys.py`."""
+def key_generator(table: Table, key: Sequence[str]) -> str:
+    """Return Hudi's class that makes the record key and the partition path of a keyed table's row from its columns, of which `key`
+    are the key's; see `records/hudi_keys.py`."""
     if not table.partition_columns:
         return f"{_KEY_GENERATORS}NonpartitionedKeyGenerator"
-    several = len(table.key) > 1 or len(table.partition_columns) > 1
+    several = len(key) > 1 or len(table.partition_columns) > 1
     return f"{_KEY_GENERATORS}{'Complex' if several else 'Simple'}KeyGenerator"
 
 
@@ -112,7 +113,7 @@ def take_over_properties(current: Mapping[str, str], schema: pa.Schema, indexed:
 
 
 def record_key_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the record key columns in a table's properties; our own tables have none."""
+    """Return the record key columns in a table's properties; our own append tables have none."""
     return tuple(name.strip() for name in properties.get(RECORD_KEY_PROPERTY, "").split(",") if name.strip())
 
 
@@ -148,7 +149,8 @@ def write_options(
     """Build the options of a client that writes, on top of the pipeline's own. `metadata_partitions` is the table's own list of
     metadata-table partitions, `statistics_columns` its list of columns with statistics, "" if Hudi chooses them. `record_key` and `escaped_folders`
     are also the table's."""
-    properties = {key: value for key, value in table_properties(pipeline).items() if key != PIPELINE_PROPERTY}
+    of_table = table_properties(pipeline, [record_key])
+    properties = {key: value for key, value in of_table.items() if key != PIPELINE_PROPERTY}
     return {
         **{name: value.get_secret_value() for name, value in pipeline.table.hudi.items()},
         **properties,

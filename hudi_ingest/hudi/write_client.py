@@ -111,13 +111,13 @@ class HudiWriter:
                 builder = builder.setPartitionFields(",".join(table.partition_columns))
             if table.is_keyed:
                 builder = (
-                    builder.setRecordKeyFields(",".join(table.key))
+                    builder.setRecordKeyFields(",".join(schema.record_key))
                     .setOrderingFields(",".join(table.ordering_fields))
-                    .setKeyGeneratorClassProp(key_generator(table))
+                    .setKeyGeneratorClassProp(key_generator(table, schema.record_key))
                     .setRecordMergeMode(self._hudi.common.config.RecordMergeMode.EVENT_TIME_ORDERING)
                 )
             builder.initTable(self._storage_configuration(), self._base_path)
-            self.update_properties({**table_properties(self._pipeline), **record_properties(schema)})
+            self.update_properties({**table_properties(self._pipeline, schema.record_key), **record_properties(schema)})
 
     def update_properties(self, entries: Mapping[str, str]) -> None:
         """Add or replace keys of hoodie.properties. Raises TableUnreachable, EngineLost."""

@@ -146,7 +146,7 @@ def _column_lineage(
     if len(topics) > MOST_TOPICS:
         return {}
     if not pipeline.table.declares_schema:
-        pipeline = pipeline.with_record(parse_spark_json(transaction.schema.record))
+        pipeline = pipeline.with_record(parse_spark_json(transaction.schema.record), transaction.schema.record_key)
     namespace = _kafka_namespace(pipeline)
     fields = {}
     for name, origin in column_origins(pipeline.chain).items():

@@ -47,7 +47,7 @@ class TransactionSchema:
     warnings: tuple[str, ...] = ()
     """Guesses, one line each."""
     record_key: tuple[str, ...] = ()
-    """The columns of the record key in a table that another system created; empty where the key is topic, partition and
+    """The columns of the key, in a keyed table and in one that another system created; empty where the key is topic, partition and
     offset."""
     escaped_folders: bool = True
     """Whether unsafe characters of a value are escaped in its folder's name; if not, such a value has no folder."""

@@ -23,6 +23,7 @@ from hudi_ingest.pipeline.template import (
     TOPIC,
     Route,
     Template,
+    TopicTables,
     Variant,
     base_path_of,
     for_variant,
@@ -76,6 +77,12 @@ def _expanded(path: Path, environment: Mapping[str, str], seen: SeenTopics, only
     source = _part(KafkaSource, "source", document, path)
     if not isinstance(source, KafkaSource):
         return _broken(path, [*document.problems, *source])
+    tables = _part(TopicTables, "tables", document, path, source=source) if document.data.get("tables") else None
+    if isinstance(tables, list):
+        return _broken(path, [*document.problems, *tables])
+    if tables is not None and TOPIC not in placeholders:
+        return _broken(path, [*document.problems, f"tables: needs {TOPIC} in `name` and in `table.base_path`"])
+    source = source.without(tables.excluded if tables is not None else ())
     routes: tuple[str | None, ...] = (None,)
     if ROUTE in placeholders:
         route = _part(Route, "route", document, path)
@@ -105,11 +112,11 @@ def _expanded(path: Path, environment: Mapping[str, str], seen: SeenTopics, only
 _Part = TypeVar("_Part", bound=BaseModel)
 
 
-def _part(model: type[_Part], key: str, document: Document, path: Path) -> _Part | list[str]:
+def _part(model: type[_Part], key: str, document: Document, path: Path, **context: Any) -> _Part | list[str]:
     """Load a part of the template itself, or return its problems."""
     settings: Any = document.data.get(key)
     try:
-        return model.model_validate(settings, context={"folder": path.parent})
+        return model.model_validate(settings, context={"folder": path.parent, **context})
     except ValidationError as error:
         details = error.errors(include_url=False)
         for problem in details:

@@ -28,13 +28,14 @@ from hudi_ingest.pipeline.sections.record import (
     needs_registry,
 )
 from hudi_ingest.pipeline.sections.source import DeadLetters, KafkaSource, loop_problem
-from hudi_ingest.pipeline.sections.table import INFER, Table, partition_problem
+from hudi_ingest.pipeline.sections.table import INFER, KAFKA_KEY, Table, partition_problem
 from hudi_ingest.pipeline.sections.table_parts import keyed_column_problems, unsteady_partition
 from hudi_ingest.pipeline.sections.transaction import Transaction
 from hudi_ingest.pipeline.sections.transforms import TransformStep
+from hudi_ingest.pipeline.settings.describe import Entries
 from hudi_ingest.pipeline.settings.model import Model as _Model
 from hudi_ingest.pipeline.settings.model import Ratio, Whole
-from hudi_ingest.pipeline.template import Route
+from hudi_ingest.pipeline.template import TABLES_TEXT, Route
 from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE, event_columns
 from hudi_ingest.records.routing import Routing
 from hudi_ingest.records.schema.columns import TableSchema, column_problems, table_schema
@@ -74,6 +75,12 @@ _TAKEN = frozenset(
 )
 
 
+class _OwnSettings(Table):
+    """What a table of a template may have of its own."""
+
+    transforms: tuple[TransformStep, ...] = ()
+
+
 class Pipeline(_Model):
     """A set of Kafka topics that is written to one Hudi table, exactly once."""
 
@@ -98,6 +105,12 @@ class Pipeline(_Model):
 
     route: Route | None = None
     """Writes the topics' records to several tables, by a field. See docs/many-topics.md."""
+
+    tables: Annotated[dict[str, Any], Entries(_OwnSettings)] = Field(
+        default_factory=dict, json_schema_extra={"allowed": TABLES_TEXT, "default": "{}"}
+    )
+    """What single tables have of their own, with `{topic}` in `table.base_path`: keys of `table` that differ, and `transforms` that
+    follow those of all tables. `exclude` makes no pipeline of a topic. See docs/keyed-tables.md."""
 
     transforms: tuple[TransformStep, ...] = Field(
         default=(), validate_default=True, json_schema_extra={"default": "[]"}
@@ -170,9 +183,14 @@ class Pipeline(_Model):
     @classmethod
     def _envelope_fits(cls, value: Table, info: ValidationInfo) -> Table:
         source: KafkaSource | None = info.data.get("source")
-        if source is not None and source.envelope == "debezium" and not value.is_keyed:
-            text = "found append, but `source.envelope: debezium` updates and deletes rows; set it to upsert, and `key`"
+        if source is not None and source.envelope == "debezium" and "mode" not in value.model_fields_set:
+            text = (
+                "found append, but `source.envelope: debezium` updates and deletes rows; set it to upsert, and `key`. Write "
+                "`mode: append` for a table whose source only inserts rows"
+            )
             raise PlacedProblems([(("mode",), text)])
+        if source is not None and source.envelope != "debezium" and value.finds_key:
+            raise PlacedProblems([(("key",), f"{KAFKA_KEY} needs `source.envelope: debezium`; list the columns")])
         return value
 
     @field_validator("table")
@@ -199,6 +217,14 @@ class Pipeline(_Model):
                 "does, or write each topic to its own table"
             )
             raise PlacedProblems([(("ordering",), text)])
+        return value
+
+    @field_validator("tables")
+    @classmethod
+    def _only_of_templates(cls, value: dict[str, Any]) -> dict[str, Any]:
+        # Templates leave it out of the pipelines that they make.
+        if value:
+            raise ValueError("needs {topic} in `name` and in `table.base_path`, which makes a table for each topic")
         return value
 
     @field_validator("route")
@@ -324,10 +350,10 @@ class Pipeline(_Model):
         source = self.source.model_copy(update={"topics": tuple(topics), "topics_pattern": None})
         return self.model_copy(update={"source": source})
 
-    def with_record(self, record: pa.Schema) -> Pipeline:
-        """The pipeline for values with these columns, which a transaction determined at its begin. Raises ProblemsFromTop
-        when a transform or `table.partition_by` does not fit them."""
-        table = self.table.with_record(record)
+    def with_record(self, record: pa.Schema, key: tuple[str, ...] = ()) -> Pipeline:
+        """The pipeline for values with these columns and this key, which a transaction determined at its begin. Raises
+        ProblemsFromTop when a transform, the key or `table.partition_by` does not fit them."""
+        table = self.table.with_record(record, key)
         pipeline = self.model_copy(update={"table": table})
         pipeline._built_chain = _chain(table, self.source, self.transforms)
         return pipeline
@@ -500,10 +526,10 @@ def _chain(table: Table, source: KafkaSource, transforms: Sequence[TransformStep
         problems += [
             (("table", *place), text)
             for place, text in keyed_column_problems(
-                columns, table.key, table.ordering, table.delete_field, table.partition_columns
+                columns, table.key_columns, table.ordering, table.delete_field, table.partition_columns
             )
         ]
-    if not problems and source.envelope == "debezium" and source.before_image == "key":
+    if not problems and table.key_columns and source.envelope == "debezium" and source.before_image == "key":
         problems += _beyond_the_key(table, chain)
     if problems:
         raise ProblemsFromTop(problems)
@@ -517,7 +543,7 @@ def _beyond_the_key(table: Table, chain: Chain) -> Iterator[tuple[Place, str]]:
     ]
     if table.ordering is not None:
         needs.append((("table", "ordering"), table.ordering))
-    in_key, in_values = chain.sources(table.key), frozenset(table.record.names)
+    in_key, in_values = chain.sources(table.key_columns), frozenset(table.record.names)
     for place, name in needs:
         beyond = sorted((chain.sources([name]) & in_values) - in_key)
         if beyond:

@@ -1,5 +1,5 @@
 """Pipeline files that stand for several pipelines: `{topic}` in `table.base_path` and `name` makes one for each topic, and `route` one
-for each value of a field. Pure."""
+for each value of a field; `tables` and `route.tables` say what one of them has of its own. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import Field, RootModel, StringConstraints, ValidationInfo, field_validator
 
-from hudi_ingest.exceptions.problems import Place, PlacedProblems
+from hudi_ingest.exceptions.problems import Place, PlacedProblems, suggestion
 from hudi_ingest.model.offsets import SeenTopic
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.pipeline.settings.model import Model
@@ -84,10 +84,12 @@ def pipeline_name(name: str, variant: Variant) -> str:
 
 def for_variant(document: Document, variant: Variant) -> Document:
     """The file as it would be written for one of its pipelines alone."""
-    route = document.data.get("route")
-    data = {key: value for key, value in document.data.items() if key != "route"}
+    route, tables = document.data.get("route"), document.data.get("tables")
+    data = {key: value for key, value in document.data.items() if key not in ("route", "tables")}
+    if variant.topic is not None and isinstance(tables, Mapping):
+        data = _changed(data, tables.get(variant.topic) or {})
     if variant.route is not None and isinstance(route, Mapping):
-        data["table"] = {**data["table"], **route["tables"].get(variant.route, {})}
+        data = _changed(data, route["tables"].get(variant.route, {}))
     data = _filled(data, (), variant)
     if route is not None:
         data["route"] = route
@@ -96,11 +98,26 @@ def for_variant(document: Document, variant: Variant) -> Document:
     return replace(document, data=data, problems=[*document.problems])
 
 
+def _changed(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The file with what one of its tables has of its own."""
+    table = dict(data["table"])
+    if changes.get("mode") == "append":
+        # What the others have for their keys.
+        table = {key: value for key, value in table.items() if key not in _OF_KEYED}
+    own_steps = {_STEPS: [*(data.get(_STEPS) or []), *changes[_STEPS]]} if _STEPS in changes else {}
+    return {
+        **data,
+        "table": {**table, **{key: value for key, value in changes.items() if key != _STEPS}},
+        **own_steps,
+    }
+
+
 def _source_of(source: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
     topic = variant.topic
     settings = {key: value for key, value in source.items() if key != "topics_pattern"}
     starts = settings.get("starting_offsets")
-    if variant.seen is not None and not variant.seen.at_start:
+    is_named = isinstance(starts, Mapping) and topic in starts
+    if variant.seen is not None and not variant.seen.at_start and not is_named:
         # It appeared while its template was running, so all of it is new.
         settings["starting_offsets"] = "earliest"
     elif isinstance(starts, Mapping) and "timestamp" not in starts:
@@ -128,6 +145,41 @@ def _written(text: str, place: Place) -> str:
     return identifier.lower() if place[0] == "catalog" else identifier
 
 
+_STEPS = "transforms"
+_OF_KEYED = ("key", "ordering", "buckets", "delete_field", "cdc", "compaction")
+"""The keys of `table` that only a keyed one can have."""
+EXCLUDED = "exclude"
+
+
+class TopicTables(RootModel[dict[str, dict[str, Any] | Literal["exclude"]]]):
+    """A template's `tables`."""
+
+    @field_validator("root", mode="before")
+    @classmethod
+    def _are_of_topics(cls, value: object, info: ValidationInfo) -> object:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"allowed: {TABLES_TEXT}")
+        source: KafkaSource = (info.context or {})["source"]
+        problems: list[tuple[Place, str]] = []
+        for topic, changes in value.items():
+            if not source.reads(str(topic)):
+                text = f"not a topic of this file, {source.topics_text}{suggestion(str(topic), source.topics)}"
+                problems.append(((str(topic),), text))
+            elif changes != EXCLUDED and not isinstance(changes, Mapping):
+                problems.append(((str(topic),), f"allowed: {{key: …}} with keys of `table`, or {EXCLUDED}"))
+            elif changes != EXCLUDED and not isinstance(changes.get(_STEPS, []), list):
+                problems.append(((str(topic), _STEPS), "allowed: a list of steps"))
+        if problems:
+            raise PlacedProblems(problems)
+        return value
+
+    @property
+    def excluded(self) -> frozenset[str]:
+        """The topics that have no pipeline."""
+        return frozenset(topic for topic, changes in self.root.items() if changes == EXCLUDED)
+
+
+TABLES_TEXT = f"{{topic: {{key: …}}}} with keys of `table` and `transforms`, or {{topic: {EXCLUDED}}}"
 ROUTE = "{route}"
 REST = "others"
 """The name of the table of the rest."""

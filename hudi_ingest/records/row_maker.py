@@ -31,6 +31,7 @@ from hudi_ingest.records.convert.values import beside, decode_keys
 from hudi_ingest.records.convert.wire_format import with_schema_ids
 from hudi_ingest.records.hudi_keys import MAX_FOLDER_BYTES, UNSAFE, escape, folder_bytes, keyless
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
+from hudi_ingest.records.kafka_keys import KeyGuard
 from hudi_ingest.records.routing import RecordType, Routing
 from hudi_ingest.records.schema.evolution import table_rows
 from hudi_ingest.records.times import EXPECTED_KAFKA_TIME, kafka_times, outside_years, table_times, wrong_time_text
@@ -128,12 +129,15 @@ class RowMaker:
     """Whether records may name their schemas in headers; then the batches need those."""
     own_columns: tuple[str, ...] = ()
     """The columns that fields of the records' own become, not those of keys and events."""
+    key_guard: KeyGuard | None = None
+    """What the records' own keys have to be; None if the table's key does not depend on them."""
 
     def make(self, source: TopicPartition, batch: pa.RecordBatch, look_at: int = 0) -> BatchOutcome:
-        """`batch`: records of `source`, with columns offset, timestamp and value, and key and headers where the chain or the
-        key's converter reads them. `look_at`: how many records to look at for the names of their fields, which is slow.
+        """`batch`: records of `source`, with columns offset, timestamp and value, and key and headers where the chain, the
+        key's converter or its guard reads them. `look_at`: how many records to look at for the names of their fields, which is slow.
 
-        Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply raises.
+        Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply and the guard of
+        the key raise.
         """
         if self.schema_headers:
             return replace(self, schema_headers=False).make(source, with_schema_ids(batch), look_at)
@@ -155,6 +159,9 @@ class RowMaker:
         if decoded.kept is not None:
             batch = batch.take(decoded.kept)
             places = _of(places, decoded.kept)
+        if self.key_guard is not None:
+            # Records that change no row, like a truncate, may have another key or none.
+            self.key_guard.require(source, batch)
 
         record = self._beside_kafka(decoded.rows, batch, source)
         if self.keyed is not None:

@@ -13,6 +13,7 @@ from hudi_ingest.exceptions import CommitRefused, PlanOutdated, TableMismatch, T
 from hudi_ingest.hudi.options import (
     METADATA_PARTITIONS_PROPERTY,
     STATISTICS_INDEXES,
+    record_key_of,
     record_properties,
     statistics_properties,
     table_properties,
@@ -76,7 +77,7 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
     properties = ports.timeline.properties()
     if PIPELINE_PROPERTY not in properties and ports.timeline.is_empty():
         # A begin died between creating the table and writing its properties: the table has not been used yet.
-        created = table_properties(ports.pipeline)
+        created = table_properties(ports.pipeline, record_key_of(properties))
         properties = {**properties, **created}
         with ports.kept():
             ports.instants.update_properties(created)
@@ -86,7 +87,7 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
         require_own_table(ports.pipeline, properties)
     _drop_statistics_of_restore(ports, properties, committed)
     schema = ports.resolve_schema()
-    target = {**table_properties(ports.pipeline), **record_properties(schema)}
+    target = {**table_properties(ports.pipeline, schema.record_key), **record_properties(schema)}
     # Before any file has the new columns, so that no writer collects statistics of them.
     if taking_over:
         target |= take_over_properties(properties, ports.timeline.schema(), ports.timeline.statistics_columns())

@@ -232,7 +232,7 @@ class HudiInMemory:
             if not self._world.properties:
                 self._world.properties = {"hoodie.table.partition.fields": ""}
             engine.step("table_created", EngineLost)
-            self._world.properties |= table_properties(self._world.pipeline)
+            self._world.properties |= table_properties(self._world.pipeline, schema.record_key)
 
     def update_properties(self, wanted: dict[str, str]) -> None:
         with _in_engine(self._world) as engine:

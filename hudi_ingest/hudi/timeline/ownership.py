@@ -58,7 +58,8 @@ def require_same_keys(pipeline: Pipeline, properties: Mapping[str, str]) -> None
     if not is_keyed:
         return
     settings = {
-        "key": (properties.get(RECORD_KEY_PROPERTY, ""), ",".join(table.key)),
+        # A key that was found in the records when the table was made stays the table's.
+        **({} if table.finds_key else {"key": (properties.get(RECORD_KEY_PROPERTY, ""), ",".join(table.key_columns))}),
         "ordering": (properties.get(ORDERING_PROPERTY, ""), ",".join(table.ordering_fields)),
         "buckets": (properties.get(BUCKETS_PROPERTY, ""), str(table.buckets)),
         "cdc": (properties.get(CDC_PROPERTY, "false"), str(table.cdc).lower()),

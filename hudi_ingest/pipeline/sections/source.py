@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cache, partial
 from typing import Annotated, Any, Literal
@@ -15,6 +15,7 @@ from pydantic import (
     AwareDatetime,
     BeforeValidator,
     Field,
+    PrivateAttr,
     StringConstraints,
     TypeAdapter,
     ValidationError,
@@ -281,9 +282,19 @@ class KafkaSource(Model):
             return _starting_map(value, info.data.get("topics"), info.data.get("topics_pattern"))
         raise ValueError(f"found {describe(value)}; allowed: {allowed(cls.model_fields['starting_offsets'])}")
 
+    _excluded: frozenset[str] = PrivateAttr(default=frozenset())
+
+    def without(self, topics: Collection[str]) -> KafkaSource:
+        """The source of all its topics but these."""
+        source = self.model_copy(update={"topics": tuple(topic for topic in self.topics if topic not in topics)})
+        source._excluded = frozenset(topics)
+        return source
+
     def reads(self, topic: str) -> bool:
         """Whether the topic is one of the source's, if it exists."""
-        return topic in self.topics if self.topics_pattern is None else is_match(self.topics_pattern, topic)
+        if self.topics_pattern is None:
+            return topic in self.topics
+        return topic not in self._excluded and is_match(self.topics_pattern, topic)
 
     @property
     def topics_text(self) -> str:

@@ -45,6 +45,8 @@ MOST_BUCKETS = 1024
 _ONLY_UPSERT = "only with `mode: upsert`, and mode is append; remove it, or set mode"
 INFER = "infer"
 """A `table.schema` that takes the columns from a sample of the records."""
+KAFKA_KEY = "kafka_key"
+"""A `table.key` that takes the columns from the records' own keys."""
 
 
 class SparkCheckpoint(_Model):
@@ -87,10 +89,14 @@ class Table(_Model):
     or deletes it; see docs/keyed-tables.md. Mode, `key`, `ordering`, `buckets` and `partition_by` cannot be changed once the
     table exists."""
 
-    key: tuple[str, ...] = Field(
-        default=(), validate_default=True, json_schema_extra={"allowed": f"a list of columns of type {KEY_TYPES_TEXT}"}
+    key: tuple[str, ...] | Literal["kafka_key"] = Field(
+        default=(),
+        validate_default=True,
+        json_schema_extra={"allowed": f"a list of columns of type {KEY_TYPES_TEXT}; or {KAFKA_KEY}"},
     )
-    """Columns that identify a row, as they are after the transforms. Required with `mode: upsert`."""
+    """Columns that identify a row, as they are after the transforms. With `kafka_key` they are the fields of the records' own keys,
+    as they are when the table is created; a record with other fields in its key stops the pipeline. Only with `envelope: debezium`.
+    Required with `mode: upsert`."""
 
     ordering: str | None = Field(
         default=None,
@@ -272,14 +278,24 @@ class Table(_Model):
         parse_avsc(read_text(path), renamable=True)
         return path
 
+    @field_validator("key", mode="before")
+    @classmethod
+    def _is_list_or_kafka_key(cls, value: object) -> object:
+        # Of two types pydantic would say what is wrong with each.
+        if isinstance(value, list | tuple) or value == KAFKA_KEY:
+            return value
+        raise ValueError(f"found {describe(value)}; allowed: {allowed(cls.model_fields['key'])}")
+
     @field_validator("key")
     @classmethod
-    def _key(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _key(cls, value: tuple[str, ...] | str, info: ValidationInfo) -> tuple[str, ...] | str:
         mode = info.data.get("mode")
         if mode == "upsert" and not value:
             raise ValueError("missing; `mode: upsert` needs the columns that identify a row")
         if mode == "append" and value:
             raise ValueError(_ONLY_UPSERT)
+        if isinstance(value, str):
+            return value
         problems: list[tuple[Place, str]] = [
             ((index,), f"found {quoted(name)} twice in the list; remove one")
             for index, name in enumerate(value)
@@ -372,10 +388,12 @@ class Table(_Model):
         return value
 
     _record_schema: pa.Schema | None = PrivateAttr()
+    _key_columns: tuple[str, ...] = PrivateAttr(default=())
 
     def model_post_init(self, context: object, /) -> None:
         # Only once: a schema file that changes later must not change a loaded pipeline.
         self._record_schema = _declared(self.schema_, self.schema_file)
+        self._key_columns = () if isinstance(self.key, str) else self.key
 
     @property
     def is_keyed(self) -> bool:
@@ -403,10 +421,22 @@ class Table(_Model):
         assert self._record_schema is not None, "not declared, and not determined yet: call with_record"
         return self._record_schema
 
-    def with_record(self, record: pa.Schema) -> Table:
-        """The table for records with these columns."""
+    @property
+    def finds_key(self) -> bool:
+        """Whether the key's columns are those of the records' own keys."""
+        return self.key == KAFKA_KEY
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that identify a row: listed, or determined by a transaction. () with mode append, and before that."""
+        return self._key_columns
+
+    def with_record(self, record: pa.Schema, key: tuple[str, ...] = ()) -> Table:
+        """The table for records with these columns and, if it takes that from the records, this key."""
         table = self.model_copy()
         table._record_schema = record
+        if self.finds_key:
+            table._key_columns = key
         return table
 
     @property

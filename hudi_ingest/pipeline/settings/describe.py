@@ -21,6 +21,13 @@ from hudi_ingest.pipeline.settings.model import Model
 from hudi_ingest.pipeline.settings.references import Secret
 
 
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Says, in a field's annotation, that each entry of the mapping has the keys of this model."""
+
+    model: type[BaseModel]
+
+
 def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """A model's fields by their keys in a pipeline file."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
@@ -203,11 +210,15 @@ def setting_at(place: Place, root: type[BaseModel]) -> PlacedSetting:
     field: FieldInfo | None = None
     fields: list[FieldInfo | None] = []
     hidden_from = len(place)
+    below: type[BaseModel] | None = None
     for step, part in enumerate(place):
         if isinstance(part, str):
             field = keys(model).get(part) if model is not None else None
             if field is None and model is not None and has_secrets(model):
                 hidden_from = min(hidden_from, step)
-            model = nested_model(field) if field is not None else None
+            model = below if below is not None else nested_model(field) if field is not None else None
+            # Of a mapping whose entries each have the keys of a model.
+            entries = [part for part in field.metadata if isinstance(part, Entries)] if field is not None else []
+            below = entries[0].model if entries else None
         fields.append(field)
     return PlacedSetting(place, model, tuple(fields), hidden_from)

@@ -27,6 +27,7 @@ from hudi_ingest.records.convert.formats import converter_for, is_built_in
 from hudi_ingest.records.convert.values import RequiredFields
 from hudi_ingest.records.convert.wire_format import SchemaLookup
 from hudi_ingest.records.kafka_columns import OFFSET
+from hudi_ingest.records.kafka_keys import KafkaKeys, KeyGuard
 from hudi_ingest.records.routing import RecordType
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
@@ -45,7 +46,7 @@ _logger = logging.getLogger(__name__)
 
 def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
     """The row maker of a transaction that began then and has these columns. Raises what `converter_of` raises."""
-    pipeline = pipeline.with_record(parse_spark_json(schema.record))
+    pipeline = pipeline.with_record(parse_spark_json(schema.record), schema.record_key)
     registry = pipeline.source.schema_registry
     values = _values(pipeline, schema)
     table, source = pipeline.table, pipeline.source
@@ -71,7 +72,28 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         record_type=_record_type(pipeline),
         schema_headers=registry is not None and registry.schema_ids == "headers",
         own_columns=tuple(pipeline.table.record.names),
+        key_guard=_key_guard(pipeline),
     )
+
+
+def kafka_keys_of(pipeline: Pipeline) -> KafkaKeys:
+    """Return what names the fields of the records' own keys: written as their values are, or as JSON."""
+    registry, source = pipeline.source.schema_registry, pipeline.source
+    if registry is None or source.format not in KINDS:
+        return KafkaKeys()
+    from hudi_ingest.kafka.registry import KnownSchemas
+
+    kind = KINDS[source.format]
+    return KafkaKeys(KnownSchemas(registry, {}, kind), kind)
+
+
+def _key_guard(pipeline: Pipeline) -> KeyGuard | None:
+    """Return the guard of the table's key; None if it is not that of the records."""
+    table = pipeline.table
+    if not table.finds_key:
+        return None
+    own = pipeline.chain.sources(table.key_columns)
+    return KeyGuard(pipeline.name, table.base_path, tuple(sorted(own)), kafka_keys_of(pipeline))
 
 
 def route_converter_of(pipeline: Pipeline) -> Converter | None:
@@ -98,7 +120,7 @@ def _record_type(pipeline: Pipeline) -> RecordType | None:
 def keyed_rows_of(pipeline: Pipeline) -> KeyedRows | None:
     """How the rows of the pipeline's table are told apart; None with mode append."""
     table = pipeline.table
-    return KeyedRows(table.key, table.ordering or OFFSET, table.delete_field) if table.is_keyed else None
+    return KeyedRows(table.key_columns, table.ordering or OFFSET, table.delete_field) if table.is_keyed else None
 
 
 def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) -> Converter:
@@ -211,12 +233,12 @@ def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
     table, chain = pipeline.table, pipeline.chain
     row = values.schema
     ordering = [table.ordering] if table.ordering is not None else []
-    naming = chain.sources([*table.key, *table.partition_columns, *ordering])
+    naming = chain.sources([*table.key_columns, *table.partition_columns, *ordering] if table.is_keyed else [])
     whole = pipeline.source.before_image == "row"
     fields = NamingFields(tuple(name for name in row.names if name in naming), whole)
     columns = pipeline.source.event_columns
     events = _converter(pipeline, replace(values, schema=event_schema(row, fields, columns.values())))
-    return DebeziumConverter(events, row, fields, columns)
+    return DebeziumConverter(events, row, fields, columns, inserts_only=not table.is_keyed)
 
 
 def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:

@@ -39,8 +39,9 @@ from hudi_ingest.records.schema.registered import (
     avro_descriptions,
     json_schema_descriptions,
 )
+from hudi_ingest.transaction.columns.decoding import kafka_keys_of
 from hudi_ingest.transaction.columns.registered_columns import message_of, version_columns
-from hudi_ingest.transaction.columns.topic_sample import first_values, with_carried
+from hudi_ingest.transaction.columns.topic_sample import first_values, newest_key, with_carried
 
 SAMPLE_RECORDS = 10_000
 """Number of records from which columns are inferred."""
@@ -86,7 +87,8 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
             recent=carried.recent,
         )
     try:
-        resolved = pipeline.with_record(source.record)
+        key = record_key_of(properties) if exists else _first_key(pipeline, source.record)
+        resolved = pipeline.with_record(source.record, key)
     except ProblemsFromTop as error:
         lines = "\n".join(f"  - {dotted(place)}: {text}" for place, text in error.problems)
         raise SchemaRefused(
@@ -111,7 +113,7 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
         schema_ids=source.schema_ids,
         changes=changes,
         warnings=(*source.warnings, *left_out),
-        record_key=record_key_of(properties) if exists else pipeline.table.key,
+        record_key=key,
         descriptions=source.descriptions,
         escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         recent=source.recent,
@@ -120,6 +122,21 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
         return schema
     waits = f"no transaction begins before `hudi-ingest approve-schema {pipeline.name}` has approved this"
     return replace(schema, warnings=(*schema.warnings, waits))
+
+
+def _first_key(pipeline: Pipeline, record: pa.Schema) -> tuple[str, ...]:
+    """The columns of a new table's key. Raises ProblemsFromTop, and what `newest_key` raises."""
+    if not pipeline.table.finds_key:
+        return pipeline.table.key_columns
+    chain = pipeline.with_record(record).chain
+
+    def column_of(field: str) -> str:
+        if field in chain.output.names:
+            return field
+        renamed = [name for name in chain.output.names if chain.sources([name]) == {field}]
+        return renamed[0] if len(renamed) == 1 else field
+
+    return tuple(column_of(field) for field in newest_key(pipeline, kafka_keys_of(pipeline)))
 
 
 def require_cdc_values(pipeline: Pipeline, existing: pa.Schema | None, columns: pa.Schema) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, RECENT_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
@@ -16,7 +17,9 @@ from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.transaction import RecentFields
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.table import KAFKA_KEY
 from hudi_ingest.records.convert.connect.columns import carried_columns
+from hudi_ingest.records.kafka_keys import KafkaKeys
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import absent, evolve, is_within
 from hudi_ingest.transaction.plan.planning import fair_shares
@@ -52,15 +55,55 @@ def _whole(pipeline: Pipeline) -> list[Slice]:
     return [Slice(source.topic, source.partition, marks.begin, marks.end) for source, marks in sorted(led.items())]
 
 
-def _values(pipeline: Pipeline, requests: list[ReadRequest]) -> list[tuple[str, bytes]]:
+def _values(pipeline: Pipeline, requests: list[ReadRequest], column: str = "value") -> list[tuple[str, bytes]]:
     # Retention may advance between the two calls; the sample then begins at the first record that is still there.
     batches = read_records(pipeline.source, pipeline.group_id, requests, most_bytes=SAMPLE_BYTES, skip_gone=True)
     return [
         (f"{source}:{offset}", value)
         for source, batch in batches.items()
-        for offset, value in zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        for offset, value in zip(batch["offset"].to_pylist(), batch[column].to_pylist(), strict=True)
         if value is not None
     ]
+
+
+def newest_key(pipeline: Pipeline, keys: KafkaKeys) -> tuple[str, ...]:
+    """The fields of the newest records' own keys, in their order. Raises SchemaRefused if there are none, or partitions differ in them;
+    and what `first_values` and the registry raise."""
+    last = [replace(slice_, start=max(slice_.start, slice_.end - NEWEST_RECORDS)) for slice_ in _whole(pipeline)]
+    name, topics = pipeline.name, pipeline.source.topics_text
+    requests = [ReadRequest(slice_, NEWEST_RECORDS) for slice_ in last]
+    newest = {place.rpartition(":")[0]: (place, key) for place, key in _values(pipeline, requests, "key")}
+    remedy = (
+        "List the columns that identify a row as table.key"
+        if not pipeline.template
+        else f"Under `tables`, give {topics} a `key` of columns that identify a row"
+    )
+    if not newest:
+        if not any(slice_.count for slice_ in last):
+            raise SchemaRefused(
+                f"pipeline {name}: {topics} has no records yet, so the key of its table cannot be known. It is once there are some."
+            )
+        raise SchemaRefused(
+            f"pipeline {name}: the newest records of {topics} have no key, as of a source table without a primary key, so "
+            f"`key: {KAFKA_KEY}` names no columns. Nothing was created. {remedy}; or set `mode: append` for it, if the source only "
+            "inserts rows; or leave the topic out."
+        )
+    found: dict[tuple[str, ...], str] = {}
+    for place, key in newest.values():
+        try:
+            found.setdefault(tuple(keys.fields(key)), place)
+        except ValueError as problem:
+            raise SchemaRefused(
+                f"pipeline {name}: the key of the record at {place} has no fields with names: {problem}. The connector writes such keys "
+                f"with the converter that it writes values with (`key.converter`). {remedy}."
+            ) from None
+    if len({frozenset(fields) for fields in found}) > 1:
+        places = "; ".join(f"({', '.join(fields)}) at {place}" for fields, place in found.items())
+        raise SchemaRefused(
+            f"pipeline {name}: the newest keys of the partitions of {topics} differ in their fields: {places}. {remedy}, or begin after the "
+            "old key with source.starting_offsets."
+        )
+    return next(iter(found))
 
 
 NEWEST_RECORDS = 5

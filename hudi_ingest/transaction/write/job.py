@@ -170,7 +170,7 @@ def _layout(spark: SparkSession, pipeline: Pipeline, transaction: OpenTransactio
         return _base_file_layout(pipeline, transaction)
     return KeyedLayout(
         **_common_layout(pipeline, transaction),
-        key=table.key,
+        key=transaction.schema.record_key,
         ordering=table.ordering_fields,
         buckets=table.buckets,
         schema_json=HudiWriter(spark, pipeline).log_schema(transaction.schema),
@@ -235,7 +235,7 @@ def _run(
             return reports(len(files), partial(run_retry, task, files, slices))
         # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.
         extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
-        extra_columns |= {"key"} if pipeline.source.key else frozenset()
+        extra_columns |= {"key"} if pipeline.source.key or task.maker.key_guard else frozenset()
         extra_columns |= {"headers"} if task.maker.schema_headers else frozenset()
         slice_rows = rows_of_a_slice(record_bytes)
         rows = plan.count + slice_rows * len(plan.slices)

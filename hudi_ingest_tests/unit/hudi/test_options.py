@@ -49,7 +49,7 @@ def test_p7_the_lock_is_in_the_tables_properties_and_in_our_clients_options(tmp_
         (make(tmp_path, "/data/orders"), "InProcessLockProvider"),
         (make(tmp_path, "/data/orders", here), "ZookeeperBasedLockProvider"),
     ):
-        properties = table_properties(pipeline)
+        properties = table_properties(pipeline, ())
         assert properties["hoodie.write.lock.provider"] == f"org.apache.hudi.client.transaction.lock.{provider}"
         options = write_options(pipeline, "files")
         assert {each for each in properties.items() if "lock" in each[0]} <= options.items()
@@ -112,7 +112,7 @@ def test_p11_any_other_option_reaches_each_client_and_never_the_tables_propertie
                 "hoodie.memory.merge.max.size": "1000",
             }.items()
         )
-        assert not options.keys() & table_properties(pipeline).keys()
+        assert not options.keys() & table_properties(pipeline, ()).keys()
 
 
 def test_r11_archival_keeps_enough_to_tell_whether_compaction_is_due(tmp_path: Path) -> None:
@@ -227,21 +227,21 @@ def test_other_writers_make_the_same_keys(
     tmp_path: Path, key: list[str], partition_by: list[str], generator: str
 ) -> None:
     table = keyed(tmp_path, key=key, partition_by=partition_by, schema="id string, n long, dt string").table
-    assert key_generator(table) == f"org.apache.hudi.keygen.{generator}"
+    assert key_generator(table, table.key_columns) == f"org.apache.hudi.keygen.{generator}"
 
 
 def test_a_keyed_table_tells_every_writer_how_to_find_a_key(tmp_path: Path) -> None:
-    properties = table_properties(keyed(tmp_path, buckets=16))
+    properties = table_properties(keyed(tmp_path, buckets=16), ["id"])
     assert properties["hoodie.index.type"] == "BUCKET"
     assert properties["hoodie.bucket.index.num.buckets"] == "16"
     assert properties["hoodie.bucket.index.hash.field"] == "id"
-    assert table_properties(make(tmp_path, "/data/orders"))["hoodie.index.type"] == "SIMPLE"
+    assert table_properties(make(tmp_path, "/data/orders"), ())["hoodie.index.type"] == "SIMPLE"
 
 
 def test_what_decides_where_a_key_is_can_never_change(tmp_path: Path) -> None:
     pipeline = keyed(tmp_path)
     there = {
-        **table_properties(pipeline),
+        **table_properties(pipeline, pipeline.table.key_columns),
         "hoodie.table.type": "MERGE_ON_READ",
         "hoodie.table.recordkey.fields": "id",
         "hoodie.table.ordering.fields": "_kafka_offset",

@@ -201,3 +201,69 @@ def test_dead_letters_do_not_become_topics_of_the_template(
     assert "dead_letters.topic: " in broken[0].problems[0]
     assert "matches source.topics_pattern, so dead letters would be re-ingested" in broken[0].problems[0]
     assert load_each(folder(shop=pattern(on_bad_record="dead_letter", dead_letters={"topic": "dead.{topic}"})))[0]
+
+
+MIRROR: dict[str, Any] = {
+    "source__envelope": "debezium",
+    "table__mode": "upsert",
+    "table__key": "kafka_key",
+    "table__schema": "infer",
+    "table__buckets": 2,
+}
+
+
+def test_tables_of_a_mirror_have_settings_of_their_own(folder: Callable[..., Path]) -> None:
+    mask = {"mask": {"fields": ["email"], "method": "hash", "salt": "pepper"}}
+    own = {
+        "shop.orders": {"schema": "id long, email string", "buckets": 16, "transforms": [mask]},
+        "shop.a-b": {"mode": "append"},
+    }
+    settings = template(
+        **MIRROR, tables=own, transforms=[{"constant": {"column": "from", "type": "string", "value": "x"}}]
+    )
+    first, second = load_pipelines(folder(shop=settings))
+    assert (first.table.key, first.table.key_columns, first.table.buckets) == ("kafka_key", (), 16)
+    assert [step.kind for step in first.transforms] == ["constant", "mask"]
+    assert (second.table.mode, second.table.key, second.table.schema_) == ("append", (), "infer")
+    assert [step.kind for step in second.transforms] == ["constant"]
+
+
+@pytest.mark.parametrize("make", [template, pattern])
+def test_an_excluded_topic_has_no_pipeline(folder: Callable[..., Path], remember: Remember, make: Any) -> None:
+    path = folder(shop=make(**MIRROR, tables={"shop.a-b": "exclude"}))
+    remember("shop.orders", "shop.a-b")
+    assert [pipeline.source.topics for pipeline in load_pipelines(path)] == [("shop.orders",)]
+    found = find_template(path, "shop")
+    assert not found.source.reads("shop.a-b")
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        (
+            {"shop.order": {}},
+            "tables.shop.order: not a topic of this file, shop.orders, shop.a-b; did you mean shop.orders?",
+        ),
+        ({"shop.orders": 5}, "tables.shop.orders: allowed: {key: …} with keys of `table`, or exclude"),
+        ({"shop.orders": {"transforms": {}}}, "tables.shop.orders.transforms: allowed: a list of steps"),
+        ({"shop.orders": {"bucket": 1}}, "topic shop.orders: table.bucket: unknown"),
+    ],
+)
+def test_tables_that_no_topic_can_have(folder: Callable[..., Path], tables: Any, expected: str) -> None:
+    _, broken = load_each(folder(shop=template(**MIRROR, tables=tables)))
+    assert any(expected in problem for file in broken for problem in file.problems), broken
+
+
+def test_tables_need_a_table_for_each_topic(write: Write) -> None:
+    with pytest.raises(ConfigError, match=r"tables: needs \{topic\} in `name` and in `table\.base_path`"):
+        load_pipeline(write(yaml.safe_dump(document(tables={"orders": {"buckets": 1}}))))
+
+
+def test_a_topic_that_appears_later_begins_where_the_file_names_it(
+    folder: Callable[..., Path], remember: Remember
+) -> None:
+    path = folder(shop=pattern(source__starting_offsets={"shop.orders": {0: 7}}))
+    remember("shop.a-b")
+    remember("shop.orders", "shop.c", hour=1)
+    starts = {pipeline.source.topics[0]: pipeline.source.starting_offsets for pipeline in load_pipelines(path)}
+    assert starts == {"shop.a-b": "earliest", "shop.orders": {"shop.orders": {0: 7}}, "shop.c": "earliest"}

@@ -42,7 +42,12 @@ EVENT_FIELDS: Mapping[str, pa.DataType] = {
 """The fields of an event itself that can be columns, and their types."""
 
 _WRITES = pa.array(["r", "c", "u"])
+_INSERTS = pa.array(["r", "c"])
 _OPERATIONS = "r, c, u or d"
+_ONLY_INSERTS = (
+    "r or c, because with `table.mode: append` rows are only inserted: list columns that identify a row as `table.key`, with "
+    "`table.mode: upsert`, for a table whose rows change"
+)
 _EVENT = (
     "an event with `op`; a flattened record (ExtractNewRecordState) has none (remove `source.envelope`), nor has a heartbeat, a "
     "transaction's boundary or a schema change (leave its topic out)"
@@ -94,12 +99,19 @@ class DebeziumConverter:
     `event_schema`."""
 
     def __init__(
-        self, events: Converter, row: pa.Schema, naming: NamingFields, fields: Mapping[str, str] | None = None
+        self,
+        events: Converter,
+        row: pa.Schema,
+        naming: NamingFields,
+        fields: Mapping[str, str] | None = None,
+        inserts_only: bool = False,
     ) -> None:
+        """`inserts_only`: there are no columns DELETED and BEFORE, and events that are no inserts are bad."""
         self._events = events
         self._row = row
         self._naming = naming
         self._fields = dict(fields or {})
+        self._inserts_only = inserts_only
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises what `events` raises; bad content never raises."""
@@ -115,6 +127,8 @@ class DebeziumConverter:
         after = events["after"]
         columns = [pc.struct_field(after, [place]) for place in range(len(self._row))]
         columns += [_event_field(events, path) for path in self._fields.values()]
+        if self._inserts_only:
+            return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*self._row, *event_columns(self._fields)]))
         fields = [*self._row, *event_columns(self._fields), pa.field(DELETED, pa.bool_(), False)]
         if "before" not in events.schema.names:
             return pa.RecordBatch.from_arrays([*columns, deleted], schema=pa.schema(fields))
@@ -135,6 +149,11 @@ class DebeziumConverter:
                 faults.setdefault(index, Rejected(index, field, expected, found))
 
         operations, after = events["op"], events["after"]
+        if self._inserts_only:
+            inserts = pc.is_in(operations, value_set=_INSERTS)
+            refuse(pc.invert(inserts), "op", _ONLY_INSERTS, "another operation")
+            refuse(pc.and_(inserts, after.is_null()), "after", "a row, because op is r or c", "null")
+            return faults
         deletes, writes = pc.equal(operations, "d"), pc.is_in(operations, value_set=_WRITES)
         if not pc.all(pc.or_(deletes, writes), min_count=0).as_py():
             refuse(pc.equal(operations, "t"), "op", _TRUNCATE, "t, a truncate")

@@ -73,6 +73,25 @@ def test_a_key_that_comes_from_the_records_key_needs_no_before() -> None:
     assert outcome.rows.to_pylist() == [{**dict.fromkeys(ROW.names), DELETED: True}]
 
 
+def test_a_table_that_only_grows_takes_inserts_alone() -> None:
+    events = ConnectJsonConverter(event_schema(ROW, NamingFields(()), ["source.lsn"]), framed=False)
+    converter = DebeziumConverter(events, ROW, NamingFields(()), {"lsn": "source.lsn"}, inserts_only=True)
+    values = [
+        event("r", None, ANN),
+        event("u", ANN, ANN),
+        event("c", None, ANN),
+        event("d", ANN),
+        event("c"),
+        event("t"),
+    ]
+    outcome = converter.decode(pa.array(values, pa.binary()))
+    row = {**ANN, "raw": b"\x00\xff", "lsn": 7}
+    assert outcome.rows.to_pylist() == [row, row]
+    assert outcome.kept is not None and outcome.kept.to_pylist() == [0, 2]
+    assert [(fault.index, fault.field) for fault in outcome.rejected] == [(1, "op"), (3, "op"), (4, "after"), (5, "op")]
+    assert "with `table.mode: append` rows are only inserted" in outcome.rejected[0].expected
+
+
 @pytest.mark.parametrize(
     ("value", "field", "expected", "found"),
     [

@@ -1,0 +1,125 @@
+"""One file mirrors a schema: Debezium's topics of tables with different keys, on a real broker, Spark and Hudi."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hudi import HudiTable
+
+from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.pipeline.folder import find_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.run import run_transaction
+from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+LONG, TEXT = {"type": "int64"}, {"type": "string", "optional": True}
+Row = Mapping[str, Any]
+Columns = Mapping[str, Mapping[str, Any]]
+
+
+def struct(columns: Columns) -> dict[str, Any]:
+    fields = [{**kind, "field": name} for name, kind in columns.items()]
+    return {"type": "struct", "optional": True, "fields": fields}
+
+
+class Mirror:
+    """A database whose changes Debezium writes as JSON with schemas, and the file that mirrors it."""
+
+    def __init__(self, ground: Ground, tables: Mapping[str, Columns], **changes: Any) -> None:
+        self.ground = ground
+        self.columns = dict(tables)
+        for table in tables:
+            create_topic(ground.bootstrap_servers, self.topic(table), 1)
+        self.write(**changes)
+
+    def write(self, table: Mapping[str, Any] | None = None, **changes: Any) -> None:
+        own = {"base_path": str(self.ground.home.root / "{topic}"), "schema": "infer", "mode": "upsert"}
+        write_pipeline(
+            self.ground,
+            "m_{topic}",
+            "mirror.yaml",
+            source={"topics": [self.topic(name) for name in self.columns], "envelope": "debezium"},
+            table={**own, "key": "kafka_key", "buckets": 1, "partition_by": [], **(table or {})},
+            **changes,
+        )
+
+    def topic(self, table: str) -> str:
+        return f"{self.ground.name}.{table}"
+
+    def send(self, table: str, key: list[str] | None, op: str, before: Row | None, after: Row | None) -> None:
+        """An event as Debezium writes it, and the tombstone after a delete. `key`: the columns of the primary key."""
+        columns, row = self.columns[table], after or before or {}
+        event = struct({"before": struct(columns), "after": struct(columns), "op": {"type": "string"}})
+        payload = {"before": before, "after": after, "op": op}
+        own = None
+        if key is not None:
+            of_key = struct({name: columns[name] for name in key})
+            own = json.dumps({"schema": of_key, "payload": {name: row[name] for name in key}}).encode()
+        self.produce(table, own, {"schema": event, "payload": payload}, *([None] if op == "d" else []))
+
+    def produce(self, table: str, key: bytes | None, *values: object) -> None:
+        for value in values:
+            text = None if value is None else json.dumps(value).encode()
+            self.ground.producer.produce(self.topic(table), text, key, partition=0)
+        assert self.ground.producer.flush(120) == 0
+
+    def pipeline(self, table: str) -> Pipeline:
+        return find_pipeline(self.ground.home.pipelines, f"m_{self.topic(table)}".replace(".", "_"))
+
+    def run(self, table: str) -> CommitReceipt:
+        return run_transaction(self.pipeline(table), home=self.ground.home)
+
+    def rows(self, table: str) -> list[tuple[Any, ...]]:
+        """The rows as hudi-rs reads them, which must be as Spark does."""
+        path = self.pipeline(table).table.base_path
+        names = [*self.columns[table]]
+        by_rust = pa.Table.from_batches(HudiTable(path).read()).select(names).to_pylist()
+        by_spark = current_session(self.ground.home).newSession().read.format("hudi").load(path).select(names).collect()
+        found = sorted(tuple(row.values()) for row in by_rust)
+        assert found == sorted(tuple(row) for row in by_spark)
+        return found
+
+
+@pytest.fixture
+def ground(bootstrap_servers: str, tmp_path: Path) -> Iterator[Ground]:
+    with fresh_ground(bootstrap_servers, tmp_path) as made:
+        yield made
+
+
+def test_p1_each_table_has_the_key_of_its_records_and_a_changed_key_stops_only_its_table(ground: Ground) -> None:
+    orders: Columns = {"id": LONG, "note": TEXT}
+    lines: Columns = {"line": LONG, "note": TEXT, "order": TEXT}
+    mirror = Mirror(ground, {"orders": orders, "lines": lines})
+    for number in (1, 2, 3):
+        mirror.send("orders", ["id"], "c", None, {"id": number, "note": f"o{number}"})
+        row = {"line": number % 2, "note": f"l{number}", "order": f"a{number // 2}"}
+        mirror.send("lines", ["order", "line"], "c", None, row)
+    assert (mirror.run("orders").rows, mirror.run("lines").rows) == (3, 3)
+    mirror.send("orders", ["id"], "d", {"id": 2, "note": None}, None)
+    mirror.send("orders", ["id"], "u", None, {"id": 3, "note": "newer"})
+    mirror.send("lines", ["order", "line"], "u", None, {"line": 1, "note": "newer", "order": "a1"})
+    mirror.run("orders")
+    mirror.run("lines")
+    assert mirror.rows("orders") == [(1, "o1"), (3, "newer")]
+    kept = [(0, "l2", "a1"), (1, "l1", "a0"), (1, "newer", "a1")]
+    assert mirror.rows("lines") == kept
+    # Its primary key is changed to a wider one, and then the other table goes on.
+    mirror.send("lines", ["order", "line"], "u", None, {"line": 1, "note": "last", "order": "a0"})
+    mirror.send("lines", ["order", "line", "note"], "c", None, {"line": 1, "note": "two", "order": "a0"})
+    with pytest.raises(SchemaRefused) as told:
+        mirror.run("lines")
+    assert f"{mirror.topic('lines')}:0:5 has the key (order, line, note)" in str(told.value)
+    mirror.send("orders", ["id"], "c", None, {"id": 9, "note": "o9"})
+    assert mirror.run("orders").rows == 1
+    assert mirror.rows("lines") == kept
+    assert mirror.rows("orders") == [(1, "o1"), (3, "newer"), (9, "o9")]
