@@ -24,7 +24,7 @@ from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.changes import DELETED, LEFT_OUT
 from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.row_maker import BatchOutcome, Refusal, Tombstones
 from hudi_ingest.records.schema.columns import columns_to_dicts
@@ -35,6 +35,8 @@ from hudi_ingest.transaction.plan.planning import fair_shares
 from hudi_ingest.transaction.plan.situation import observe
 
 _MOST_OFFSETS_AT_ONCE = 100_000
+FILLED = "the value of the key's row"
+"""Stands for one that the database left out."""
 
 
 class Outcome(str, Enum):
@@ -234,6 +236,8 @@ def _rows_by_index(batch_outcome: BatchOutcome) -> tuple[dict[int, Mapping[str, 
     rows = batch_outcome.rows.select(names).to_pylist()
     indices = range(len(rows)) if batch_outcome.kept is None else batch_outcome.kept.to_pylist()
     for index, row in zip(indices, rows, strict=True):
+        for name in row.pop(LEFT_OUT, None) or ():
+            row[name] = FILLED
         (deleted if row.pop(DELETED, False) else written)[index] = row
     return written, deleted
 

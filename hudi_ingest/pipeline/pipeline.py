@@ -400,8 +400,14 @@ class Pipeline(_Model):
 
     @property
     def unavailable_value(self) -> str | None:
-        """The placeholder that no column of a record may have; None if any value may be one."""
+        """The placeholder of values that the database left out; None if any value may be one."""
         return self.source.unavailable_value or (UNAVAILABLE if self.table.is_keyed else None)
+
+    @property
+    def fills_values(self) -> bool:
+        """Whether a value that the database left out is filled from the key's row. The order of offsets says which row was before a change;
+        an ordering column does not, because an earlier change may come later."""
+        return self.table.is_keyed and self.table.ordering is None
 
     @property
     def catalog_table(self) -> str:

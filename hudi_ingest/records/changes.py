@@ -22,6 +22,10 @@ DELETED = "_hudi_ingest_deleted"
 BEFORE = "_hudi_ingest_before"
 """A struct that change formats decode beside a record's fields: some of them, as they were before the change."""
 
+LEFT_OUT = "_hudi_ingest_left_out"
+"""Lists of names: the columns whose values the database left out of a change, and for which something else stands there. Null, and
+the column missing, for a change that has all values."""
+
 _Flags = npt.NDArray[np.bool_]
 
 
@@ -44,12 +48,15 @@ class Changes:
     records: Indexes
     """The place of each row's record in the batch, ascending. A record has two rows if its row moves: first the delete."""
     deleted: _Flags
+    left_out: pa.Array | None = None
+    """Of each row, as in LEFT_OUT; None if all rows have all values."""
 
     def of(self, chosen: _Flags) -> Changes:
         """Return the chosen rows."""
         if chosen.all():
             return self
-        return Changes(self.rows.filter(pa.array(chosen)), self.records[chosen], self.deleted[chosen])
+        left_out = None if self.left_out is None else self.left_out.filter(pa.array(chosen))
+        return Changes(self.rows.filter(pa.array(chosen)), self.records[chosen], self.deleted[chosen], left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +71,18 @@ class Applied:
 def changes_of(decoded: pa.RecordBatch, tombstones: _Flags, moving: Collection[str]) -> Changes:
     """Return what decoded records change. `moving`: the fields that decide a row's key and table partition; where they differ
     from those in the BEFORE column, the old row is deleted."""
-    names = [name for name in decoded.schema.names if name not in (DELETED, BEFORE)]
+    names = [name for name in decoded.schema.names if name not in (DELETED, BEFORE, LEFT_OUT)]
     rows = decoded.select(names)
+    left_out = decoded[LEFT_OUT] if LEFT_OUT in decoded.schema.names else None
     deleted = tombstones
     if DELETED in decoded.schema.names:
         deleted = deleted | pc.fill_null(decoded[DELETED], True).to_numpy(zero_copy_only=False)
     places = np.arange(rows.num_rows)
     if BEFORE not in decoded.schema.names:
-        return Changes(rows, places, deleted)
+        return Changes(rows, places, deleted, left_out)
     moved = np.flatnonzero(_moved(rows, decoded[BEFORE], moving) & ~deleted)
     if not len(moved):
-        return Changes(rows, places, deleted)
+        return Changes(rows, places, deleted, left_out)
     images = _old_images(rows.take(pa.array(moved)), decoded[BEFORE].take(pa.array(moved)), moving)
     # A stable sort, and the old images come first.
     order = np.argsort(np.concatenate([moved, places]), kind="stable")
@@ -83,6 +91,7 @@ def changes_of(decoded: pa.RecordBatch, tombstones: _Flags, moving: Collection[s
         both,
         np.concatenate([moved, places])[order],
         np.concatenate([np.ones(len(moved), np.bool_), deleted])[order],
+        _after_whole(len(moved), left_out, order),
     )
 
 
@@ -104,6 +113,7 @@ def apply_chain(chain: Chain, changes: Changes) -> Applied:
             pa.concat_batches([deletes, rows]).take(pa.array(order)),
             records[order],
             np.concatenate([deleted.changes.deleted, written.changes.deleted])[order],
+            _after_whole(len(deleted.changes.records), written.changes.left_out, order),
         ),
         {**deleted.rejected, **written.rejected},
     )
@@ -168,7 +178,17 @@ def _applied(chain: Chain, changes: Changes, deletes: bool = False) -> Applied:
         for record in set(changes.records.tolist()) - set(records.tolist()) - rejected.keys():
             expected = "a delete that the transforms keep: they see its key, and null in other fields"
             rejected[record] = Rejected(record, "", expected, "a delete that one of them leaves out")
-    return Applied(Changes(transformed.rows, records, changes.deleted[kept]), rejected)
+    left_out = changes.left_out
+    if left_out is not None and transformed.kept is not None:
+        left_out = left_out.take(transformed.kept)
+    return Applied(Changes(transformed.rows, records, changes.deleted[kept], left_out), rejected)
+
+
+def _after_whole(whole: int, left_out: pa.Array | None, order: npt.NDArray[np.int64]) -> pa.Array | None:
+    """What is left out of `whole` rows that have all values and the rows after them, in this order."""
+    if left_out is None:
+        return None
+    return pa.concat_arrays([pa.nulls(whole, left_out.type), left_out]).take(pa.array(order))
 
 
 def _nullable(changes: Changes) -> Changes:

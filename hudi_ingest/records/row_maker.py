@@ -19,6 +19,8 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import MOST_NAMED, FieldsSeen
 from hudi_ingest.records.changes import (
     DELETED,
+    LEFT_OUT,
+    Changes,
     KeyedRows,
     apply_chain,
     changes_of,
@@ -26,6 +28,7 @@ from hudi_ingest.records.changes import (
     unapplicable,
     without_idle_moves,
 )
+from hudi_ingest.records.convert.connect.debezium import EXPECTED_VALUE
 from hudi_ingest.records.convert.converter import Converter, Decoded, NamesFields, Rejected, shortened
 from hudi_ingest.records.convert.values import beside, decode_keys
 from hudi_ingest.records.convert.wire_format import with_schema_ids
@@ -76,8 +79,8 @@ class BatchOutcome:
     """The outcome of a batch. Each record is a row, bad, skipped or filtered."""
 
     rows: pa.Table
-    """The rows, with the table's columns and in the records' order; those of a keyed table also have the column DELETED. In a
-    deleted row only the key, the partition columns, the ordering and Kafka's columns count; others may be null even if they
+    """The rows, with the table's columns and in the records' order; those of a keyed table also have the column DELETED, and LEFT_OUT
+    if a value of theirs is to be filled. In a deleted row only the key, the partition columns, the ordering and Kafka's columns count; others may be null even if they
     are NOT NULL."""
     kept: pa.Array | None
     """int64 places of the rows' records in the batch, ascending; None when every record is a row. A record whose row moves
@@ -224,13 +227,16 @@ class RowMaker:
         changes = without_idle_moves(marked_deletes(applied.changes, keyed.delete_field), located)
         rows = table_rows(changes.rows, self.columns)
         unplaced = self._unplaceable(rows, changes.deleted)
-        rejected = dict(applied.rejected)
+        left_out, unfit = self._to_fill(changes, {*located, *([keyed.delete_field] if keyed.delete_field else [])})
+        rejected = unfit | applied.rejected
         stages = dict.fromkeys(rejected, TRANSFORMING)
         for index in sorted(unplaced):
             at = int(changes.records[index])
             if at not in rejected:
                 rejected[at], stages[at] = unplaced[index], PARTITIONING
         rows = rows.append_column(_DELETED_FIELD, pa.array(changes.deleted))
+        if left_out is not None:
+            rows = rows.append_column(LEFT_OUT, left_out)
         records = changes.records
         if rejected:
             # Of a record whose row moves, both rows go.
@@ -244,6 +250,31 @@ class RowMaker:
         moves = int(np.count_nonzero(records[1:] == records[:-1]))
         filtered = record.num_rows - (len(records) - moves) - len(bad)
         return BatchOutcome(rows, _of(places, pa.array(records)), tuple(bad), filtered=filtered, moves=moves)
+
+    def _to_fill(self, changes: Changes, decisive: set[str]) -> tuple[pa.Array | None, dict[int, Rejected]]:
+        """Which columns of each row are to be filled, as in LEFT_OUT; None if there are none. And the records whose rows cannot be
+        filled: the transforms mix what the database left out with other values, or decide by it, or it is one of the `decisive`
+        columns, or the row moves."""
+        if changes.left_out is None:
+            return None, {}
+        columns: dict[frozenset[str], list[str] | None] = {}
+        moved = {*changes.records[1:][changes.records[1:] == changes.records[:-1]].tolist()}
+        to_fill: list[list[str] | None] = [None] * len(changes.records)
+        unfit: dict[int, Rejected] = {}
+        present = changes.left_out.is_valid().to_numpy(zero_copy_only=False) & ~changes.deleted
+        for place in np.flatnonzero(present).tolist():
+            fields, record = frozenset(changes.left_out[place].as_py()), int(changes.records[place])
+            if fields not in columns:
+                computed = self.chain.computed_from(fields)
+                columns[fields] = (
+                    None if computed is None or computed & decisive else sorted(computed & {*self.columns.names})
+                )
+            to_fill[place] = columns[fields] or None
+            if columns[fields] is None or record in moved:
+                unfit[record] = Rejected(
+                    record, min(fields), EXPECTED_VALUE, "the placeholder of a value that was left out"
+                )
+        return pa.array(to_fill, pa.list_(pa.string())), unfit
 
     def _with_deletes(
         self, outcome: BatchOutcome, lenient: Converter, source: TopicPartition, batch: pa.RecordBatch
@@ -260,7 +291,7 @@ class RowMaker:
         spared = ~np.isin(places, places[~deleted])
         if not spared.any():
             return outcome
-        rows = pa.concat_tables([outcome.rows, found.rows.filter(pa.array(spared))])
+        rows = pa.concat_tables([outcome.rows, found.rows.filter(pa.array(spared))], promote_options="default")
         kept = np.concatenate([np.array(outcome.kept), places[spared]])
         order = np.argsort(kept, kind="stable")
         good = {*places[spared].tolist()}

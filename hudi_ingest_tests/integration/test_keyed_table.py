@@ -344,13 +344,12 @@ def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: 
         assert sorted(tuple(row.values()) for row in by_rust) == expected
 
 
-def test_p1_events_without_arrays_that_an_update_left_unchanged_change_nothing(
-    bootstrap_servers: str, tmp_path: Path
-) -> None:
-    columns = {"id": "int64", "title": "string", "scores": {"type": "array", "items": {"type": "int32"}}}
+def test_p1_values_that_an_update_left_out_are_those_of_the_keys_row(bootstrap_servers: str, tmp_path: Path) -> None:
+    columns = {"id": "int64", "n": "int32", "title": "string", "scores": {"type": "array", "items": {"type": "int32"}}}
     fields = [{"field": name, **(kind if isinstance(kind, dict) else {"type": kind})} for name, kind in columns.items()]
-    members = [{"field": "after", "type": "struct", "fields": fields}, {"field": "op", "type": "string"}]
-    old, placeholder = {"id": 1, "title": "old", "scores": [1, 2]}, [*b"__debezium_unavailable_value"]
+    row = {"type": "struct", "fields": fields}
+    members = [{"field": "before", **row}, {"field": "after", **row}, {"field": "op", "type": "string"}]
+    text, numbers = "__debezium_unavailable_value", [*b"__debezium_unavailable_value"]
     with fresh_ground(bootstrap_servers, tmp_path) as ground:
         create_topic(bootstrap_servers, ground.name, 1)
         pipeline = make_pipeline(
@@ -362,19 +361,47 @@ def test_p1_events_without_arrays_that_an_update_left_unchanged_change_nothing(
                 "key": ["id"],
                 "partition_by": [],
                 "buckets": 1,
-                "schema": "id long not null, title string, scores array<int>",
+                "schema": "id long not null, n int, title string, scores array<int>",
             },
         )
-        rows = [old, {**old, "title": "new", "scores": placeholder}, {**old, "id": 2, "scores": [3]}]
-        for row in rows:
-            payload = {"after": row, "op": "u"}
+
+        def applied(*rows: tuple[int, int, str | None, list[int]] | int) -> CommitReceipt:
+            """Send the rows, and a delete for each bare key, and ingest them."""
             schema = {"type": "struct", "fields": members}
-            ground.send(0, [json.dumps({"schema": schema, "payload": payload}).encode()])
-        receipt = ground.run(pipeline)
-        assert (receipt.rows, receipt.rejected) == (2, 1)
-        expected = [{"id": 1, "title": "old", "scores": [1, 2]}, {"id": 2, "title": "old", "scores": [3]}]
-        by_rust = ground.rows().select(["id", "title", "scores"]).to_pylist()
-        assert sorted(by_rust, key=lambda row: row["id"]) == expected
+            for row in rows:
+                image = dict(zip(columns, (row, 0, None, []) if isinstance(row, int) else row, strict=True))
+                payload = {"before": image, "op": "d"} if isinstance(row, int) else {"after": image, "op": "u"}
+                ground.send(0, [json.dumps({"schema": schema, "payload": payload}).encode()])
+            return ground.run(pipeline)
+
+        def require(*expected: tuple[int, int, str | None, list[int]]) -> None:
+            by_rust = ground.rows().select([*columns]).to_pylist()
+            assert sorted(tuple(row.values()) for row in by_rust) == [*expected]
+            by_spark = current_session(ground.home).read.format("hudi").load(ground.base_path).collect()
+            assert sorted((row.id, row.n, row.title, row.scores) for row in by_spark) == [*expected]
+
+        applied((1, 1, "one", [1, 2]), (2, 1, "two", [3]), (3, 1, None, [4]))
+        receipt = applied((1, 2, "new", numbers), (1, 3, text, numbers), (3, 2, text, numbers), 2, (4, 1, "four", []))
+        assert (receipt.rows, receipt.rejected) == (5, 0)
+        require((1, 3, "new", [1, 2]), (3, 2, None, [4]), (4, 1, "four", []))
+        compact_all(ground, pipeline)
+        applied((1, 4, text, [5]), (4, 2, text, numbers), (3, 3, "three", numbers))
+        require((1, 4, "new", [5]), (3, 3, "three", [4]), (4, 2, "four", []))
+        receipt = applied(
+            (1, 5, text, numbers), (2, 2, text, [6]), (3, 4, "gone", [7]), 3, (3, 5, text, [8]), (5, 1, text, [])
+        )
+        assert (receipt.rows, receipt.rejected) == (3, 3)
+        require((1, 5, "new", [5]), (4, 2, "four", []))
+        assert [(note.offset, note.field) for report in receipt.reports for note in report.bad_records] == [
+            (12, "title"),
+            (15, "title"),
+            (16, "title"),
+        ]
+
+
+def compact_all(ground: Ground, pipeline: Pipeline) -> None:
+    spark = current_session(ground.home)
+    services_for(pipeline, ground.ledger, spark, ground.home).run(clean=False, report=[].append)
 
 
 def test_p1_a_column_that_the_source_renames_or_drops_erases_no_value(bootstrap_servers: str, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Rows of an upstream table that change at random: as records of a topic, and as the changes that a keyed table must apply.
 
-Two forms. `debezium`: envelopes of a table that is partitioned by a column that changes; offsets order. `fields`: JSON rows with
+Two forms. `debezium`: envelopes of a table that is partitioned by a column that changes; offsets order, and updates leave out a text
+that they do not change. `fields`: JSON rows with
 a flag that deletes and a time that orders, which need not rise; the table partition is derived from the key.
 """
 
@@ -20,6 +21,8 @@ _DAYS = ("2026-01-01", "2026-01-02", "2026-01-03")
 _TIMES = 40
 _DELETED_SHARE = 0.25
 _MOVED_SHARE = 0.3
+_LEFT_OUT_SHARE = 0.4
+_LEFT_OUT = "__debezium_unavailable_value"
 
 Form = Literal["debezium", "fields"]
 
@@ -80,11 +83,15 @@ class ChangingRows:
             ]
         if before is not None and dice.random() > _MOVED_SHARE:
             row["dt"] = before["dt"]
+        after = row
+        if before is not None and before["dt"] == row["dt"] and dice.random() < _LEFT_OUT_SHARE:
+            after = row | {"note": _LEFT_OUT}
+            row["note"] = before["note"]
         self._rows[key] = row
         changes = [Change(row["dt"], key, kafka_partition, offset, row)]
         if before is not None and before["dt"] != row["dt"]:
             changes.insert(0, Change(before["dt"], key, kafka_partition, offset, None))
-        return {"op": "c" if before is None else "u", "before": before, "after": row}, changes
+        return {"op": "c" if before is None else "u", "before": before, "after": after}, changes
 
     def _fields(
         self, dice: random.Random, row: dict[str, Any], kafka_partition: int, offset: int

@@ -8,7 +8,7 @@ unless they have times inside nested columns: hudi-rs does not read those from A
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,15 +17,17 @@ import pyarrow.compute as pc
 
 from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
 from hudi_ingest.hudi.files.buckets import bucket_ids, last_places
+from hudi_ingest.hudi.files.current_rows import CurrentRows, Found
 from hudi_ingest.hudi.files.file_groups import RowSource, log_token
+from hudi_ingest.hudi.files.left_out import Slots, fill
 from hudi_ingest.hudi.files.log_file import avro_block, delete_block, log_file_name, parquet_block
-from hudi_ingest.hudi.files.new_files import DiscardedOnError, KeyedLayout, NewFiles
+from hudi_ingest.hudi.files.new_files import RECORD, DiscardedOnError, KeyedLayout, NewFiles
 from hudi_ingest.hudi.files.partition_split import ONE_TEXT, split_rows, with_column
 from hudi_ingest.hudi.storage.paths import path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
-from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.changes import DELETED, LEFT_OUT
 from hudi_ingest.records.hudi_keys import record_keys
 from hudi_ingest.records.kafka_columns import OFFSET, TOPIC
 
@@ -52,6 +54,28 @@ class _Last:
     """Index of the table partition in `paths`."""
     buckets: np.ndarray
     paths: list[str]
+    slots: Slots
+    """Of all the rows."""
+
+    def without(self, newest: Mapping[int, int | None], sources: np.ndarray) -> _Last:
+        """Put other changes of the same keys in the place of some, or none."""
+        places = np.array([newest.get(place, place) for place in self.places.tolist()], dtype=object)
+        left = np.flatnonzero(places != None)  # noqa: E711 - element by element
+        order = left[np.argsort(places[left].astype(np.int64))]
+        places = places[order].astype(np.int64)
+        keys = self.keys.take(pa.array(order))
+        return replace(
+            self,
+            places=places,
+            sources=sources[places],
+            keys=keys,
+            folders=self.folders[order],
+            buckets=self.buckets[order],
+        )
+
+
+Refuse = Callable[[TopicPartition, pa.Table, Sequence[str]], None]
+"""Takes rows of a Kafka partition that cannot be filled, and the reason for each."""
 
 
 class KeyedFileWriter(DiscardedOnError):
@@ -60,14 +84,19 @@ class KeyedFileWriter(DiscardedOnError):
     Pass rows in offset order, one Kafka partition after another, with the column DELETED. They wait until all are there or
     BUFFERED_BYTES are reached; then the last change of each key is written. So memory is bounded by a few times
     BUFFERED_BYTES, whatever the length of the range, and many changes make several log files per bucket, whose changes of
-    the same key Hudi merges.
+    the same key Hudi merges. Rows may have the column LEFT_OUT; those that no earlier row can fill go to `refuse`, and count neither
+    as written nor as superseded.
 
     `files` holds, by Kafka partition, the reports of its part of closed files, complete after `close`; `superseded` how many of its
     rows were left out because a newer one of the same key was written.
     """
 
-    def __init__(self, storage: TableStorage, layout: KeyedLayout) -> None:
+    def __init__(self, storage: TableStorage, layout: KeyedLayout, refuse: Refuse | None = None) -> None:
         self.superseded: Counter[TopicPartition] = Counter()
+        self._refuse = refuse
+        self._current = CurrentRows(storage, layout)
+        self._written: dict[tuple[str, int], list[str]] = {}
+        """The paths of the files of each bucket, in their order."""
         self._new_files: NewFiles[LogFile] = NewFiles(storage, layout.instant, layout.epoch)
         self._layout = layout
         self._first: RowSource | None = None
@@ -112,12 +141,19 @@ class KeyedFileWriter(DiscardedOnError):
             return
         sources = sorted({source for source, _ in self._buffered})
         numbers = np.array([sources.index(source) for source, _ in self._buffered], np.int32)
-        rows = pa.concat_tables([rows for _, rows in self._buffered])
+        # Few rows lack a value, so most tables have no such column.
+        rows = pa.concat_tables([rows for _, rows in self._buffered], promote_options="default")
         of_rows = np.repeat(numbers, [rows.num_rows for _, rows in self._buffered])
         self._drop_buffered()
         last = _last_changes(rows, of_rows, self._layout)
+        refused = np.zeros(len(sources), np.int64)
+        if LEFT_OUT in rows.column_names:
+            rows, last, refused = self._filled(rows, of_rows, last, sources)
+            may_wait = False
         left_out = np.bincount(of_rows, minlength=len(sources)) - np.bincount(last.sources, minlength=len(sources))
-        self.superseded.update(dict(zip(sources, left_out.tolist(), strict=True)))
+        self.superseded.update(dict(zip(sources, (left_out - refused).tolist(), strict=True)))
+        if not len(last.places):
+            return
         if may_wait and 2 * len(last.places) < rows.num_rows:
             for number in dict.fromkeys(numbers.tolist()):
                 self._buffer(sources[number], rows.take(pa.array(last.places[last.sources == number])))
@@ -142,10 +178,36 @@ class KeyedFileWriter(DiscardedOnError):
             path, bucket = last.paths[last.folders[first]], int(last.buckets[first])
             upserts = int(end - start - deleted[order[start:end]].sum())
             file = self._write_file(self._first, path, bucket, rows.slice(start, end - start), upserts)
+            self._written.setdefault((path, bucket), []).append(file.path)
             offsets = rows[OFFSET].slice(start, end - start).to_numpy()
             for number, part in _parts(file, origins[start:end], offsets):
                 self._new_files.report(sources[number], part)
         self._next_number += 1
+
+    def _filled(
+        self, rows: pa.Table, of_rows: np.ndarray, last: _Last, sources: Sequence[TopicPartition]
+    ) -> tuple[pa.Table, _Last, np.ndarray]:
+        """Fill what the database left out. Returns the rows with nothing but the table's columns and DELETED, the changes to write, and how
+        many rows of each source are refused."""
+
+        def lookup(folder: int, bucket: int, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> Found:
+            self._new_files.wait_closed()
+            path = last.paths[folder]
+            return self._current.find(path, bucket, keys, columns, self._written.get((path, bucket), ()))
+
+        filled = fill(rows, self._layout.ordering[0], last.slots, last.places, last.buckets, lookup)
+        refused = np.zeros(len(sources), np.int64)
+        if filled.newest:
+            last = last.without(filled.newest, of_rows)
+        if filled.refused:
+            assert self._refuse is not None, "a task can refuse records"
+            places = np.array(sorted(filled.refused))
+            for number in np.unique(of_rows[places]).tolist():
+                own = places[of_rows[places] == number].tolist()
+                refused[number] = len(own)
+                self._refuse(sources[number], rows.take(pa.array(own)), [filled.refused[place] for place in own])
+        extra = [name for name in (LEFT_OUT, RECORD) if name in rows.column_names]
+        return filled.rows.drop_columns(extra), last, refused
 
     def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> LogFile:
         """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
@@ -230,10 +292,12 @@ def _last_changes(rows: pa.Table, sources: np.ndarray, layout: KeyedLayout) -> _
     split = split_rows([rows], layout.partition_by, layout.hive_style, layout.escaped_folders)
     paths = split.paths
     folders = np.array([paths.index(group.path) for group in split.groups], np.int64)[split.codes]
-    keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
-    last = last_places(keys, folders, _by_ordering(rows[layout.ordering[0]]))
-    keys = keys.take(pa.array(last))
-    return _Last(last, sources[last], keys, folders[last], bucket_ids(keys, layout.key, layout.buckets), paths)
+    all_keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
+    order = _by_ordering(rows[layout.ordering[0]])
+    last = last_places(all_keys, folders, order)
+    keys = all_keys.take(pa.array(last))
+    buckets = bucket_ids(keys, layout.key, layout.buckets)
+    return _Last(last, sources[last], keys, folders[last], buckets, paths, Slots(all_keys, folders, order))
 
 
 def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:

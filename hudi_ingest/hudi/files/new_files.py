@@ -50,6 +50,10 @@ class BaseFileLayout(FileLayout):
     """Columns that form the record key; empty if it is made of topic, partition and offset."""
 
 
+RECORD = "_hudi_ingest_record"
+"""A struct column: the Kafka record of a row that may be refused, as it was read; null for others."""
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedLayout(FileLayout):
     """How changes become log files."""
@@ -194,6 +198,11 @@ class NewFiles(Generic[Report]):
         """Add a closed file to `files` at the next check."""
         self._closed.append((source, file))
 
+    def wait_closed(self) -> None:
+        """Wait until all files that are being closed can be read."""
+        while self._closing:
+            self._closing.pop(0).result()
+
     def check_if_due(self, source: RowSource) -> None:
         """Check the fence from time to time, so that a process that stood still, or writes for long, stops before it opens or closes
         a file. So few files are too late, or left to the sweep by a process that dies now."""
@@ -213,8 +222,7 @@ class NewFiles(Generic[Report]):
         Only this check, after they are closed, proves anything: closing may take long, and if the instant was rolled back
         meanwhile, the files were too late to be cleaned up with it. The error makes the writer delete them.
         """
-        while self._closing:
-            self._closing.pop(0).result()
+        self.wait_closed()
         self._fence.require_open(source)
         for kafka_partition, file in self._closed:
             self.files.setdefault(kafka_partition, []).append(file)

@@ -117,7 +117,8 @@ class KafkaSource(Model):
         json_schema_extra={"default": f"{UNAVAILABLE} with `table.mode: upsert`, else none"},
     )
     """The placeholder that Debezium writes for values that an update does not change and the database leaves out: the connector's
-    `unavailable.value.placeholder`. A record with it in a column, in any format, is bad. See docs/formats.md."""
+    `unavailable.value.placeholder`. With `table.mode: upsert` and without `table.ordering` it is replaced by the
+    value of the key's row; otherwise a record with it in a column, in any format, is bad. See docs/formats.md."""
 
     schema_registry: SchemaRegistry | None = None
     """Where the schemas of Avro, JSON Schema and Protobuf records are, unless `avro` or `protobuf` names files."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -46,6 +46,14 @@ class Transform(Protocol):
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Transform the batch, whose schema `output_schema` has accepted. Bad content never raises."""
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """A transform that leaves rows out, or says where they go."""
+
+    def judged(self, incoming: pa.Schema) -> frozenset[str]:
+        """Return the incoming columns by which it decides."""
 
 
 @dataclass(frozen=True, slots=True)

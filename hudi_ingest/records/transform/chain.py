@@ -17,6 +17,7 @@ from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.transform import (
+    Judges,
     Origins,
     Problem,
     Transform,
@@ -126,6 +127,21 @@ class Chain:
         fields = self._paths[0]
         paths = {path for name in columns for path in self._paths[-1][name]}
         return frozenset(path if path in fields else path.partition(".")[0] for path in paths)
+
+    def computed_from(self, fields: Collection[str]) -> frozenset[str] | None:
+        """Return the columns of `output` that are computed from these fields of the record alone; None if a column is computed from one of
+        them and something else, or a step decides by one of them whether a row stays."""
+        own = {*fields}
+        of_columns = {name: self.sources([name]) for name in self.output.names}
+        judged = {
+            path if path in self._paths[0] else path.partition(".")[0]
+            for step, schema, paths in zip(self.steps, self._schemas, self._paths, strict=False)
+            if isinstance(step.transform, Judges)
+            for name in step.transform.judged(schema)
+            for path in _traced([name], paths)
+        }
+        touched = {name: sources for name, sources in of_columns.items() if sources & own}
+        return None if judged & own or any(not sources <= own for sources in touched.values()) else frozenset(touched)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Apply all steps. `batch` has the record's fields, then at least the Kafka columns of `kafka`; the result has

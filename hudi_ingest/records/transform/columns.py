@@ -260,6 +260,9 @@ class Filter:
     def origins(self, incoming: pa.Schema) -> Origins:
         return unchanged(incoming)
 
+    def judged(self, incoming: pa.Schema) -> frozenset[str]:
+        return frozenset([self.field])
+
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         column = batch[self.field]
         stays = self._stays(column)

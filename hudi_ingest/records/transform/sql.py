@@ -59,6 +59,9 @@ class Sql:
     def origins(self, incoming: pa.Schema) -> Origins:
         return _planned(self.text, incoming).origins
 
+    def judged(self, incoming: pa.Schema) -> frozenset[str]:
+        return _planned(self.text, incoming).reads.get("", frozenset())
+
     def copies(self, incoming: pa.Schema) -> frozenset[str]:
         """Return the output columns that the statement merely names, so that they pass through unchanged."""
         return frozenset(_planned(self.text, incoming).copies)

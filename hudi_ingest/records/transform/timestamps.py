@@ -339,6 +339,9 @@ class EventTimeLimits:
     def origins(self, incoming: pa.Schema) -> Origins:
         return unchanged(incoming)
 
+    def judged(self, incoming: pa.Schema) -> frozenset[str]:
+        return frozenset([self.field])
+
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         late, future = self._outside(batch)
         if not pc.any(pc.or_(late, future), min_count=0).as_py():

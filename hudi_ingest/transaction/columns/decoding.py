@@ -136,7 +136,7 @@ def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) ->
 def _converter_of_values(pipeline: Pipeline, values: _RecordPart) -> Converter:
     converter = _converter(pipeline, values) if pipeline.source.envelope != "debezium" else _changes(pipeline, values)
     placeholder = pipeline.unavailable_value
-    return converter if placeholder is None else AvailableValues(converter, placeholder)
+    return converter if placeholder is None else AvailableValues(converter, placeholder, pipeline.fills_values)
 
 
 def key_converter_of(pipeline: Pipeline) -> Converter | None:

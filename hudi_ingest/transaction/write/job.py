@@ -72,6 +72,7 @@ from hudi_ingest.transaction.write.reports import (
 )
 from hudi_ingest.transaction.write.task import (
     CopyTask,
+    OutOfOrder,
     RangesToRead,
     TaskReport,
     WriteTask,
@@ -244,7 +245,13 @@ def _run(
         )
         tasks = ranges_of_tasks(slices, most_rows, slice_rows)
         reading = RangesToRead(pipeline.source, pipeline.group_id, tasks, extra_columns)
-        return reports(len(tasks), partial(run_ranges, task, reading))
+        try:
+            return reports(len(tasks), partial(run_ranges, task, reading))
+        except OutOfOrder:
+            # Only now it is known that a record needs an earlier one of its Kafka partition, so each is read by one task. The other
+            # tasks' files are in no report, so the commit deletes them.
+            whole = replace(reading, tasks=tuple((slice_,) for slice_ in slices))
+            return reports(len(slices), partial(run_ranges, task, whole))
 
 
 def _formats(pipeline: Pipeline) -> list[str]:

@@ -18,7 +18,7 @@ from hudi_ingest.exceptions import IngestError, TableUnreachable, Terminal, Writ
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
 from hudi_ingest.hudi.files.file_groups import RowSource
-from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
+from hudi_ingest.hudi.files.new_files import RECORD, BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.replaced_files import copy_other_rows, within
 from hudi_ingest.hudi.storage.storage import StoreError, TableStorage
 from hudi_ingest.model.counts import Counts
@@ -26,8 +26,9 @@ from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
 from hudi_ingest.model.report import BadRecordNote, BaseFile, FieldsSeen, LetterFile, LogFile
 from hudi_ingest.pipeline.sections.source import KafkaSource
-from hudi_ingest.records.changes import DELETED
-from hudi_ingest.records.row_maker import Refusal, RowMaker
+from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest.records.kafka_columns import OFFSET
+from hudi_ingest.records.row_maker import PARTITIONING, BatchOutcome, Refusal, RowMaker
 from hudi_ingest.transaction.dead_letters.letter_file import (
     NAMED_BAD_RECORDS,
     LetterLayout,
@@ -36,8 +37,12 @@ from hudi_ingest.transaction.dead_letters.letter_file import (
 )
 
 if TYPE_CHECKING:
-    from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
+    from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter, Refuse
 
+EXPECTED_ROW = (
+    "a value: the database left it out of an update that does not change it, and it is taken from the key's row. Read the topic from an "
+    "earlier offset, or take a new snapshot of the source's table"
+)
 LONGEST_GAPS = 3
 """How many gaps per Kafka partition and task are looked up in Kafka again; see reports.py."""
 LOOKED_AT = 100
@@ -60,6 +65,8 @@ class WriteTask:
     """For a replay: the offsets with rows in the files it replaces."""
     only_replaced: bool = False
     """Whether other offsets are filtered out."""
+    continued: frozenset[TopicPartition] = frozenset()
+    """The Kafka partitions whose earlier records another task reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,12 @@ class RangesToRead:
     """The ranges of each task."""
     columns: frozenset[str]
     """Whether keys and headers are read."""
+
+    def continued(self, number: int) -> Iterator[TopicPartition]:
+        """Yield the Kafka partitions of a task whose earlier records another task reads."""
+        for part in self.tasks[number]:
+            if any(other.source == part.source and other.start < part.start for task in self.tasks for other in task):
+                yield part.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +116,10 @@ class TaskReport(Counts):
     fields: FieldsSeen | None = None
 
 
+class OutOfOrder(IngestError):
+    """A record needs a row that another task may be writing."""
+
+
 class WorkerTraceback(Exception):
     """The traceback of a Spark worker's error, set as that error's cause in the driver."""
 
@@ -115,7 +132,9 @@ def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -
     # Imported here because it loads compiled code, which drivers do not need.
     from hudi_ingest.kafka.range_reader import read_ranges
 
-    ranges = [slice_ for number in numbers for slice_ in reading.tasks[number]]
+    own = [*numbers]
+    ranges = [slice_ for number in own for slice_ in reading.tasks[number]]
+    task = replace(task, continued=frozenset(source for number in own for source in reading.continued(number)))
     with closing(read_ranges(reading.source, reading.group, ranges, reading.columns)) as records:
         yield from outcomes(task, records)
 
@@ -185,7 +204,27 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
 def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> list[TaskReport]:
     progress_of: dict[TopicPartition, _Progress] = {}
     refused = False
-    with _file_writer(task) as writer, _letter_writer(task) as letters:
+
+    def refuse(source: TopicPartition, rows: pa.Table, reasons: Sequence[str]) -> None:
+        """Count rows that cannot be filled as bad records."""
+        progress = progress_of[source]
+        counts = progress.counts
+        progress.counts = replace(counts, rows=counts.rows - rows.num_rows, rejected=counts.rejected + rows.num_rows)
+        bad = [
+            Refusal(index, PARTITIONING, names[0], EXPECTED_ROW, reason)
+            for index, (names, reason) in enumerate(zip(rows[LEFT_OUT].to_pylist(), reasons, strict=True))
+        ]
+        offsets = pa.RecordBatch.from_pydict({"offset": rows[OFFSET].combine_chunks()})
+        progress.bad_records += notes_of(source, offsets, bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
+        if letters is not None:
+            record = pa.Table.from_struct_array(rows[RECORD]).combine_chunks().to_batches()[0]
+            letters.write(_row_source(source, task.attempts), record, bad)
+
+    def too_many() -> bool:
+        bad = sum(progress.counts.rejected for progress in progress_of.values())
+        return task.most_bad is not None and bad > task.most_bad
+
+    with _letter_writer(task) as letters, _file_writer(task, refuse) as writer:
         for source, batch in records:
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
                 _note_offsets(progress_of, source, batch)
@@ -213,22 +252,25 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                     moves=outcome.moves,
                 )
                 progress.counts = Counts.total((progress.counts, counts))
-                if task.most_bad is not None:
-                    refused = sum(other.counts.rejected for other in progress_of.values()) > task.most_bad
+                refused = too_many()
                 origin = _row_source(source, task.attempts)
                 if outcome.rows.num_rows and not refused:
-                    writer.write(origin, outcome.rows)
+                    if LEFT_OUT in outcome.rows.column_names and source in task.continued:
+                        raise OutOfOrder(f"{source}: a record needs a row that another task may be writing")
+                    writer.write(origin, outcome.rows if letters is None else _with_records(outcome, batch))
                 if outcome.bad and letters is not None and not refused:
                     letters.write(origin, batch, outcome.bad)
+        if not refused:
+            writer.close()
+            # The last rows may be refused only now.
+            refused = too_many()
         if refused:
             # The transaction will be refused, so no file of this task may stay.
             writer.discard()
             if letters is not None:
                 letters.discard()
-        else:
-            writer.close()
-            if letters is not None:
-                letters.close()
+        elif letters is not None:
+            letters.close()
         reach("task_done")
         return [
             TaskReport(
@@ -259,13 +301,23 @@ def _row_source(source: TopicPartition, attempts: Mapping[TopicPartition, int]) 
     return RowSource(source, f"{source.partition}-{attempts[source]}-{context.taskAttemptId() if context else 0}")
 
 
-def _file_writer(task: WriteTask) -> BaseFileWriter | KeyedFileWriter:
+def _with_records(outcome: BatchOutcome, batch: pa.RecordBatch) -> pa.Table:
+    """Return the rows, and for those that may yet be refused their Kafka records."""
+    if LEFT_OUT not in outcome.rows.column_names:
+        return outcome.rows
+    places = pa.array(range(outcome.rows.num_rows)) if outcome.kept is None else outcome.kept
+    lacking = pc.is_valid(outcome.rows[LEFT_OUT]).combine_chunks()
+    records = batch.to_struct_array().take(pc.if_else(lacking, places, pa.scalar(None, places.type)))
+    return outcome.rows.append_column(RECORD, records)
+
+
+def _file_writer(task: WriteTask, refuse: Refuse) -> BaseFileWriter | KeyedFileWriter:
     if isinstance(task.layout, BaseFileLayout):
         return BaseFileWriter(task.storage, task.layout)
     # Imported here because it loads compiled code, which drivers do not need.
     from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
 
-    return KeyedFileWriter(task.storage, task.layout)
+    return KeyedFileWriter(task.storage, task.layout, refuse)
 
 
 def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | None]:

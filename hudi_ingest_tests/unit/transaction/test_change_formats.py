@@ -20,7 +20,7 @@ from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.changes import DELETED
+from hudi_ingest.records.changes import DELETED, LEFT_OUT
 from hudi_ingest.records.convert.connect.avro import with_meant_defaults
 from hudi_ingest.records.convert.connect.columns import infer_columns
 from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE
@@ -460,22 +460,27 @@ def test_an_upsert_topic_deletes_by_its_keys(write: Write, tmp_path: Path) -> No
     assert [(bad.index, bad.field, bad.found) for bad in outcome.bad] == [(2, "id", "null")]
 
 
-def test_placeholders_of_unchanged_values_never_become_values(write: Write) -> None:
+def test_placeholders_of_unchanged_values_are_filled_or_refused(write: Write) -> None:
     columns = {"table__schema": "id long not null, name string, scores array<int>"}
     scores = [*UNAVAILABLE.encode()]
     good = {"id": 1, "name": "ann", "scores": [1]}
-    outcome = made(
-        load(write, **CUSTOMERS | columns),
+    events = [
         event("u", None, good),
-        event("u", None, {**good, "scores": scores}),
+        event("u", None, {**good, "name": UNAVAILABLE, "scores": scores}),
         event("d", {"id": 1, "name": UNAVAILABLE}),
-    )
-    assert [(bad.index, bad.field, bad.found) for bad in outcome.bad] == [(1, "scores", UNAVAILABLE)]
+    ]
+    outcome = made(load(write, **CUSTOMERS | columns), *events)
+    assert outcome.bad == ()
+    assert outcome.rows[LEFT_OUT].to_pylist() == [None, ["name", "scores"], None]
     flattened = {**CUSTOMERS, **columns, "source__envelope": "none"}
     values = [json.dumps({**good, "name": name}).encode() for name in ("ann", UNAVAILABLE, "__gone__")]
-    assert [bad.index for bad in made(load(write, **flattened), *values).bad] == [1]
+    assert made(load(write, **flattened), *values).rows[LEFT_OUT].to_pylist() == [None, ["name"], None]
     own = load(write, **flattened, source__unavailable_value="__gone__")
-    assert [bad.index for bad in made(own, *values).bad] == [2]
+    assert made(own, *values).rows[LEFT_OUT].to_pylist() == [None, None, ["name"]]
+    ordered = {**flattened, "table__schema": columns["table__schema"] + ", at long", "table__ordering": "at"}
+    rows_in_time = [{**good, "at": at, "name": name} for at, name in ((1, "ann"), (2, UNAVAILABLE))]
+    (bad,) = made(load(write, **ordered), *(json.dumps(row).encode() for row in rows_in_time)).bad
+    assert (bad.index, bad.field, bad.found) == (1, "name", UNAVAILABLE), "an earlier change may come later"
     appended: dict[str, Any] = {"table__schema": columns["table__schema"]}
     assert made(load(write, **appended), *values).bad == (), "a log of whatever was sent"
     told = load(write, **appended, source__unavailable_value=UNAVAILABLE)
@@ -484,6 +489,42 @@ def test_placeholders_of_unchanged_values_never_become_values(write: Write) -> N
     assert problems(write, source__unavailable_value="hex:no") == [
         "source.unavailable_value: no hexadecimal digits after hex:, found 'hex:no'"
     ]
+
+
+@pytest.mark.parametrize(
+    ("transform", "to_fill"),
+    [
+        ({"rename": {"name": "called"}}, ["called"]),
+        ({"mask": {"fields": ["name"], "method": "redact"}}, ["name"]),
+        ({"drop": ["name"]}, None),
+        ({"filter": {"field": "id", "op": ">", "value": 0}}, ["name"]),
+        ({"filter": {"field": "name", "op": "!=", "value": "x"}}, "refused"),
+        ({"sql": "select id, upper(name) as name, other from records where other is null"}, ["name"]),
+        ({"sql": "select id, other, name || id as name from records"}, "refused"),
+        ({"sql": "select id, other, other as name from records where name is not null"}, "refused"),
+    ],
+)
+def test_transforms_may_pass_on_what_was_left_out_but_not_mix_it_or_decide_by_it(
+    write: Write, transform: dict[str, Any], to_fill: list[str] | str | None
+) -> None:
+    columns = {"table__schema": "id long not null, name string, other string"}
+    pipeline = load(write, **CUSTOMERS | columns, transforms=[transform])
+    outcome = made(pipeline, event("u", None, {"id": 1, "name": UNAVAILABLE, "other": None}))
+    if to_fill == "refused":
+        assert [(bad.index, bad.field) for bad in outcome.bad] == [(0, "name")]
+    else:
+        assert outcome.bad == ()
+        assert outcome.rows[LEFT_OUT].to_pylist() == [to_fill]
+
+
+def test_a_key_or_a_row_that_moves_cannot_be_filled(write: Write) -> None:
+    columns = {"table__schema": "id string not null, name string, country string", "table__partition_by": ["country"]}
+    pipeline = load(write, **CUSTOMERS | columns, source__before_image="row")
+    row = {"id": "a", "name": UNAVAILABLE, "country": "de"}
+    moved = event("u", {**row, "country": "fr"}, row)
+    outcome = made(pipeline, event("u", row, row), moved, event("c", None, {**row, "id": UNAVAILABLE}))
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(1, "name"), (2, "id")]
+    assert outcome.rows[LEFT_OUT].to_pylist() == [["name"]]
 
 
 def connect_avro(kind: str, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@ r (snapshot), c (insert) and u (update) write the row `after`; d (delete) delete
 are read that name a row: its key, its table partition and its ordering.
 
 Where the database left a value out of an update, Debezium writes a placeholder in the shape of the column's type. AvailableValues
-refuses rows that have one.
+refuses rows that have one, or says where they have it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.changes import BEFORE, DELETED
+from hudi_ingest.records.changes import BEFORE, DELETED, LEFT_OUT
 from hudi_ingest.records.convert.converter import ABSENT, Converter, Decoded, NamesFields, Rejected
 from hudi_ingest.records.convert.values import without_faults
 
@@ -193,7 +193,7 @@ UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's default for `unavailable.value.placeholder`."""
 
 WHOLE_ROWS = "`alter table … replica identity full` makes PostgreSQL send the whole row (MySQL: binlog_row_image=FULL)"
-_EXPECTED = f"a value, but this one the database leaves out of updates that do not change it; {WHOLE_ROWS}, or leave this column out"
+EXPECTED_VALUE = f"a value, but this one the database leaves out of updates that do not change it; {WHOLE_ROWS}, or leave this column out"
 _HEX = "hex:"
 _GEOMETRIES = (
     # SRID=4326;POINT(-99999999 -99999999), of a geometry
@@ -216,20 +216,27 @@ def placeholder_bytes(placeholder: str) -> bytes:
 
 @dataclass(frozen=True)
 class AvailableValues:
-    """Decodes as `converter` does, and refuses rows with a placeholder in a column. `placeholder`: as the connector's setting has
-    it."""
+    """Decodes as `converter` does, and refuses rows with a placeholder in a column, or names these columns in a column LEFT_OUT if they
+    are `filled` later. `placeholder`: as the connector's setting has it."""
 
     converter: Converter
     placeholder: str = UNAVAILABLE
+    filled: bool = False
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises what `converter` raises; bad content never raises."""
         read = self.converter.decode(values)
-        faults: dict[int, Rejected] = {}
+        left_out: dict[int, list[str]] = {}
         for name, column in zip(read.rows.schema.names, read.rows.columns, strict=True):
             if name not in (DELETED, BEFORE):
                 for index in np.flatnonzero(self._flags(column)).tolist():
-                    faults.setdefault(index, Rejected(index, name, _EXPECTED, self.placeholder))
+                    left_out.setdefault(index, []).append(name)
+        if self.filled and left_out:
+            lists = pa.array([left_out.get(index) for index in range(read.rows.num_rows)], pa.list_(pa.string()))
+            return replace(read, rows=read.rows.append_column(LEFT_OUT, lists))
+        faults = {
+            index: Rejected(index, names[0], EXPECTED_VALUE, self.placeholder) for index, names in left_out.items()
+        }
         return without_faults(read, read.rows, len(values), faults)
 
     def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:

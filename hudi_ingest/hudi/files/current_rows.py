@@ -1,0 +1,161 @@
+"""The current rows of some keys of a keyed table, as a transaction finds them at its begin: from the newest file slice of their
+bucket, as readers merge it, with only a few rows in memory.
+
+Commits that completed after the transaction began are left out. So another attempt, and one that runs beside a compaction or
+another writer, finds the same rows: completed files do not change, and cleaning keeps them for some commits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import pyarrow as pa
+
+from hudi_ingest.exceptions import TableUnreachable
+from hudi_ingest.hudi.files.base_file import RECORD_KEY
+from hudi_ingest.hudi.files.log_reader import Deletes, UnreadableLog, as_type, changes_in, rows_of
+from hudi_ingest.hudi.files.new_files import KeyedLayout
+from hudi_ingest.hudi.storage.paths import TIMELINE, path_in
+from hudi_ingest.hudi.storage.storage import TableStorage, reaching
+
+_INSTANT_FILE = re.compile(r"(\d{17})(?:_(\d{17}))?\.(\w+)")
+_BASE_FILE = re.compile(r"(?P<id>[^._][^_]*)_[^_]+_(?P<instant>\d{17})\.parquet")
+_LOG_FILE = re.compile(r"\.(?P<id>[^._]+)_(?P<instant>\d{17})\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """When the instants of a table were completed, as their files on the timeline say."""
+
+    times: Mapping[str, str]
+    """Completion times by requested times, both as Hudi writes them."""
+    first: str
+    """The oldest instant on the active timeline. Older ones are archived, and of those only completed ones left files."""
+
+    @classmethod
+    def of(cls, names: Iterable[str]) -> Completed:
+        """Parse the names of the active timeline's files."""
+        files = [match for name in names if (match := _INSTANT_FILE.match(name))]
+        return cls(
+            {file[1]: file[2] for file in files if file[2]},
+            min((file[1] for file in files), default="9" * len("yyyyMMddHHmmssSSS")),
+        )
+
+    def at(self, instant: str) -> str | None:
+        """Return the time at which the instant was completed; None if it was not."""
+        return instant if instant < self.first else self.times.get(instant)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The files of a file group that a reader merges, by name: at most one base file, and the log files in their order."""
+
+    base: str | None
+    logs: tuple[str, ...]
+
+
+def slice_before(names: Iterable[str], file_id: str, completed: Completed, instant: str) -> Slice:
+    """Return the newest slice of a file group, of the files that were completed before the instant was requested."""
+    bases: list[tuple[re.Match[str], str]] = []
+    logs: list[tuple[re.Match[str], str]] = []
+    for name in names:
+        for pattern, files in ((_BASE_FILE, bases), (_LOG_FILE, logs)):
+            match = pattern.fullmatch(name)
+            if match and match["id"] == file_id:
+                time = completed.at(match["instant"])
+                if time is not None and time < instant:
+                    files.append((match, time))
+    base = max(bases, key=lambda file: file[0]["instant"])[0] if bases else None
+    since = base["instant"] if base else ""
+    newer = sorted(
+        (match["instant"], int(match["version"]), match["token"], match[0]) for match, time in logs if time >= since
+    )
+    return Slice(base[0] if base else None, tuple(name for *_, name in newer))
+
+
+@dataclass(slots=True)
+class Found:
+    """The newest change of each key among those looked up."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    places: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    """Of each key that has a change: which of `rows`, and the place there; None if it is deleted."""
+    ordering: dict[str, int] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table, by: str) -> None:
+        """Add rows that are read after the others: one replaces what does not order after it."""
+        self.rows.append(rows)
+        ordering = rows[by].to_pylist() if by in rows.column_names else [None] * rows.num_rows
+        for place, (key, value) in enumerate(zip(rows[RECORD_KEY].to_pylist(), ordering, strict=True)):
+            self._change(key, value, (len(self.rows) - 1, place))
+
+    def delete(self, deletes: Deletes) -> None:
+        for key, value in deletes.ordering:
+            self._change(key, value, None)
+
+    def _change(self, key: str, ordering: int | None, place: tuple[int, int] | None) -> None:
+        if ordering is None or key not in self.ordering or ordering >= self.ordering[key]:
+            self.places[key] = place
+            self.ordering[key] = -1 if ordering is None else ordering
+
+
+class CurrentRows:
+    """Looks up the rows of a table's keys. Raises TableUnreachable."""
+
+    def __init__(self, storage: TableStorage, layout: KeyedLayout) -> None:
+        self._storage = storage
+        self._layout = layout
+        self._names: dict[str, tuple[str, ...]] = {}
+
+    def find(
+        self, partition_path: str, bucket: int, keys: pa.Array, columns: Mapping[str, pa.DataType], newer: Sequence[str]
+    ) -> Found:
+        """Find the rows of record keys of a bucket, with RECORD_KEY, the ordering column and these columns. `newer`: the paths of log
+        files that the transaction itself has written to the bucket before."""
+        storage, layout = self._storage, self._layout
+        by = layout.ordering[0]
+        columns = {by: pa.int64(), **columns}
+        found = Found()
+        with reaching(storage, f"read the current rows of partition '{partition_path}', bucket {bucket},"):
+            if partition_path not in self._names:
+                self._names[partition_path] = storage.names(partition_path)
+            names = self._names[partition_path]
+            slice_ = slice_before(names, layout.file_id(partition_path, bucket), self._completed, layout.instant)
+            if slice_.base is not None:
+                with storage.parquet_file(path_in(partition_path, slice_.base)) as file:
+                    found.add(rows_of(file, keys, columns), by)
+            for path in (*(path_in(partition_path, name) for name in slice_.logs), *newer):
+                try:
+                    for change in changes_in(storage.read(path), keys, columns):
+                        if isinstance(change, Deletes):
+                            found.delete(change)
+                        else:
+                            found.add(change.rows, by)
+                except UnreadableLog as error:
+                    raise TableUnreachable(
+                        f"the log file {path} of the table at {storage.base_path} has {error}, so the rows that it changes cannot "
+                        "be completed with the values that the database left out. Nothing was written. Compact the table "
+                        "(`hudi-ingest services`), which reads such files; the next transaction reads the same offsets."
+                    ) from error
+        return found
+
+    @cached_property
+    def _completed(self) -> Completed:
+        return Completed.of(self._storage.names(TIMELINE))
+
+
+def column_of(found: Found, name: str, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column of all rows in `found.rows`, one after another; null where the table did not have it yet."""
+    return pa.chunked_array(
+        [
+            chunk
+            for rows in found.rows
+            for chunk in (
+                as_type(rows[name], kind).chunks if name in rows.column_names else [pa.nulls(rows.num_rows, kind)]
+            )
+        ],
+        kind,
+    )

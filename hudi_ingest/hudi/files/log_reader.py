@@ -1,0 +1,265 @@
+"""Read log files of MERGE_ON_READ tables, ours and those of other writers: the rows and deletes of some keys. Pure.
+
+log_file.py describes the bytes. Of a block, only the rows with a wanted key are decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hudi_ingest.hudi.files.base_file import RECORD_KEY
+from hudi_ingest.hudi.files.log_file import AVRO_BLOCK, DELETE_BLOCK, MAGIC, PARQUET_BLOCK, SCHEMA_HEADER
+
+_COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
+"""Of blocks that stand for others, and of those whose rows have some of the columns only."""
+_INT, _LONG = 2, 3
+"""Branches of the union of an ordering value."""
+_EXACT = Context(prec=2 * 38)
+_Read = Callable[[BytesIO], Any]
+
+
+class UnreadableLog(Exception):
+    """A log file has something that no writer of our tables leaves there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upserts:
+    """Rows of some keys, in the order of their block. A column that the block's rows do not have is missing."""
+
+    rows: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """Deleted keys, each with its ordering value; None deletes whatever there is."""
+
+    ordering: Sequence[tuple[str, int | None]]
+
+
+def changes_in(content: bytes, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> Iterator[Upserts | Deletes]:
+    """Yield the changes of these record keys in a log file, block by block: rows with RECORD_KEY and these columns.
+
+    Raises UnreadableLog."""
+    wanted = frozenset(keys.to_pylist())
+    place = 0
+    while place < len(content):
+        kind, header, body, place = _block(content, place)
+        if {_COMPACTED_HEADER, _PARTIAL_HEADER} & header.keys() and header.get(_PARTIAL_HEADER, "true") != "false":
+            raise UnreadableLog("a block of partial updates or of a log compaction")
+        if kind == DELETE_BLOCK:
+            yield Deletes([(key, ordering) for key, ordering in _deletes(body) if key in wanted])
+        elif kind == PARQUET_BLOCK:
+            yield Upserts(rows_of(pq.ParquetFile(pa.BufferReader(body)), keys, columns))
+        elif kind == AVRO_BLOCK:
+            yield Upserts(_avro_rows(body, json.loads(header[SCHEMA_HEADER]), wanted, columns))
+        else:
+            raise UnreadableLog(f"a block of kind {kind}")
+
+
+_BATCH_ROWS = 4096
+"""Rows read at once, of which each may have large values."""
+
+
+def rows_of(file: pq.ParquetFile, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> pa.Table:
+    """Read the rows of these record keys, with RECORD_KEY and those of the columns that the file has. In memory are a row group's keys
+    and a few of its rows; row groups without such a key are left out, by their statistics if they have any."""
+    names = [RECORD_KEY, *(name for name in columns if name in file.schema_arrow.names)]
+    schema = pa.schema([(name, pa.string() if name == RECORD_KEY else columns[name]) for name in names])
+    least, greatest = pc.min_max(keys).as_py().values()
+    place = file.schema_arrow.names.index(RECORD_KEY)
+    found = []
+    for number in range(file.num_row_groups):
+        statistics = file.metadata.row_group(number).column(place).statistics
+        if statistics is not None and statistics.has_min_max:
+            # Texts are ordered by their bytes in UTF-8, here as in the file.
+            low, high = (
+                bound.encode() if isinstance(bound, str) else bound for bound in (statistics.min, statistics.max)
+            )
+            if high < least.encode() or low > greatest.encode():
+                continue
+        keys_there = file.read_row_group(number, columns=[RECORD_KEY])[RECORD_KEY].cast(pa.string())
+        matching = pc.is_in(keys_there, keys)
+        if not pc.any(matching).as_py():
+            continue
+        start = 0
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names):
+            chosen = matching.slice(start, batch.num_rows)
+            start += batch.num_rows
+            if pc.any(chosen).as_py():
+                rows = pa.Table.from_batches([batch]).filter(chosen)
+                found.append(pa.table([as_type(rows[name], schema.field(name).type) for name in names], schema=schema))
+    return pa.concat_tables(found) if found else schema.empty_table()
+
+
+def as_type(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Convert values that a column had under an earlier schema, or that another writer names differently inside."""
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        return pa.chunked_array([pa.array(values.to_pylist(), kind)])
+
+
+def _block(content: bytes, place: int) -> tuple[int, dict[int, str], bytes, int]:
+    """Return a block's kind, header and content, and where the next one begins."""
+    if content[place : place + len(MAGIC)] != MAGIC:
+        raise UnreadableLog(f"no block begins at byte {place}")
+    place += len(MAGIC)
+    length, _, kind = struct.unpack_from(">qii", content, place)
+    end = place + 8 + length
+    data = BytesIO(content[place + 16 : end])
+    header = {}
+    for _ in range(_number(data)):
+        key = _number(data)
+        header[key] = data.read(_number(data)).decode()
+    (size,) = struct.unpack(">q", data.read(8))
+    body = data.read(size)
+    if len(body) != size or end > len(content):
+        raise UnreadableLog("a block that is cut off")
+    return kind, header, body, end
+
+
+def _number(data: BytesIO) -> int:
+    (number,) = struct.unpack(">i", data.read(4))
+    return int(number)
+
+
+def _deletes(content: bytes) -> Iterator[tuple[str, int | None]]:
+    """Yield the keys of Avro's HoodieDeleteRecordList, each with its ordering value."""
+    data = BytesIO(content[8:])
+    while count := _long(data):
+        if count < 0:
+            count = -count
+            _long(data)
+        for _ in range(count):
+            _long(data)
+            key = _bytes(data).decode()
+            if _long(data):
+                _bytes(data)
+            branch = _long(data)
+            if branch not in (0, _INT, _LONG):
+                raise UnreadableLog(f"a delete that is ordered by something other than offsets ({branch})")
+            ordering = _long(data) if branch else 0
+            # Spark's own deletes have an int 0, which is no value.
+            yield key, None if branch != _LONG and not ordering else ordering
+
+
+def _avro_rows(
+    content: bytes, schema: Mapping[str, Any], wanted: Collection[str], columns: Mapping[str, pa.DataType]
+) -> pa.Table:
+    reader = _Reader()
+    reads = [(field["name"], reader.of(field["type"])) for field in schema["fields"]]
+    names = [name for name, _ in reads]
+    keys_end = names.index(RECORD_KEY) + 1
+    needed = [name for name in names if name in columns]
+    last = max((names.index(name) for name in needed), default=-1) + 1
+    found: dict[str, list[Any]] = {name: [] for name in (RECORD_KEY, *needed)}
+    place = 8
+    for _ in range(struct.unpack_from(">i", content, 4)[0]):
+        (size,) = struct.unpack_from(">i", content, place)
+        data = BytesIO(content[place + 4 : place + 4 + size])
+        place += 4 + size
+        row = {name: read(data) for name, read in reads[:keys_end]}
+        if row[RECORD_KEY] not in wanted:
+            continue
+        row |= {name: read(data) for name, read in reads[keys_end:last]}
+        for name, values in found.items():
+            values.append(row[name])
+    kinds = {RECORD_KEY: pa.string(), **columns}
+    return pa.table({name: pa.array(values, kinds[name]) for name, values in found.items()})
+
+
+class _Reader:
+    """Makes readers of Avro types, whose values Arrow takes for a column. Knows the types that have a name."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, _Read] = {}
+
+    def of(self, schema: Any) -> _Read:
+        if isinstance(schema, list):
+            branches = [self.of(branch) for branch in schema]
+            return lambda data: branches[_long(data)](data)
+        if isinstance(schema, str):
+            if schema in self._named:
+                return self._named[schema]
+            try:
+                return _SIMPLE[schema]
+            except KeyError:
+                raise UnreadableLog(f"a column of Avro's type {schema}") from None
+        kind = schema["type"]
+        if kind == "record":
+            return self._remember(schema, self._record(schema))
+        if kind == "fixed":
+            size = schema["size"]
+            return self._remember(schema, _decimal(schema, lambda data: data.read(size)))
+        if kind == "array":
+            item = self.of(schema["items"])
+            return lambda data: [item(data) for _ in _items(data)]
+        if kind == "map":
+            value = self.of(schema["values"])
+            return lambda data: [(_bytes(data).decode(), value(data)) for _ in _items(data)]
+        return _decimal(schema, self.of(kind))
+
+    def _record(self, schema: Mapping[str, Any]) -> _Read:
+        members = [(field["name"], self.of(field["type"])) for field in schema["fields"]]
+        return lambda data: {name: read(data) for name, read in members}
+
+    def _remember(self, schema: Mapping[str, Any], read: _Read) -> _Read:
+        self._named[schema["name"]] = read
+        if schema.get("namespace"):
+            self._named[f"{schema['namespace']}.{schema['name']}"] = read
+        return read
+
+
+def _decimal(schema: Mapping[str, Any], read: _Read) -> _Read:
+    """Read bytes as the decimals that they are if the schema says so."""
+    if schema.get("logicalType") != "decimal":
+        return read
+    scale = schema.get("scale", 0)
+    return lambda data: Decimal(int.from_bytes(read(data), "big", signed=True)).scaleb(-scale, _EXACT)
+
+
+def _items(data: BytesIO) -> Iterator[int]:
+    """Yield once before each item of an array or a map."""
+    while count := _long(data):
+        if count < 0:
+            count = -count
+            _long(data)
+        yield from range(count)
+
+
+def _long(data: BytesIO) -> int:
+    shift = encoded = 0
+    while True:
+        (byte,) = data.read(1)
+        encoded |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (encoded >> 1) ^ -(encoded & 1)
+        shift += 7
+
+
+def _bytes(data: BytesIO) -> bytes:
+    return data.read(_long(data))
+
+
+_SIMPLE: Mapping[str, _Read] = {
+    "null": lambda data: None,
+    "boolean": lambda data: data.read(1) != b"\0",
+    "int": _long,
+    "long": _long,
+    "float": lambda data: struct.unpack("<f", data.read(4))[0],
+    "double": lambda data: struct.unpack("<d", data.read(8))[0],
+    "bytes": _bytes,
+    "string": lambda data: _bytes(data).decode(),
+}

@@ -1,0 +1,257 @@
+"""Values that the database left out: filled from the key's earlier change or its current row, wherever that is, as a dictionary has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hudi_ingest.hudi.files import keyed_writer
+from hudi_ingest.hudi.files.base_file import parquet_writer, with_keys, with_meta_columns
+from hudi_ingest.hudi.files.current_rows import Completed, CurrentRows, Slice, column_of, slice_before
+from hudi_ingest.hudi.files.file_groups import RowSource, fixed_id
+from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
+from hudi_ingest.hudi.files.left_out import DELETED_BEFORE, NOT_THERE
+from hudi_ingest.hudi.files.new_files import KeyedLayout
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import TIMELINE, heartbeat_path
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.records.changes import DELETED, LEFT_OUT
+
+SOURCE = RowSource(TopicPartition("orders", 0), "0-0-17")
+META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
+FIELDS = {
+    **{f"_hoodie_{name}": ["null", "string"] for name in META},
+    "id": "string",
+    "a": ["null", "string"],
+    "b": ["null", {"type": "array", "items": ["null", "int"]}],
+    "_kafka_offset": "long",
+}
+SCHEMA = json.dumps(
+    {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in FIELDS.items()]}
+)
+TYPES = {"id": pa.string(), "a": pa.string(), "b": pa.list_(pa.int32()), "_kafka_offset": pa.int64()}
+GONE: dict[str, Any] = {"a": "placeholder", "b": [0]}
+
+Values = dict[str, Any]
+
+
+@dataclass
+class Table:
+    """A table of one bucket without partitions, whose commits are files on a timeline and nothing else."""
+
+    storage: LocalStorage
+    transactions: int = 0
+    offset: int = 0
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+    def layout(self) -> KeyedLayout:
+        epoch = Epoch(self.transactions + 1, "t")
+        return KeyedLayout(
+            self.instant,
+            epoch,
+            (),
+            key=("id",),
+            ordering=("_kafka_offset",),
+            buckets=1,
+            schema_json=SCHEMA,
+            compression="zstd",
+        )
+
+    @property
+    def instant(self) -> str:
+        return f"202611211200{self.transactions:05d}"
+
+    def complete(self, action: str) -> None:
+        self.storage.write(f"{TIMELINE}/{self.instant}_{self.instant[:-1]}5.{action}", b"")
+        self.transactions += 10
+
+    def apply(self, changes: Sequence[tuple[str, Values | None, Sequence[str]]], batch: int = 1000) -> KeyedFileWriter:
+        """Write one transaction: of each change its key, its values (None deletes) and the columns that are left out."""
+        layout = self.layout()
+        self.storage.write(heartbeat_path(self.instant), b"")
+        TableEpoch(self.storage).advance(layout.epoch.number, layout.epoch.transaction_id)
+
+        def refuse(source: TopicPartition, rows: pa.Table, reasons: Sequence[str]) -> None:
+            self.refused += zip(rows["_kafka_offset"].to_pylist(), reasons, strict=True)
+
+        with KeyedFileWriter(self.storage, layout, refuse) as writer:
+            for start in range(0, len(changes), batch):
+                part = changes[start : start + batch]
+                rows = pa.table(
+                    {
+                        "id": pa.array([key for key, _, _ in part], pa.string()),
+                        **{
+                            name: pa.array(
+                                [GONE[name] if name in gone else (values or {}).get(name) for _, values, gone in part],
+                                TYPES[name],
+                            )
+                            for name in ("a", "b")
+                        },
+                        "_kafka_offset": pa.array(range(self.offset, self.offset + len(part)), pa.int64()),
+                        DELETED: pa.array([values is None for _, values, _ in part]),
+                    }
+                )
+                if any(gone for _, _, gone in part):
+                    lists = [[*gone] or None for _, _, gone in part]
+                    rows = rows.append_column(LEFT_OUT, pa.array(lists, pa.list_(pa.string())))
+                self.offset += len(part)
+                writer.write(SOURCE, rows)
+            writer.close()
+        self.complete("deltacommit")
+        return writer
+
+    def rows(self, keys: str) -> dict[str, Values]:
+        """The current rows."""
+        kinds = {name: TYPES[name] for name in ("a", "b")}
+        found = CurrentRows(self.storage, self.layout()).find("", 0, pa.array([*keys]), kinds, ())
+        columns = {name: column_of(found, name, kind).to_pylist() for name, kind in kinds.items()}
+        starts = [0]
+        for table in found.rows:
+            starts.append(starts[-1] + table.num_rows)
+        return {
+            key: {name: values[starts[place[0]] + place[1]] for name, values in columns.items()}
+            for key, place in found.places.items()
+            if place is not None
+        }
+
+    def compact(self, keys: str) -> None:
+        """Replace the log files by a base file of the same rows, with their offsets."""
+        rows = self.rows(keys)
+        found = CurrentRows(self.storage, self.layout()).find("", 0, pa.array([*keys]), {}, ())
+        table = pa.table(
+            {
+                "id": pa.array([*rows], pa.string()),
+                **{name: pa.array([row[name] for row in rows.values()], TYPES[name]) for name in ("a", "b")},
+                "_kafka_offset": pa.array([found.ordering[key] for key in rows], pa.int64()),
+            }
+        )
+        table = with_meta_columns(with_keys("orders-0", table, table["id"]), self.instant, "", "f")
+        with (
+            self.storage.open_output(f"{fixed_id(0)}_0-1-0_{self.instant}.parquet") as stream,
+            parquet_writer(stream, table.schema, table, "zstd") as writer,
+        ):
+            writer.write_table(table, row_group_size=2)
+        self.complete("commit")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(LocalStorage(str(tmp_path / "table")))
+
+
+CHANGE = st.tuples(
+    st.sampled_from("abcd"),
+    st.one_of(
+        st.none(),
+        st.fixed_dictionaries(
+            {"a": st.sampled_from([None, "x", "y" * 9]), "b": st.lists(st.integers(0, 9), max_size=2)}
+        ),
+    ),
+    st.sampled_from([(), (), ("a",), ("b",), ("a", "b")]),
+)
+STEP = st.one_of(st.just("compact"), st.lists(CHANGE, min_size=1, max_size=12))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    steps=st.lists(STEP, min_size=1, max_size=6),
+    batch=st.sampled_from([1, 3, 20]),
+    buffered=st.sampled_from([1, 600, 1 << 20]),
+    most_avro_bytes=st.sampled_from([0, 1 << 20]),
+)
+def test_each_row_is_what_its_changes_come_to(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], batch: int, buffered: int, most_avro_bytes: int
+) -> None:
+    table = Table(LocalStorage(str(tmp_path_factory.mktemp("table"))))
+    expected: dict[str, Values] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keyed_writer, "BUFFERED_BYTES", buffered)
+        patch.setattr(keyed_writer, "MOST_AVRO_BYTES", most_avro_bytes)
+        for step in steps:
+            if step == "compact":
+                table.compact("abcd")
+                continue
+            pending = dict(expected)
+            changes = []
+            for key, values, gone in step:
+                if values is None:
+                    gone = ()
+                    pending.pop(key, None)
+                elif not gone:
+                    pending[key] = values
+                elif key in pending:
+                    pending[key] = {**values, **{name: pending[key][name] for name in gone}}
+                else:
+                    # The table has no such row. Two changes may have each other's values; that is another test's matter.
+                    gone = ("a", "b")
+                changes.append((key, values, gone))
+            expected = pending
+            before = table.offset, len(table.refused)
+            writer = table.apply(changes, batch)
+            written = sum(file.rows for files in writer.files.values() for file in files)
+            refused = len(table.refused) - before[1]
+            assert written + writer.superseded[SOURCE.source] + refused == len(changes)
+            assert table.rows("abcd") == expected
+
+
+def test_what_no_earlier_row_fills_is_refused_with_the_changes_before_it_that_lack_the_same(table: Table) -> None:
+    one, two = {"a": "one", "b": [1]}, {"a": "two", "b": [2]}
+    table.apply([("a", one, ("a",)), ("a", two, ("a", "b"))])
+    assert table.refused == [(0, NOT_THERE), (1, NOT_THERE)]
+    table.apply([("a", one, ()), ("b", one, ("a",)), ("b", None, ())])
+    assert len(table.refused) == 2, "the delete makes it irrelevant"
+    table.apply([("a", None, ()), ("a", two, ("a",)), ("b", two, ("b",))])
+    assert table.refused[2:] == [(6, DELETED_BEFORE), (7, DELETED_BEFORE)]
+    assert table.rows("ab") == {}, "the delete before a refused change counts"
+
+
+def test_a_replayed_change_that_a_later_delete_undoes_is_neither_written_nor_refused(table: Table) -> None:
+    one = {"a": "one", "b": [1]}
+    table.apply([("a", one, ()), ("a", one, ("a",)), ("a", None, ())])
+    table.offset = 1
+    writer = table.apply([("a", one, ("a",))])
+    assert (table.refused, writer.files, writer.superseded[SOURCE.source]) == ([], {}, 1)
+
+
+def test_another_attempt_finds_what_was_there_when_the_transaction_began(table: Table) -> None:
+    one, two = {"a": "one", "b": [1]}, {"a": "two", "b": [2]}
+    table.apply([("a", one, ())])
+    layout = table.layout()
+    table.transactions += 1
+    table.apply([("a", two, ())])
+    table.compact("a")
+    found = CurrentRows(table.storage, layout).find("", 0, pa.array(["a"]), {"a": pa.string()}, ())
+    assert column_of(found, "a", pa.string()).to_pylist() == ["one"]
+
+
+def test_a_slice_begins_with_the_newest_completed_base_file_and_has_what_was_completed_since() -> None:
+    times = {"20261121120000001": "20261121120000005", "20261121120000002": "20261121120000009"}
+    completed = Completed.of(
+        [f"{start}_{end}.deltacommit" for start, end in times.items()]
+        + ["20261121120000006_20261121120000008.commit", "20261121120000007.deltacommit.requested", "history"]
+    )
+    id = fixed_id(0)
+    names = [
+        f"{id}_0-1-0_20261121120000001.parquet",
+        f"{id}_0-1-0_20261121120000006.parquet",
+        f"{fixed_id(1)}_0-1-0_20261121120000006.parquet",
+        *(f".{id}_2026112112000000{n}.log.1_0-0-1" for n in (1, 2, 7)),
+        f".{id}_20261121120000002.log.1_0-0-1.cdc",
+        f".{id}_20261121120000002.log.1_0-0-0",
+    ]
+    old, log = names[0], f".{id}_20261121120000002.log.1_0-0-"
+    assert slice_before(names, id, completed, "20261121120000010") == Slice(names[1], (f"{log}0", f"{log}1"))
+    assert slice_before(names, id, completed, "20261121120000009") == Slice(names[1], ())
+    assert slice_before(names, id, completed, "20261121120000006") == Slice(old, (names[3],))
+    archived = Completed.of(["20261121120000008_20261121120000009.clean"])
+    assert slice_before(names, id, archived, "20261121120000010").base == names[1]
+    assert slice_before(names, id, archived, "20261121120000010").logs == (names[5],)
