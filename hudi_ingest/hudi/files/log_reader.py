@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
-from io import BytesIO
+from io import BytesIO  # files: none, bytes in memory
 from typing import Any
 
 import pyarrow as pa

@@ -216,15 +216,16 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
         ]
         offsets = pa.RecordBatch.from_pydict({"offset": rows[OFFSET].combine_chunks()})
         progress.bad_records += notes_of(source, offsets, bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
-        if letters is not None:
+        if late is not None:
             record = pa.Table.from_struct_array(rows[RECORD]).combine_chunks().to_batches()[0]
-            letters.write(_row_source(source, task.attempts), record, bad)
+            late.write(_row_source(source, task.attempts), record, bad)
 
     def too_many() -> bool:
         bad = sum(progress.counts.rejected for progress in progress_of.values())
         return task.most_bad is not None and bad > task.most_bad
 
-    with _letter_writer(task) as letters, _file_writer(task, refuse) as writer:
+    # Those refused when rows are written have a file of their own, or one file's letters would not be in offset order.
+    with _letter_writer(task) as letters, _letter_writer(task) as late, _file_writer(task, refuse) as writer:
         for source, batch in records:
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
                 _note_offsets(progress_of, source, batch)
@@ -267,10 +268,8 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
         if refused:
             # The transaction will be refused, so no file of this task may stay.
             writer.discard()
-            if letters is not None:
-                letters.discard()
-        elif letters is not None:
-            letters.close()
+        for written in filter(None, (letters, late)):
+            (written.discard if refused else written.close)()
         reach("task_done")
         return [
             TaskReport(
@@ -283,7 +282,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 files=tuple(writer.files.get(source, ())),
                 bad_records=tuple(progress.bad_records),
                 letters=tuple(
-                    file for first_source, file in (letters.files.items() if letters else ()) if first_source == source
+                    written.files[source] for written in (letters, late) if written and source in written.files
                 ),
                 replaced=progress.replaced,
                 longest_gaps=progress.gaps,
