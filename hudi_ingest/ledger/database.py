@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
@@ -16,6 +17,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, LedgerUnreachable
+from hudi_ingest.home.folder import file_version
 
 _BUSY_SECONDS = 30
 """How long a statement waits for another writer."""
@@ -33,6 +35,8 @@ _CONNECTION = {
 }
 """Settings of libpq, unless the URL has them. A host that is gone is noticed within half a minute."""
 WRITES = "hudi_ingest_writes"
+_SAME_TIME_SECONDS = 2.0
+"""Two changes of a file may get the same time of modification if less lies between them; on most file systems it is a few ms."""
 
 # PostgreSQL's error codes.
 _UNDEFINED_TABLE = "42P01"
@@ -73,6 +77,21 @@ class Database:
         """Yield a connection within one database transaction. Raises LedgerUnreachable and EnvironmentProblem."""
         with translated(self.where), self._writer.begin() as connection:
             yield connection
+
+    def mark(self) -> object:
+        """Return a mark, without a statement, that is another one after the next commit of any process. None if there is none: a server
+        has no files here, and a file that has just changed may change once more at the same time.
+
+        What a mark stands for must be read together with it within `writing`. SQLite writes a commit to its log before readers see it;
+        only while no other process may write is there nothing in the log that they do not see yet.
+        """
+        if not self.is_sqlite:
+            return None
+        path = str(self.engine.url.database)
+        # Readers make an empty log and delete it. A checkpoint changes both files without a commit, which costs one reading.
+        versions = [version for file in (path, f"{path}-wal") if (version := file_version(Path(file))) and version[1]]
+        newest = max((modified for _, _, modified in versions), default=0)
+        return tuple(versions) if versions and newest / 1e9 < time.time() - _SAME_TIME_SECONDS else None
 
 
 class Repository:

@@ -6,7 +6,7 @@ note about it cannot make the two disagree.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta, timezone
 from enum import Enum
@@ -14,7 +14,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hudi_ingest.ledger.database import Repository, inserting
+from hudi_ingest.ledger.database import Database, Repository, inserting
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, SWITCHES, TRANSACTIONS, normal_base_path, storable
 from hudi_ingest.model.offsets import Slice
@@ -108,8 +108,22 @@ class RequestProgress:
         return sum(commit.rows or 0 for commit in self.commits)
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """`switches`: which pipelines of templates have been switched on or off, where the others do what their file says; `requested`: the
+    pipelines with active requests."""
+
+    switches: Mapping[str, bool]
+    requested: frozenset[str]
+
+
 class Requests(Repository):
     """Requests, and the coordinators that work on them."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._known: tuple[object, Wishes] | None = None
+        """What people wanted, with the mark of the database that it is from."""
 
     def find(self, request_id: str) -> Request | None:
         with self._database.reading() as connection:
@@ -125,11 +139,24 @@ class Requests(Repository):
         with self._database.reading() as connection:
             return _active(connection, pipeline)
 
-    def pipelines(self) -> frozenset[str]:
-        """Return the pipelines with active requests."""
-        active = sa.select(REQUESTS.c.pipeline).where(REQUESTS.c.state == RequestState.ACTIVE.value).distinct()
-        with self._database.reading() as connection:
-            return frozenset(connection.execute(active).scalars())
+    def wishes(self) -> Wishes:
+        """Return what people want of the pipelines. One statement; none with SQLite once two seconds have passed without a write, until
+        the next one."""
+        mark, known = self._database.mark(), self._known
+        if mark is not None and known is not None and known[0] == mark:
+            return known[1]
+        active = sa.select(REQUESTS.c.pipeline, sa.null()).where(REQUESTS.c.state == RequestState.ACTIVE.value)
+        statement = sa.select(SWITCHES.c.pipeline, SWITCHES.c.is_on).union(active)
+        # No other process may write while a mark is taken.
+        with self._database.reading() if mark is None else self._database.writing() as connection:
+            mark = None if mark is None else self._database.mark()
+            rows = [(name, is_on) for name, is_on in connection.execute(statement)]
+        wishes = Wishes(
+            {name: is_on for name, is_on in rows if is_on is not None},
+            frozenset(name for name, is_on in rows if is_on is None),
+        )
+        self._known = (mark, wishes)
+        return wishes
 
     def newest(self, pipeline: str | None = None, limit: int = 20) -> tuple[Request, ...]:
         """Return requests of all states, newest first; of all pipelines with None."""

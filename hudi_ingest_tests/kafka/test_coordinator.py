@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -18,7 +19,7 @@ from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.shared_clusters import snapshot
-from hudi_ingest.ledger import RequestState
+from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -29,7 +30,9 @@ from hudi_ingest.operations.health.status import pipeline_status
 from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.coordinator import fleet as fleet_module
 from hudi_ingest.orchestration.coordinator import quiet_ticks
+from hudi_ingest.orchestration.coordinator.fleet import Fleet
 from hudi_ingest.orchestration.coordinator.quiet_ticks import keep_group_told_now_and_then, quiet_reasons, remember_idle
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -38,6 +41,7 @@ from hudi_ingest.transaction.write import reports
 from hudi_ingest.transaction.write.reports import require_true_gaps
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.partitions import add_partitions
+from hudi_ingest_tests.support.statements import statements_of
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -49,7 +53,8 @@ def environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
-    return quiet_reasons([pipeline], instance).get(pipeline.name)
+    with Ledger.open(os.environ[LEDGER_VARIABLE]) as ledger:
+        return quiet_reasons([pipeline], instance, ledger.requests.wishes).get(pipeline.name)
 
 
 def now() -> datetime:
@@ -305,13 +310,34 @@ def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground
         plan_next(pipeline, replace(situation, committed=ahead), at_once=True)
 
 
+def test_an_idle_tick_of_a_template_asks_the_ledger_nothing(
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance, of_template = DagsterInstance.ephemeral(), pipeline.model_copy(update={"enabled": True}).made_by("shop")
+    for module, constant in ((quiet_ticks, "WHOLE_SECONDS"), (fleet_module, "TICK_NOTED_SECONDS")):
+        monkeypatch.setattr(module, constant, 3600.0)
+    fleet, file = Fleet([of_template], tick), ground.ledger.file
+    assert file is not None
+
+    def evaluate() -> None:
+        evaluation = fleet.evaluate(instance, now(), lambda pipeline, request: None)
+        assert evaluation.text == "no new records"
+
+    remember_idle(of_template, observe(of_template), "no new records")
+    evaluate()
+    earlier = file.stat().st_mtime - 3600
+    os.utime(file, (earlier, earlier))
+    assert len(statements_of(ground.ledger.database.engine, evaluate)) == 1, "it has changed"
+    assert statements_of(ground.ledger.database.engine, evaluate) == []
+
+
 def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance = DagsterInstance.ephemeral()
 
     def remember() -> None:
-        remember_idle(pipeline, observe(pipeline), ground.ledger, "no new records")
+        remember_idle(pipeline, observe(pipeline), "no new records")
         assert still_quiet(pipeline, instance) == "no new records"
 
     # Else a slow machine would be the reason.

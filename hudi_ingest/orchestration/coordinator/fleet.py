@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from operator import itemgetter
 
 from dagster import DagsterInstance, RunRequest, SkipReason
@@ -21,7 +22,7 @@ from hudi_ingest.exceptions import IngestError, LedgerUnreachable
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS
+from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS, Wishes
 from hudi_ingest.orchestration.coordinator.quiet_ticks import quiet_reasons
 from hudi_ingest.orchestration.looks import Looks
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS, report_trouble
@@ -61,7 +62,7 @@ class Fleet:
         """Since when each has waited for its turn, those first that have waited longest."""
         self._said: dict[str, tuple[str, str]] = {}
         """By pipeline, its state after the last tick, and why."""
-        self._switches: dict[str, bool] | None = None
+        self._switches: Mapping[str, bool] | None = None
         self._opened: tuple[str, Ledger] | None = None
         self._noted_at = 0.0
 
@@ -81,10 +82,12 @@ class Fleet:
         self, instance: DagsterInstance, now: datetime, require_valid: Callable[[Pipeline, RunRequest], None]
     ) -> Evaluation:
         began = time.monotonic()
-        knows_switches = self._read_switches()
+        # Read at most once in a tick.
+        wishes = cache(lambda: self._ledger().requests.wishes())
+        knows_switches = self._read_switches(wishes)
         switches = self._switches or {}
         on = {each.name: each for each in self.pipelines if switches.get(each.name, each.enabled) or not each.template}
-        quiet = quiet_reasons([*on.values()], instance)
+        quiet = quiet_reasons([*on.values()], instance, wishes)
         said = {name: (OFF, "it is off") for name in (each.name for each in self.pipelines) if name not in on}
         said |= {name: (WAITING, reason) for name, reason in quiet.items()}
         self._note_quiet(quiet, now)
@@ -143,12 +146,12 @@ class Fleet:
             report_trouble(pipeline, instance, error, now)
             raise
 
-    def _read_switches(self) -> bool:
+    def _read_switches(self, wishes: Callable[[], Wishes]) -> bool:
         """Read which pipelines of a template were paused or resumed; return whether it is known."""
         if not self.pipelines[0].template:
             return True
         try:
-            self._switches = self._ledger().requests.switches()
+            self._switches = wishes().switches
         except LedgerUnreachable as error:
             _LOG.warning("%s: it is unknown which pipelines are paused: %s", self.pipelines[0].coordinator, error)
         return self._switches is not None

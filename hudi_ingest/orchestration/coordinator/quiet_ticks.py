@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from hudi_ingest.exceptions import IngestError, KafkaUnreachable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.shared_clusters import SourceSnapshot, snapshot_of_ends
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.requests import Wishes
 from hudi_ingest.model.offsets import Offsets, TopicPartition
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
@@ -46,7 +46,6 @@ class _Idle:
     """The result of a full look that had nothing to do."""
 
     pipeline: Pipeline
-    ledger: Ledger
     topic_ids: Mapping[str, str]
     ends: Mapping[TopicPartition, int]
     reason: str
@@ -82,15 +81,15 @@ _busy: dict[str, _Busy] = {}
 """By pipeline. Lost with the process, whose first looks are then full."""
 
 
-def remember_idle(pipeline: Pipeline, situation: Situation, ledger: Ledger, reason: str) -> None:
+def remember_idle(pipeline: Pipeline, situation: Situation, reason: str) -> None:
     """Note that everything on the broker is committed, that nothing is requested, and the `reason` that the tick gave."""
     ends = {source: marks.end for source, marks in situation.watermarks.items()}
-    _idle[pipeline.name] = _Idle(pipeline, ledger, situation.topic_ids, ends, reason)
+    _idle[pipeline.name] = _Idle(pipeline, situation.topic_ids, ends, reason)
 
 
-def remember_waiting(pipeline: Pipeline, situation: Situation, ledger: Ledger, reason: str, now: datetime) -> None:
+def remember_waiting(pipeline: Pipeline, situation: Situation, reason: str, now: datetime) -> None:
     """Note that nothing is requested, and that records wait for their transaction."""
-    remember_idle(pipeline, situation, ledger, reason)
+    remember_idle(pipeline, situation, reason)
     seconds, records = time_to_wait(pipeline, situation, now)
     _idle[pipeline.name] = replace(_idle[pipeline.name], seconds=seconds, records=records)
 
@@ -127,8 +126,11 @@ def forget(pipeline: Pipeline) -> None:
     _busy.pop(pipeline.name, None)
 
 
-def quiet_reasons(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> dict[str, str]:
-    """Say of each of a sensor's pipelines that has still nothing to do why; the others need a full look."""
+def quiet_reasons(
+    pipelines: Sequence[Pipeline], instance: DagsterInstance, wishes: Callable[[], Wishes]
+) -> dict[str, str]:
+    """Say of each of a sensor's pipelines that has still nothing to do why; the others need a full look. `wishes`: reads in the ledger
+    which of them are requested."""
     shared = min(_WHOLE_SECONDS_OF_MANY, (len(pipelines) - 1) * _WHOLE_SECONDS_EACH)
     idle = [
         known
@@ -137,7 +139,7 @@ def quiet_reasons(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> d
         if known.seconds == math.inf or time.monotonic() - known.since < min(shared, known.seconds)
     ]
     busy = [*_recent(_busy, pipelines, WHOLE_SECONDS)]
-    return {**_still_busy(busy, instance), **_still_idle(idle)}
+    return {**_still_busy(busy, instance), **_still_idle(idle, wishes)}
 
 
 def _recent(remembered: Mapping[str, _Known], pipelines: Sequence[Pipeline], seconds: float) -> Iterator[_Known]:
@@ -159,13 +161,13 @@ def _still_busy(busy: Sequence[_Busy], instance: DagsterInstance) -> dict[str, s
     }
 
 
-def _still_idle(idle: Sequence[_Idle]) -> dict[str, str]:
+def _still_idle(idle: Sequence[_Idle], wishes: Callable[[], Wishes]) -> dict[str, str]:
     clusters = defaultdict[tuple[Any, ...], list[_Idle]](list)
     for known in idle:
         clusters[settings_of(known.pipeline.source)].append(known)
     try:
         unchanged = [known for each in clusters.values() for known in _unchanged(each)]
-        asked = unchanged[0].ledger.requests.pipelines() if unchanged else frozenset[str]()
+        asked = wishes().requested if unchanged else frozenset[str]()
     except IngestError:
         # A full look says what is wrong.
         return {}

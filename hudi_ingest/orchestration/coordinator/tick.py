@@ -121,9 +121,9 @@ class Tick:
 
     def _remember_waiting(self, situation: Situation, reason: str) -> None:
         if not situation.lag.total:
-            remember_idle(self.pipeline, situation, self.ledger, reason)
+            remember_idle(self.pipeline, situation, reason)
         else:
-            remember_waiting(self.pipeline, situation, self.ledger, reason, self.now)
+            remember_waiting(self.pipeline, situation, reason, self.now)
 
     def _requested(self, situation: Situation, *, live_is_due: bool) -> TransactionPlan | str | None:
         """Return the next transaction of the pipeline's oldest request if it is its turn, why it waits if it is not, or None if

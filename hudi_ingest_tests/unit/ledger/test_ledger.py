@@ -54,6 +54,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
+from hudi_ingest_tests.support.statements import statements_of
 
 POSTGRES_URL = os.environ.get("HUDI_INGEST_TEST_POSTGRES_URL")
 BACKENDS = ["sqlite", "postgresql"] if POSTGRES_URL else ["sqlite"]
@@ -1079,3 +1080,73 @@ def test_a_lock_file_that_cannot_be_made_is_an_unreachable_ledger(tmp_path: Path
     Path(tmp_path, "ledger.db.locks").write_text("a file in the place of the folder")
     with pytest.raises(LedgerUnreachable, match=r"ledger\.db.*File exists.*The Hudi table is not affected"):
         Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+
+
+# ---- What people want, asked by every tick
+
+
+def date_back(file: Path, seconds: float) -> None:
+    """Let the database and its log have changed so much earlier."""
+    for path in filter(Path.exists, (file, file.with_name(f"{file.name}-wal"))):
+        changed = path.stat().st_mtime_ns - round(seconds * 1e9)
+        os.utime(path, ns=(changed, changed))
+
+
+def test_wishes_take_one_statement_and_none_while_nothing_is_written(ledger: Ledger) -> None:
+    wishes, engine = ledger.requests.wishes, ledger.database.engine
+    assert len(statements_of(engine, wishes)) == 1
+    if ledger.file is None:
+        assert len(statements_of(engine, wishes)) == 1
+        return
+    date_back(ledger.file, -3600)
+    assert len(statements_of(engine, wishes)) == 1
+    assert len(statements_of(engine, wishes)) == 1, "a file that has just changed may change once more at the same time"
+    for is_on in (False, True):
+        ledger.requests.switch("orders", is_on)
+        date_back(ledger.file, 7200)
+        assert len(statements_of(engine, wishes)) == 1
+        assert statements_of(engine, wishes) == []
+        assert wishes().switches == {"orders": is_on}
+
+
+WRITER = """
+import sqlite3, sys
+connections = []
+for line in sys.stdin:
+    act, _, value = line.strip().partition(" ")
+    if act == "open":
+        connections.append(sqlite3.connect(sys.argv[1], isolation_level=None, timeout=300))
+        connections[-1].execute("SELECT count(*) FROM ingest_switches").fetchone()
+    elif act == "close" and connections:
+        connections.pop().close()
+    elif act == "switch" and connections:
+        connections[-1].execute("INSERT INTO ingest_switches VALUES (?, 0) ON CONFLICT DO UPDATE SET is_on = NOT is_on", (value,))
+    elif act == "checkpoint" and connections:
+        connections[-1].execute("PRAGMA wal_checkpoint(RESTART)")
+    print("done", flush=True)
+"""
+"""Another process, which may keep connections open, so that the log stays, is checkpointed and begins anew."""
+ACTS = ("open", "close", "switch a", "switch b", "checkpoint", "age", "own a", "own b", "look")
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(acts=st.lists(st.sampled_from(ACTS), min_size=5, max_size=40))
+def test_wishes_are_never_older_than_the_last_commit_of_any_process(sqlite_url: str, acts: list[str]) -> None:
+    with Ledger.open(sqlite_url) as ledger:
+        assert ledger.file is not None
+        command = [sys.executable, "-c", WRITER, str(ledger.file)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            for act in acts:
+                if act == "age":
+                    date_back(ledger.file, 10)
+                elif act.startswith("own "):
+                    name = act.removeprefix("own ")
+                    ledger.requests.switch(name, not ledger.requests.switches().get(name, False))
+                elif act != "look":
+                    other.stdin.write(f"{act}\n")
+                    other.stdin.flush()
+                    assert other.stdout.readline() == "done\n"
+                assert ledger.requests.wishes().switches == ledger.requests.switches()
+            other.stdin.close()

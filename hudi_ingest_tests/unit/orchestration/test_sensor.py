@@ -54,7 +54,8 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
 
 def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
-    return quiet_reasons([pipeline], instance).get(pipeline.name)
+    with Ledger.open(os.environ[LEDGER_VARIABLE]) as ledger:
+        return quiet_reasons([pipeline], instance, ledger.requests.wishes).get(pipeline.name)
 
 
 @contextmanager
