@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -52,6 +52,7 @@ _GONE = (Py4JError, ConnectionError)
 """Errors of a call into a driver that is gone: it has nothing left to cancel or reset."""
 _QUIET_SIZING = "-Djdk.attach.allowAttachSelf=true -Djol.skipHotspotSAAttach=true"
 """Hudi measures object sizes with a library that otherwise warns about processes it may not attach to."""
+_EXECUTOR_VARIABLES = "spark.executorEnv."
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _EXECUTOR_JAVA_OPTIONS = "spark.executor.extraJavaOptions"
 _JVM_OPTIONS = (_JAVA_OPTIONS, _EXECUTOR_JAVA_OPTIONS)
@@ -155,7 +156,7 @@ def session_options(
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         _JAVA_OPTIONS: _DRIVER_OPTIONS,
         _EXECUTOR_JAVA_OPTIONS: JVM_OPTIONS,
-        "spark.executorEnv.LC_ALL": JVM_LOCALE,
+        f"{_EXECUTOR_VARIABLES}LC_ALL": JVM_LOCALE,
         "spark.sql.shuffle.partitions": "2",
         # Jobs of different pools share the cores; see `in_services_pool`.
         "spark.scheduler.mode": "FAIR",
@@ -301,7 +302,9 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         existing = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         context: Any = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(existing)
         with _keeping_interrupt_handler():
-            session = SparkSession(SparkContext(gateway=gateway, jsc=context))
+            session = SparkSession(
+                SparkContext(gateway=gateway, jsc=context, conf=_EngineConf(_jconf=existing.getConf()))
+            )
         note_version(session.sparkContext)
         return session
     except (Py4JError, ConnectionError, OSError) as error:
@@ -309,6 +312,17 @@ def attached_session(connection: EngineConnection) -> SparkSession:
     finally:
         os.environ.pop("PYSPARK_GATEWAY_PORT", None)
         os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+
+
+class _EngineConf(SparkConf):
+    """The engine's settings, for a context that attaches to it. It reads them all for the executors' variables, and each setting would
+    take py4j four messages."""
+
+    def getAll(self) -> list[tuple[str, str]]:
+        jconf: Any = self._jconf
+        return [
+            (f"{_EXECUTOR_VARIABLES}{each._1()}", each._2()) for each in jconf.getAllWithPrefix(_EXECUTOR_VARIABLES)
+        ]
 
 
 def require_answer(connection: EngineConnection) -> None:

@@ -28,7 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,17 @@ class _Opened:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
+_known: set[tuple[str, str]] = set()
+"""By file, what the database has: tables, columns and migrations, which do not go away."""
+
+
+def _once(path: str, fact: str, ask: Callable[[], bool]) -> bool:
+    """Ask the database until it says yes."""
+    if (path, fact) not in _known and ask():
+        _known.add((path, fact))
+    return (path, fact) in _known
+
+
 _SHARED = _Engines("FULL", most=8)
 """Runs, ticks and what the events of all runs say about assets: on disk once they are committed."""
 _OF_RUNS = _Engines("NORMAL", most=16)
@@ -123,6 +134,9 @@ class QuickRunStorage(SqliteRunStorage):
     def connect(self) -> Iterator[sa.Connection]:
         with _SHARED.of(self._conn_string).begin() as connection:
             yield connection
+
+    def has_built_index(self, migration_name: str) -> bool:
+        return _once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
 
     def changes(self) -> Callable[[], bool]:
         """Return a function, for one thread, that says whether any process has written here since its last call."""
@@ -155,19 +169,53 @@ class QuickScheduleStorage(SqliteScheduleStorage):
         with _SHARED.of(self._conn_string).begin() as connection:
             yield connection
 
+    # Dagster asks for these up to five times in each look for due sensors, and in each tick.
+
+    def has_instigators_table(self) -> bool:
+        return _once(self._conn_string, "instigators", super().has_instigators_table)
+
+    def _has_instigators_table(self, conn: sa.Connection) -> bool:
+        return _once(self._conn_string, "instigators", partial(super()._has_instigators_table, conn))
+
+    def has_built_index(self, migration_name: str) -> bool:
+        return _once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
+
 
 class QuickEventLogStorage(SqliteEventLogStorage):
     """Dagster's event log: a database for each run, and one for what concerns all runs."""
 
+    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+        self._storing = threading.local()
+        super().__init__(base_dir, inst_data)
+
     def has_table(self, table_name: str) -> bool:
         # Asked for each check that is stored. Dagster's own makes an engine for each answer.
         query = sa.text("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = :name")
-        with self.index_connection() as connection:
-            return connection.execute(query, {"name": table_name}).first() is not None
+
+        def ask() -> bool:
+            with self.index_connection() as connection:
+                return connection.execute(query, {"name": table_name}).first() is not None
+
+        return _once(self.path_for_shard(INDEX_SHARD_NAME), table_name, ask)
+
+    def has_secondary_index(self, name: str) -> bool:
+        return _once(
+            self.path_for_shard(INDEX_SHARD_NAME), f"migration {name}", partial(super().has_secondary_index, name)
+        )
+
+    def _has_asset_key_col_on_connection(self, conn: sa.Connection, column_name: str) -> bool:
+        ask = partial(super()._has_asset_key_col_on_connection, conn, column_name)
+        return _once(self.path_for_shard(INDEX_SHARD_NAME), f"asset key's {column_name}", ask)
 
     def store_event(self, event: EventLogEntry) -> None:
         if event.dagster_event_type in _INDEXED_EVENTS:
-            super().store_event(event)
+            # Dagster writes the event, and then what it says about a check, each in a transaction of its own.
+            with self.index_connection() as connection:
+                self._storing.connection = connection
+                try:
+                    super().store_event(event)
+                finally:
+                    del self._storing.connection
             return
         # Dagster's own builds a statement for each event, which takes longer than its execution.
         with self.run_connection(event.run_id) as connection:
@@ -175,6 +223,9 @@ class QuickEventLogStorage(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sa.Connection]:
+        if shard == INDEX_SHARD_NAME and hasattr(self._storing, "connection"):
+            yield self._storing.connection
+            return
         path, engines = self.path_for_shard(shard), _SHARED if shard == INDEX_SHARD_NAME else _OF_RUNS
         if shard not in self._initialized_dbs:
             if not os.path.exists(path):

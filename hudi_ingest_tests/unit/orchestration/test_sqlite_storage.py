@@ -10,7 +10,17 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance, job, op
+import sqlalchemy as sa
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetKey,
+    AssetMaterialization,
+    AssetObservation,
+    DagsterInstance,
+    job,
+    op,
+)
 from dagster._core.events.log import EventLogEntry
 from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
@@ -98,6 +108,40 @@ def test_the_event_log_knows_its_tables(tmp_path: Path) -> None:
     names = ("asset_check_executions", "event_logs", "nothing")
     assert [storage.has_table(name) for name in names] == [True, True, False]
     assert [SqliteEventLogStorage.has_table(storage, name) for name in names] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [AssetCheckEvaluation(AssetKey("t"), "up_to_date", True), AssetMaterialization("t"), AssetObservation("t")],
+    ids=lambda event: type(event).__name__,
+)
+def test_an_event_and_what_it_says_about_an_asset_are_committed_together(
+    home: Path, event: AssetCheckEvaluation | AssetMaterialization | AssetObservation
+) -> None:
+    commits, pending = list[list[str]](), list[str]()
+
+    def execute(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith(("INSERT", "UPDATE")):
+            pending.append(statement)
+
+    def commit(connection: object) -> None:
+        commits.append([*pending])
+        pending.clear()
+
+    with DagsterInstance.from_config(str(home)) as instance:
+        instance.report_runless_asset_event(event)
+        with instance.event_log_storage.index_connection() as connection:
+            engine = connection.engine
+        sa.event.listen(engine, "before_cursor_execute", execute)
+        sa.event.listen(engine, "commit", commit)
+        instance.report_runless_asset_event(event)
+        assert len([each for each in commits if each]) == 1
+        own = SqliteEventLogStorage(str(home / "history/runs"))
+        if isinstance(event, AssetCheckEvaluation):
+            key = AssetCheckKey(AssetKey("t"), "up_to_date")
+            assert len(own.get_asset_check_execution_history(key, limit=5)) == 2
+        else:
+            assert own.has_asset_key(AssetKey("t"))
 
 
 def test_a_half_made_event_log_is_completed(tmp_path: Path) -> None:
