@@ -36,7 +36,7 @@ from hudi_ingest.model.plan import TransactionKind
 if TYPE_CHECKING:
     from hudi_ingest.ledger import Request
     from hudi_ingest.ledger.requests import RequestedCommit
-    from hudi_ingest.operations.requests.selection import Selection
+    from hudi_ingest.operations.requests.asked_ranges import Selection
     from hudi_ingest.pipeline.pipeline import Pipeline
 
 
@@ -61,8 +61,8 @@ def backfill(
 ) -> None:
     """Ingest offsets that are not in the table yet, such as history. Takes turns with live transactions."""
     from hudi_ingest.cli.views import ranges_view
-    from hudi_ingest.operations.requests.ranges import range_facts
-    from hudi_ingest.operations.requests.selection import WrongSelection
+    from hudi_ingest.operations.requests.allowed_ranges import range_facts
+    from hudi_ingest.operations.requests.asked_ranges import WrongSelection
     from hudi_ingest.operations.requests.work import file_backfill, survey_backfill
 
     pipeline, home = named_pipeline(name), Home.from_environment()
@@ -111,7 +111,7 @@ def replay(
 ) -> None:
     """Read offsets that are in the table again and replace their rows, e.g. after fixing a converter, transform or mask."""
     from hudi_ingest.cli.views import ranges_view, replay_text
-    from hudi_ingest.operations.requests.selection import WrongSelection
+    from hudi_ingest.operations.requests.asked_ranges import WrongSelection
     from hudi_ingest.operations.requests.work import file_replay, survey_replay_of
     from hudi_ingest.operations.upkeep.savepoints import savepoints_of
 
@@ -234,7 +234,7 @@ def _selected(
     transaction: str | None = None,
 ) -> Selection:
     """Return what the options select. Raises BadParameter, WrongSelection."""
-    from hudi_ingest.operations.requests.selection import Names, named_time, select
+    from hudi_ingest.operations.requests.asked_ranges import Names, named_time, select
 
     names = Names(
         choice="--partition, --start and --end; --from-time and --to-time; (replay only) --transaction or --dead-letters",

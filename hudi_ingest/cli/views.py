@@ -18,8 +18,8 @@ from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.health.status import PipelineStatus
+from hudi_ingest.operations.requests.allowed_ranges import RemainingRanges, as_slices, shown_slices, total
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
-from hudi_ingest.operations.requests.ranges import RemainingRanges, as_slices, shown_slices, total
 from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
 from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
 from hudi_ingest.operations.upkeep.recovery import Recovery, UnknownInstant

@@ -1,4 +1,5 @@
-"""Hudi's write client in the JVM. The only module that touches `_jvm`."""
+"""Begins, publishes and rolls back instants by Hudi's write client in the JVM; `HudiWriter.commit` is the one atomic step. The only module
+that touches `_jvm`."""
 
 from __future__ import annotations
 

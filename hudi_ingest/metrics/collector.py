@@ -29,7 +29,7 @@ from hudi_ingest.kafka.shared_clusters import ClusterSnapshot, snapshot
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.metrics.definitions import Family
-from hudi_ingest.metrics.exposition import (
+from hudi_ingest.metrics.families import (
     DagsterRecord,
     LedgerRecord,
     OpenRecord,

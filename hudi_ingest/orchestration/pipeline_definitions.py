@@ -18,11 +18,11 @@ from dagster import (
 
 from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, COMPACTED_IN_TIME, QUESTIONS
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.maintenance import Maintenance
+from hudi_ingest.orchestration.jobs.maintenance_job import Maintenance
 from hudi_ingest.orchestration.jobs.request_jobs import REQUESTS
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, RESOURCES
 from hudi_ingest.orchestration.jobs.table_asset import table_asset
-from hudi_ingest.orchestration.jobs.upkeep import UPKEEP
+from hudi_ingest.orchestration.jobs.upkeep_jobs import UPKEEP
 from hudi_ingest.orchestration.reports.checks import table_checks
 from hudi_ingest.pipeline.pipeline import Pipeline
 

@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.rest import pipeline_routes, request_routes, state_routes
+from hudi_ingest.rest import pipeline_file_routes, pipeline_routes, request_routes
 from hudi_ingest.rest.access import Access, Allowed, Gate
 from hudi_ingest.rest.models import PipelineText
 from hudi_ingest.rest.problems import MEDIA_TYPE, Problem, answer_errors
@@ -85,12 +85,12 @@ def _api() -> FastAPI:
         "/healthz", tags=["server"], response_model=Health, summary="Whether the server answers", name="get_health"
     )(healthz)
     for routes in (
+        pipeline_file_routes.ROUTES,
+        pipeline_file_routes.TOPICS,
         pipeline_routes.ROUTES,
-        pipeline_routes.TOPICS,
-        state_routes.ROUTES,
         request_routes.ROUTES,
-        state_routes.TABLE,
-        state_routes.INSTALLATION,
+        pipeline_routes.TABLE,
+        pipeline_routes.INSTALLATION,
     ):
         api.include_router(routes, prefix=API)
     api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.requests.selection import Names, Selection, iso_time, select
+from hudi_ingest.operations.requests.asked_ranges import Names, Selection, iso_time, select
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.problems import PlacedProblem
 

@@ -34,7 +34,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import TransactionRow
 from hudi_ingest.local.stack import Stack
 from hudi_ingest.metrics.collector import TIMEOUT, Collector
-from hudi_ingest.metrics.exposition import OpenRecord, PipelineRecord, Scene
+from hudi_ingest.metrics.families import OpenRecord, PipelineRecord, Scene
 from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.operations.health.judgement import (
     CATALOG_SYNCED,

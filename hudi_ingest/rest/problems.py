@@ -29,7 +29,7 @@ from hudi_ingest.exceptions import (
     Transient,
 )
 from hudi_ingest.exceptions.problems import Place, dotted
-from hudi_ingest.operations.requests.selection import EmptyRange, WrongSelection
+from hudi_ingest.operations.requests.asked_ranges import EmptyRange, WrongSelection
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import setting_at
 

@@ -12,8 +12,8 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger import Request as Filed
 from hudi_ingest.ledger import RequestState as FiledState
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.requests.allowed_ranges import range_facts
 from hudi_ingest.operations.requests.dead_letter_retry import letter_counts, pending_letters, survey_retry
-from hudi_ingest.operations.requests.ranges import range_facts
 from hudi_ingest.operations.requests.work import (
     file_backfill,
     file_replay,

@@ -22,8 +22,8 @@ from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.requests.asked_ranges import in_time, of_transaction
 from hudi_ingest.operations.requests.planning import known_state, new_request, what_is_missing
-from hudi_ingest.operations.requests.selection import in_time, of_transaction
 from hudi_ingest.operations.requests.work import file_request, fulfil
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import run as ingest

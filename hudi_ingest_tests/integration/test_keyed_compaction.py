@@ -27,7 +27,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
-from hudi_ingest.orchestration.jobs.upkeep import compaction_run
+from hudi_ingest.orchestration.jobs.upkeep_jobs import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session, in_services_pool, job_group
 from hudi_ingest.transaction.plan.situation import observe

@@ -21,8 +21,8 @@ from hudi_ingest.local.processes import LOOPBACK, free_port, stop, wait_until
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.operations.health.status import findings_now, pipeline_status
+from hudi_ingest.operations.requests.asked_ranges import in_time
 from hudi_ingest.operations.requests.planning import known_state
-from hudi_ingest.operations.requests.selection import in_time
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.plan.situation import observe

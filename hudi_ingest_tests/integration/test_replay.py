@@ -20,8 +20,8 @@ from hudi_ingest.ledger import RequestProgress
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.requests.asked_ranges import of_transaction
 from hudi_ingest.operations.requests.planning import completed, new_request, next_transaction, survey_replay
-from hudi_ingest.operations.requests.selection import of_transaction
 from hudi_ingest.operations.upkeep.sweep import run_sweep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session

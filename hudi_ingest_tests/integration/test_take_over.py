@@ -37,8 +37,8 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.requests.allowed_ranges import to_read
 from hudi_ingest.operations.requests.planning import known_state
-from hudi_ingest.operations.requests.ranges import to_read
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.situation import observe, plan_now

@@ -9,7 +9,7 @@ from typing import Any
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import TRANSACTIONS
-from hudi_ingest.metrics.exposition import LedgerRecord, OpenRecord, PipelineRecord, Scene, TableRecord
+from hudi_ingest.metrics.families import LedgerRecord, OpenRecord, PipelineRecord, Scene, TableRecord
 from hudi_ingest.model.finding import answer
 from hudi_ingest.operations.health.judgement import (
     DEAD_LETTERS,

@@ -20,8 +20,7 @@ from hudi_ingest.ledger import Ledger, Request, RequestProgress
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, ranges
 from hudi_ingest.model.plan import ReplacedFile, ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
-from hudi_ingest.operations.requests.dead_letter_retry import plan_retry, refuse_retry
-from hudi_ingest.operations.requests.ranges import (
+from hudi_ingest.operations.requests.allowed_ranges import (
     RangeContext,
     RemainingRanges,
     as_slices,
@@ -35,6 +34,8 @@ from hudi_ingest.operations.requests.ranges import (
     total,
     without,
 )
+from hudi_ingest.operations.requests.asked_ranges import require_leaders
+from hudi_ingest.operations.requests.dead_letter_retry import plan_retry, refuse_retry
 from hudi_ingest.operations.requests.replaced_files import (
     MissingRows,
     ReplaySurvey,
@@ -43,7 +44,6 @@ from hudi_ingest.operations.requests.replaced_files import (
     first_offsets,
     missing_rows,
 )
-from hudi_ingest.operations.requests.selection import require_leaders
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation, mark_if_committed
 

@@ -14,7 +14,7 @@ from hudi_ingest.hudi.files.replaced_files import in_slices, offsets_by_slice
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, TableFile
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, difference, intersection, length, ranges
 from hudi_ingest.model.plan import ReplacedFile, TransactionKind
-from hudi_ingest.operations.requests.ranges import RemainingRanges, range_facts, total
+from hudi_ingest.operations.requests.allowed_ranges import RemainingRanges, range_facts, total
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION
 
 

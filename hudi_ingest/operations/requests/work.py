@@ -23,6 +23,8 @@ from hudi_ingest.ledger.owner import is_dead, is_of_this_host
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.plan import RequestPlan, TransactionKind
 from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.operations.requests.allowed_ranges import RemainingRanges, shown_slices
+from hudi_ingest.operations.requests.asked_ranges import Selection, selected_slices
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, waiting_letters, withheld_letters
 from hudi_ingest.operations.requests.planning import (
     completed,
@@ -34,9 +36,7 @@ from hudi_ingest.operations.requests.planning import (
     survey_replay,
     what_is_missing,
 )
-from hudi_ingest.operations.requests.ranges import RemainingRanges, shown_slices
 from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
-from hudi_ingest.operations.requests.selection import Selection, selected_slices
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import observe
 from hudi_ingest.transaction.run import run_transaction, when_table_is_free

@@ -1,4 +1,4 @@
-"""The decision of a tick: request the next run, or say why none may start."""
+"""The decision for one pipeline: request its next run, or say why none may start. `fleet.py` has whose turn it is."""
 
 from __future__ import annotations
 

@@ -27,11 +27,8 @@ from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey, survey_retry
-from hudi_ingest.operations.requests.planning import new_request, survey_replay, what_is_missing
-from hudi_ingest.operations.requests.ranges import total
-from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
-from hudi_ingest.operations.requests.selection import (
+from hudi_ingest.operations.requests.allowed_ranges import total
+from hudi_ingest.operations.requests.asked_ranges import (
     Names,
     Selection,
     WrongSelection,
@@ -39,9 +36,12 @@ from hudi_ingest.operations.requests.selection import (
     select,
     selected_slices,
 )
+from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey, survey_retry
+from hudi_ingest.operations.requests.planning import new_request, survey_replay, what_is_missing
+from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
 from hudi_ingest.operations.requests.work import ASK_AGAIN_SECONDS, commit_text, follow, retry_result
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, NoConfig, pipelines_as_partitions
+from hudi_ingest.orchestration.jobs.maintenance_job import MaintenanceJob, NoConfig, pipelines_as_partitions
 from hudi_ingest.orchestration.jobs.resources import LEDGER
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline

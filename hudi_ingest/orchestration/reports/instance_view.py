@@ -12,7 +12,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.home.folder import Home
-from hudi_ingest.metrics.exposition import DagsterRecord
+from hudi_ingest.metrics.families import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.coordinator.switch import activity, by_hand, switches_of

@@ -18,7 +18,7 @@ from hudi_ingest.ledger import Ledger, counters
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.metrics import collector as module
 from hudi_ingest.metrics.collector import TIMEOUT, Collector
-from hudi_ingest.metrics.exposition import DagsterRecord, PipelineRecord, Scene
+from hudi_ingest.metrics.families import DagsterRecord, PipelineRecord, Scene
 from hudi_ingest.model.finding import answer
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.pipeline.pipeline import Pipeline

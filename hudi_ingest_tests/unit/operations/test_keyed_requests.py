@@ -15,6 +15,7 @@ from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import BackfillPlan, ReplayPlan, TransactionKind
+from hudi_ingest.operations.requests.asked_ranges import committed_end
 from hudi_ingest.operations.requests.planning import (
     completed,
     new_request,
@@ -22,7 +23,6 @@ from hudi_ingest.operations.requests.planning import (
     survey_replay,
     what_is_missing,
 )
-from hudi_ingest.operations.requests.selection import committed_end
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.situation import Situation
 from hudi_ingest_tests.support.pipeline_files import Write, load

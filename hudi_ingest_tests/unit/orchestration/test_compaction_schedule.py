@@ -14,7 +14,7 @@ from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger, Service, ServiceRun
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.upkeep import SERVICES, clustering_run, compaction_run
+from hudi_ingest.orchestration.jobs.upkeep_jobs import SERVICES, clustering_run, compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 

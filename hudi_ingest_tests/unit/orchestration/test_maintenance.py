@@ -33,9 +33,9 @@ from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.orchestration import looks as looks_module
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
-from hudi_ingest.orchestration.jobs import maintenance
-from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, MaintenanceSchedule, NoConfig
-from hudi_ingest.orchestration.jobs.upkeep import catalog_run, nightly_services
+from hudi_ingest.orchestration.jobs import maintenance_job
+from hudi_ingest.orchestration.jobs.maintenance_job import MaintenanceJob, MaintenanceSchedule, NoConfig
+from hudi_ingest.orchestration.jobs.upkeep_jobs import catalog_run, nightly_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.waiting import wait_for
@@ -124,7 +124,7 @@ def test_a_tick_requests_a_run_for_each_pipeline_that_is_due_and_has_the_reasons
         )
         return wait(looks, timeout, until)
 
-    monkeypatch.setattr(maintenance, "EVALUATION_SECONDS", 0.5)
+    monkeypatch.setattr(maintenance_job, "EVALUATION_SECONDS", 0.5)
     monkeypatch.setattr(looks_module, "wait", wait_half_a_second)
 
     def due(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.metrics.exposition import Scene, TableRecord
+from hudi_ingest.metrics.families import Scene, TableRecord
 from hudi_ingest.rest.pages import (
     FLEET,
     PERIODS,

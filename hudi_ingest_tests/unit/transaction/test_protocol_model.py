@@ -35,8 +35,8 @@ from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, intersectio
 from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction, Progress, TransactionStep
-from hudi_ingest.operations.requests.ranges import RangeContext, next_ranges, range_transaction, to_read
-from hudi_ingest.operations.requests.selection import require_leaders
+from hudi_ingest.operations.requests.allowed_ranges import RangeContext, next_ranges, range_transaction, to_read
+from hudi_ingest.operations.requests.asked_ranges import require_leaders
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import checks

@@ -1,4 +1,4 @@
-"""Avro records -> rows: whole batches by `avro_fast` where its result is proved right, otherwise record by record.
+"""Avro records -> rows: whole batches by `avro.fast` where its result is proved right, otherwise record by record.
 
 A record's value begins with a header that names its writer's schema, unless all records have the same one. `avro.exact`
 defines what is accepted and the result. The batch path accepts a subset, with equal values, and leaves anything it doubts

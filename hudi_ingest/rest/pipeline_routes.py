@@ -1,4 +1,5 @@
-"""Routes about a pipeline's state and next transaction, its table (approvals, savepoints, retention), and the installation."""
+"""Routes about a pipeline: its state, switch (pause, resume) and next transaction, its table (approvals, savepoints, retention); and the
+installation."""
 
 from __future__ import annotations
 

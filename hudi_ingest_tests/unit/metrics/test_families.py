@@ -18,7 +18,7 @@ from hudi_ingest.hudi.files.read_amplification import ReadAmplification
 from hudi_ingest.ledger import ServiceRun, counters
 from hudi_ingest.metrics.definitions import METRICS, Family
 from hudi_ingest.metrics.exporters import OtlpExport, is_configured, metrics_app
-from hudi_ingest.metrics.exposition import (
+from hudi_ingest.metrics.families import (
     LedgerRecord,
     OpenRecord,
     PipelineRecord,

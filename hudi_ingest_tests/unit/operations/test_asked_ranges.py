@@ -9,7 +9,7 @@ import pytest
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.requests.selection import (
+from hudi_ingest.operations.requests.asked_ranges import (
     EmptyRange,
     Names,
     OffsetRange,

@@ -1,6 +1,7 @@
 """Upkeep of tables as maintenance jobs: table services, sweeps, retention, and the sync to a catalog.
 
-All run beside transactions: each takes the table's lock for what must not meet a commit.
+All run beside transactions: each takes the table's lock for what must not meet a commit. A new job is described here, as a MaintenanceJob,
+and listed in UPKEEP.
 """
 
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ from hudi_ingest.operations.upkeep.table_services import ServicesResult, service
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator.runs import active_runs, backoff_seconds
-from hudi_ingest.orchestration.jobs.maintenance import MaintenanceJob, MaintenanceSchedule, NoConfig
+from hudi_ingest.orchestration.jobs.maintenance_job import MaintenanceJob, MaintenanceSchedule, NoConfig
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.reports.materialization import metadata_table

@@ -31,7 +31,7 @@ from hudi_ingest.model.plan import (
     TransactionPlan,
 )
 from hudi_ingest.model.report import SliceReport
-from hudi_ingest.operations.requests.ranges import (
+from hudi_ingest.operations.requests.allowed_ranges import (
     RangeContext,
     next_ranges,
     range_transaction,
