@@ -314,7 +314,7 @@ def attached_session(connection: EngineConnection) -> SparkSession:
         os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
 
 
-class _EngineConf(SparkConf):
+class _EngineConf(SparkConf):  # type: ignore[misc]
     """The engine's settings, for a context that attaches to it. It reads them all for the executors' variables, and each setting would
     take py4j four messages."""
 

@@ -401,7 +401,7 @@ def test_p1_values_that_an_update_left_out_are_those_of_the_keys_row(bootstrap_s
 
 def compact_all(ground: Ground, pipeline: Pipeline) -> None:
     spark = current_session(ground.home)
-    services_for(pipeline, ground.ledger, spark, ground.home).run(clean=False, report=[].append)
+    services_for(pipeline, ground.ledger, spark, ground.home).run(clean=False, report=list[str]().append)
 
 
 def test_p1_a_column_that_the_source_renames_or_drops_erases_no_value(bootstrap_servers: str, tmp_path: Path) -> None:

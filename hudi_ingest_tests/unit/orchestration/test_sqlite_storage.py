@@ -131,7 +131,9 @@ def test_an_event_and_what_it_says_about_an_asset_are_committed_together(
     with DagsterInstance.from_config(str(home)) as instance:
         assert isinstance(instance.event_log_storage, QuickEventLogStorage)
         instance.report_runless_asset_event(event)
-        with instance.event_log_storage.index_connection() as connection:
+        storage = instance.event_log_storage
+        assert isinstance(storage, QuickEventLogStorage)
+        with storage.index_connection() as connection:
             engine = connection.engine
         sa.event.listen(engine, "before_cursor_execute", execute)
         sa.event.listen(engine, "commit", commit)
