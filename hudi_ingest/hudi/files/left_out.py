@@ -62,12 +62,11 @@ class _Gaps:
 def fill(rows: pa.Table, by: str, slots: Slots, newest: np.ndarray, buckets: np.ndarray, lookup: Lookup) -> Filled:
     """Fill the `newest` changes (places in `rows`), which are in these `buckets`. `by`: the ordering column, of numbers. Raises what
     `lookup` raises."""
-    lacking = rows[LEFT_OUT].combine_chunks()
+    lacking: list[list[str] | None] = rows[LEFT_OUT].to_pylist()
     deleted = rows[DELETED].to_numpy()
     chosen = [
         (number, int(newest[number]))
-        for number in np.flatnonzero(lacking.is_valid().to_numpy(zero_copy_only=False)[newest])
-        if not deleted[newest[number]]
+        for number in np.flatnonzero((rows[LEFT_OUT].is_valid().to_numpy() & ~deleted)[newest]).tolist()
     ]
     filled = Filled(rows)
     if not chosen:
@@ -77,13 +76,13 @@ def fill(rows: pa.Table, by: str, slots: Slots, newest: np.ndarray, buckets: np.
     """By column: the place to fill, and the place of the value."""
     unknown: dict[tuple[int, int], list[_Gaps]] = {}
     for number, place in chosen:
-        gaps = _Gaps(place, {*lacking[place].as_py()}, [place])
+        gaps = _Gaps(place, {*(lacking[place] or ())}, [place])
         for before in earlier[place]:
             if deleted[before]:
                 gaps.deleted = before
                 break
             gaps.run.append(before)
-            known = gaps.names.difference(lacking[before].as_py() or ())
+            known = gaps.names.difference(lacking[before] or ())
             gaps.names -= known
             for name in known:
                 sources.setdefault(name, []).append((place, before))

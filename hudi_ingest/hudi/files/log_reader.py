@@ -13,6 +13,7 @@ from decimal import Context, Decimal
 from io import BytesIO  # files: none, bytes in memory
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -73,31 +74,33 @@ _BATCH_ROWS = 4096
 def rows_of(file: pq.ParquetFile, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> pa.Table:
     """Read the rows of these record keys, with RECORD_KEY and those of the columns that the file has. In memory are a row group's keys
     and a few of its rows; row groups without such a key are left out, by their statistics if they have any."""
-    names = [RECORD_KEY, *(name for name in columns if name in file.schema_arrow.names)]
-    schema = pa.schema([(name, pa.string() if name == RECORD_KEY else columns[name]) for name in names])
-    least, greatest = pc.min_max(keys).as_py().values()
-    place = file.schema_arrow.names.index(RECORD_KEY)
+    names = [name for name in columns if name in file.schema_arrow.names]
+    schema = pa.schema([(RECORD_KEY, pa.string()), *((name, columns[name]) for name in names)])
+    least, greatest = (bound.encode() for bound in pc.min_max(keys).as_py().values())
+    # Columns that are nested have several places in the file.
+    place = [file.schema.column(index).path for index in range(len(file.schema))].index(RECORD_KEY)
     found = []
     for number in range(file.num_row_groups):
         statistics = file.metadata.row_group(number).column(place).statistics
-        if statistics is not None and statistics.has_min_max:
+        if statistics is not None and statistics.has_min_max and isinstance(statistics.min, str):
             # Texts are ordered by their bytes in UTF-8, here as in the file.
-            low, high = (
-                bound.encode() if isinstance(bound, str) else bound for bound in (statistics.min, statistics.max)
-            )
-            if high < least.encode() or low > greatest.encode():
+            low, high = statistics.min.encode(), statistics.max.encode()
+            if high < least or low > greatest:
                 continue
         keys_there = file.read_row_group(number, columns=[RECORD_KEY])[RECORD_KEY].cast(pa.string())
-        matching = pc.is_in(keys_there, keys)
-        if not pc.any(matching).as_py():
+        places = pc.indices_nonzero(pc.is_in(keys_there, keys)).to_numpy()
+        if not len(places):
             continue
-        start = 0
+        start, parts = 0, []
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names):
-            chosen = matching.slice(start, batch.num_rows)
-            start += batch.num_rows
-            if pc.any(chosen).as_py():
-                rows = pa.Table.from_batches([batch]).filter(chosen)
-                found.append(pa.table([as_type(rows[name], schema.field(name).type) for name in names], schema=schema))
+            end = start + batch.num_rows
+            own = places[slice(*np.searchsorted(places, (start, end)))] - start
+            if len(own):
+                parts.append(batch.take(pa.array(own)))
+            start = end
+        rows = pa.Table.from_batches(parts)
+        arrays = [as_type(rows[name], columns[name]) for name in names]
+        found.append(pa.table([keys_there.take(pa.array(places)), *arrays], schema=schema))
     return pa.concat_tables(found) if found else schema.empty_table()
 
 

@@ -9,22 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files import keyed_writer
-from hudi_ingest.hudi.files.base_file import parquet_writer, with_keys, with_meta_columns
+from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
 from hudi_ingest.hudi.files.current_rows import Completed, CurrentRows, Slice, column_of, slice_before
 from hudi_ingest.hudi.files.file_groups import RowSource, fixed_id
 from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
 from hudi_ingest.hudi.files.left_out import DELETED_BEFORE, NOT_THERE
+from hudi_ingest.hudi.files.log_file import _block, avro_block, delete_block, parquet_block
+from hudi_ingest.hudi.files.log_reader import Deletes, UnreadableLog, Upserts, changes_in
 from hudi_ingest.hudi.files.new_files import KeyedLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import TIMELINE, heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest_tests.unit.hudi import test_avro_rows
 
 SOURCE = RowSource(TopicPartition("orders", 0), "0-0-17")
 META = ("commit_time", "commit_seqno", "record_key", "partition_path", "file_name")
@@ -40,6 +44,10 @@ SCHEMA = json.dumps(
 )
 TYPES = {"id": pa.string(), "a": pa.string(), "b": pa.list_(pa.int32()), "_kafka_offset": pa.int64()}
 GONE: dict[str, Any] = {"a": "placeholder", "b": [0]}
+
+INSTANT = "20261121120000000"
+COMMAND = _block(0, {}, b"")
+PARTIAL = _block(3, {7: "true"}, b"")
 
 Values = dict[str, Any]
 
@@ -161,7 +169,7 @@ CHANGE = st.tuples(
 STEP = st.one_of(st.just("compact"), st.lists(CHANGE, min_size=1, max_size=12))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     steps=st.lists(STEP, min_size=1, max_size=6),
     batch=st.sampled_from([1, 3, 20]),
@@ -255,3 +263,51 @@ def test_a_slice_begins_with_the_newest_completed_base_file_and_has_what_was_com
     archived = Completed.of(["20261121120000008_20261121120000009.clean"])
     assert slice_before(names, id, archived, "20261121120000010").base == names[1]
     assert slice_before(names, id, archived, "20261121120000010").logs == (names[5],)
+
+
+def read_back(content: bytes, table: pa.Table) -> pa.Table:
+    kinds = {field.name: field.type for field in table.schema if field.name != RECORD_KEY}
+    (change,) = changes_in(content, table[RECORD_KEY].combine_chunks(), kinds)
+    assert isinstance(change, Upserts)
+    return change.rows
+
+
+@settings(max_examples=15, deadline=None)
+@given(test_avro_rows.ROWS.filter(bool))
+def test_log_files_give_back_values_of_all_types(rows: list[dict[str, Any]]) -> None:
+    keys = pa.array([str(number) for number in range(len(rows))])
+    table = test_avro_rows.columns(rows).append_column(RECORD_KEY, keys)
+    record = test_avro_rows.schema()
+    schema = json.dumps({**record, "fields": [*record["fields"], {"name": RECORD_KEY, "type": ["null", "string"]}]})
+    by_avro = read_back(avro_block(INSTANT, schema, table), table)
+    assert by_avro.select(table.column_names).to_pylist() == table.to_pylist()
+    stream = pa.BufferOutputStream()
+    pq.write_table(table, stream)
+    by_parquet = read_back(parquet_block(INSTANT, schema, stream.getvalue().to_pybytes()), table)
+    assert by_parquet.select(table.column_names).equals(table)
+
+
+def test_rows_of_other_keys_are_not_decoded_and_deletes_have_their_order() -> None:
+    table = pa.table({RECORD_KEY: ["a", "b"], "a": ["x", "y"]})
+    fields = [{"name": name, "type": ["null", "string"]} for name in table.column_names]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    deletes = delete_block(INSTANT, schema, "", pa.array(["b", "c"]), [pa.array([5, 6])])
+    content = avro_block(INSTANT, schema, table) + deletes
+    upserts, deleted = changes_in(content, pa.array(["b"]), {"a": pa.string(), "new": pa.int64()})
+    assert isinstance(upserts, Upserts)
+    assert upserts.rows.to_pylist() == [{RECORD_KEY: "b", "a": "y"}]
+    assert deleted == Deletes([("b", 5)])
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"#HUDI", "no block begins at byte 0"),
+        (COMMAND[:-1], "a block that is cut off"),
+        (COMMAND, "a block of kind 0"),
+        (PARTIAL, "a block of partial updates or of a log compaction"),
+    ],
+)
+def test_a_log_file_that_is_not_as_our_writers_leave_it_stops_the_op(content: bytes, problem: str) -> None:
+    with pytest.raises(UnreadableLog, match=problem):
+        list(changes_in(content, pa.array(["a"]), {}))
