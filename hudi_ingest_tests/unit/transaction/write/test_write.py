@@ -26,11 +26,13 @@ from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, ReplacedFile
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.records.changes import KeyedRows
+from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE, AvailableValues
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker
@@ -42,10 +44,13 @@ from hudi_ingest.transaction.write.reports import longest_gaps, require_all_repl
 from hudi_ingest.transaction.write.task import (
     LONGEST_GAPS,
     CopyTask,
+    OutOfOrder,
+    RangesToRead,
     TaskReport,
     WriteTask,
     _note_offsets,
     _Progress,
+    outcomes,
     packed,
     require_none,
     run_copies,
@@ -259,6 +264,63 @@ def test_p1_p8_a_task_of_a_keyed_table_counts_deletes_and_changes_that_were_supe
     assert sum(file.rows for file in whole.written) == whole.rows_in_files == 5
     assert (sum(file.upserts for file in whole.log_files), sum(file.deletes for file in whole.log_files)) == (1, 4)
     assert SliceReport.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+
+
+def filling(writing: WriteTask) -> WriteTask:
+    """Of a keyed table whose text `note` may be left out."""
+    record = pa.schema([*RECORD, ("note", pa.string())])
+    names = {"id": ["null", "string"], "note": ["null", "string"]}
+    fields = [{"name": name, "type": kind} for name, kind in names.items()]
+    schema = json.dumps({"type": "record", "name": "order", "fields": fields})
+    maker = RowMaker(
+        AvailableValues(converter_for("json", record), filled=True),
+        Chain.of(record, ()),
+        pa.schema([*record, *(COLUMNS.field(place) for place in (2, 3))]),
+        record_key=("id",),
+        keyed=KeyedRows(("id",)),
+    )
+    layout = KeyedLayout(INSTANT, writing.layout.epoch, (), ("id",), ("_kafka_offset",), 1, schema, "zstd")
+    return replace(writing, layout=layout, maker=maker, most_bad=None)
+
+
+def noted(*notes: tuple[str, str]) -> list[bytes | None]:
+    return [json.dumps({"id": key, "n": 1, "note": note}).encode() for key, note in notes]
+
+
+def test_p1_rows_that_nothing_fills_are_bad_records_and_dead_letters(writing: WriteTask) -> None:
+    task = replace(filling(writing), letters=LetterLayout(INSTANT, "orders", "t-1", "shape", False))
+    values = noted(("a", "one"), ("a", UNAVAILABLE), ("b", UNAVAILABLE), ("c", "three"))
+    report = run(task, with_keys_and_headers(batch(5, values)))
+    whole = slice_report(Slice("orders", 3, 5, 9), 2, [report], 1.0)
+    assert (whole.rows, whole.rejected, whole.superseded, whole.rows_in_files) == (3, 1, 1, 2)
+    assert whole.accounted
+    ((note,), (letters,)) = report.bad_records, report.letters
+    assert (note.offset, note.field, note.found) == (7, "note", "the table has no row of this key")
+    (letter,) = pq.read_table(f"{task.storage.base_path}/{letters.path}").to_pylist()
+    assert (letter["offset"], letter["value"], letter["field"]) == (7, values[2], "note")
+    strict = replace(task, most_bad=0, attempts={TopicPartition("orders", 3): 3})
+    refused = run(strict, with_keys_and_headers(batch(5, values)))
+    assert (refused.rejected, refused.files, refused.letters) == (1, (), ())
+
+
+def with_keys_and_headers(records: pa.RecordBatch) -> pa.RecordBatch:
+    headers = pa.array([None] * records.num_rows, RECORDS.field("headers").type)
+    keys = pa.array([None] * records.num_rows, pa.binary())
+    return records.append_column("key", keys).append_column("headers", headers)
+
+
+def test_a_task_that_continues_a_slice_leaves_rows_that_need_an_earlier_one_to_one_that_reads_it_whole(
+    writing: WriteTask,
+) -> None:
+    parts = tuple((Slice("orders", 3, start, start + 5),) for start in (0, 5))
+    reading = RangesToRead(None, "", (*parts, (Slice("orders", 4, 0, 9),)), frozenset())  # type: ignore[arg-type]
+    assert [list(reading.continued(number)) for number in range(3)] == [[], [TopicPartition("orders", 3)], []]
+    task = replace(filling(writing), continued=frozenset(reading.continued(1)))
+    assert run(task, batch(5, noted(("a", "one")))).rows == 1
+    (error,) = outcomes(task, iter([(TopicPartition("orders", 3), batch(6, noted(("a", UNAVAILABLE))))]))
+    assert isinstance(error, bytes)
+    with pytest.raises(OutOfOrder):
+        require_none([error])
 
 
 def test_p1_a_replay_counts_records_whose_rows_go_and_writes_no_others_if_deletes_are_respected(
