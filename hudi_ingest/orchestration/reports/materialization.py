@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -199,16 +200,26 @@ def column_schema(
     columns: pa.Schema, partition_by: Collection[str] = (), comments: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Return a table's columns as Dagster metadata."""
-    table_columns = [
-        TableColumn(
-            column.name,
-            ddl_type(column.type),
-            description=(comments or {}).get(column.name) or _column_description(column.name, partition_by),
-            constraints=TableColumnConstraints(nullable=column.nullable),
-        )
-        for column in columns
-    ]
-    return {"dagster/column_schema": TableSchema(table_columns)}
+    return {"dagster/column_schema": _table_schema(columns, tuple(partition_by), tuple((comments or {}).items()))}
+
+
+# The pipelines of a template mostly have the same columns.
+@lru_cache(maxsize=64)
+def _table_schema(
+    columns: pa.Schema, partition_by: Collection[str], comments: Sequence[tuple[str, str]]
+) -> TableSchema:
+    described = dict(comments)
+    return TableSchema(
+        [
+            TableColumn(
+                column.name,
+                ddl_type(column.type),
+                description=described.get(column.name) or _column_description(column.name, partition_by),
+                constraints=TableColumnConstraints(nullable=column.nullable),
+            )
+            for column in columns
+        ]
+    )
 
 
 _KAFKA_COLUMNS = {

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -100,8 +101,12 @@ class FastPath:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._tables = Tables(schema)
         self._few = FEW_BYTES
+
+    @cached_property
+    def _tables(self) -> Tables:
+        # Most converters are made only to find out whether they can be.
+        return Tables(self._schema)
 
     def is_worth_it(self, values: pa.BinaryArray) -> bool:
         """Whether the kernel is loaded, or there are enough records to load it for them."""
