@@ -133,6 +133,14 @@ FILES = Metric(
 TOMBSTONES = Metric(
     "hudi_ingest_tombstones_total", "counter", "Records without a value that were skipped.", _KIND, "", _COMMITS
 )
+CONTROL_RECORDS = Metric(
+    "hudi_ingest_control_records_total",
+    "counter",
+    "Records of a connector that are about its log and were skipped; `record` is `heartbeats`, `boundaries` of transactions, `ddl`, `messages` or `truncates`.",
+    ("pipeline", "kind", "record"),
+    "",
+    _COMMITS,
+)
 FILTERED = Metric("hudi_ingest_filtered_total", "counter", "Records that a transform left out.", _KIND, "", _COMMITS)
 BAD = Metric(
     "hudi_ingest_bad_records_total",

@@ -11,6 +11,7 @@ from hudi_ingest.hudi.files.read_amplification import ReadAmplification
 from hudi_ingest.ledger import ServiceRun, counters
 from hudi_ingest.metrics import definitions as m
 from hudi_ingest.metrics.definitions import Distribution, Family, Metric
+from hudi_ingest.model.counts import CONTROL
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.report import Totals
 from hudi_ingest.operations.health.status import PartitionStatus
@@ -211,6 +212,8 @@ def _table(samples: _Samples, name: str, table: TableRecord) -> None:
         for counted, metric in _TOTALS.items():
             # A counter that begins at zero has its first increase seen.
             samples.add(metric, totals.get(counted, 0), name, kind)
+        for record in CONTROL:
+            samples.add(m.CONTROL_RECORDS, totals.get(record, 0), name, kind, record)
         for counted, fate in _FATES.items():
             samples.add(m.BAD, totals.get(counted, 0), name, kind, fate)
     found = table.amplification

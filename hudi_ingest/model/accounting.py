@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hudi_ingest.model.counts import Counts
+from hudi_ingest.model.counts import CONTROL, Counts
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import FieldsSeen, SliceReport
 
 VERSION = 1
-_KEYED = ("deletes", "superseded", "moves")
-"""Counts that only keyed tables have."""
+_SOME = ("deletes", "superseded", "moves", *CONTROL)
+"""Counts that only keyed tables and change formats have."""
 
 
 def transaction_id_of(text: str) -> str:
@@ -47,7 +47,7 @@ class SliceAccount(Counts):
             "rejected": self.rejected,
             "gaps": self.gaps,
             "attempt": self.attempt,
-            **{name: getattr(self, name) for name in _KEYED if getattr(self, name)},
+            **{name: getattr(self, name) for name in _SOME if getattr(self, name)},
         }
 
     @classmethod
@@ -55,7 +55,7 @@ class SliceAccount(Counts):
         return cls(
             Slice(account["topic"], account["partition"], account["start"], account["end"]),
             rows=account["rows"],
-            **{name: account.get(name, 0) for name in ("skipped", "filtered", "rejected", "gaps", "attempt", *_KEYED)},
+            **{name: account.get(name, 0) for name in ("skipped", "filtered", "rejected", "gaps", "attempt", *_SOME)},
         )
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+CONTROL = ("heartbeats", "boundaries", "ddl", "messages", "truncates")
+"""The counts of records about the source's log itself, which change no row."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
@@ -12,7 +15,7 @@ class Counts:
 
     rows: int = 0
     skipped: int = 0
-    """Tombstones: records with no value."""
+    """Records that are no rows, and not bad: tombstones, which have no value, and the control records below."""
     filtered: int = 0
     """Records that a transform dropped on purpose."""
     rejected: int = 0
@@ -27,6 +30,22 @@ class Counts:
     slice."""
     moves: int = 0
     """Records of a keyed table that also deleted a row elsewhere, because they changed its key or table partition."""
+
+    heartbeats: int = 0
+    """Of the skipped: records of the connector that only show that it lives."""
+    boundaries: int = 0
+    """Of the skipped: beginnings and ends of the source's transactions."""
+    ddl: int = 0
+    """Of the skipped: statements that change tables of the source."""
+    messages: int = 0
+    """Of the skipped: messages that somebody wrote into the source's log."""
+    truncates: int = 0
+    """Of the skipped: truncates, with `source.on_truncate: skip`."""
+
+    @property
+    def control(self) -> int:
+        """Of the skipped: those that have a value."""
+        return sum(getattr(self, name) for name in CONTROL)
 
     @property
     def counts(self) -> dict[str, int]:

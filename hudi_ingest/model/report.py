@@ -320,6 +320,8 @@ def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceRe
     own["files"] += sum(len(report.files) for report in reports)
     own["bytes"] += sum(report.size_bytes for report in reports)
     names = {"skipped": "tombstones", "rejected": "bad_kept" if keeps_bad else "bad_skipped"}
-    for name, count in Counts.total(reports).counts.items():
+    counted = Counts.total(reports)
+    for name, count in counted.counts.items():
         own[names.get(name, name)] += count
+    own["tombstones"] -= counted.control
     return {**totals, plan.kind.value: {name: count for name, count in own.items() if count}}

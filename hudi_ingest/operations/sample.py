@@ -218,7 +218,8 @@ def sampled(
         zip(batch["offset"].to_pylist(), batch["timestamp"].cast(pa.int64()).to_pylist(), strict=True)
     ):
         is_tombstone = not values[index].is_valid
-        outcome = Outcome.SKIPPED if is_tombstone and on_tombstone == "skip" else Outcome.FILTERED
+        is_skipped = (is_tombstone and on_tombstone == "skip") or index in batch_outcome.control
+        outcome = Outcome.SKIPPED if is_skipped else Outcome.FILTERED
         written, deleted = rows.get(index), deletes.get(index)
         if written is not None:
             outcome = Outcome.ROW

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,18 +28,17 @@ _SCALAR = r'(?:"(?:[^"\\]|\\.)*"|[^"\\,{}\[\] \t\r\n]+)'
 class KafkaKeys:
     """Names the fields of keys: of JSON, with Connect's schema or without, and of what schemas of a registry describe. Picklable."""
 
-    schemas: SchemaLookup | None = None
-    """None if keys name no schemas of a registry."""
-    kind: SchemaKind = "AVRO"
+    schemas: Mapping[SchemaKind, SchemaLookup] = field(default_factory=dict)
+    """The registry's, of each kind that keys may have; none if keys name no schemas of a registry."""
     _known: dict[bytes, tuple[str, ...]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The fields by what names the schema: its text, or the header with its id. That never changes."""
 
     def __reduce__(self) -> tuple[type[KafkaKeys], tuple[object, ...]]:
-        return (KafkaKeys, (self.schemas, self.kind))
+        return (KafkaKeys, (self.schemas,))
 
     def fields(self, key: bytes) -> tuple[str, ...]:
         """Return the names of the key's fields, in their order. Raises ValueError if they have no names, and what `schemas` raises."""
-        if self.schemas is not None and key[:1] == b"\0":
+        if self.schemas and key[:1] == b"\0":
             return self._of_schema(key[:HEADER_BYTES])
         for payloads in payloads_of(pa.array([key], pa.binary())):
             if payloads.schema not in (None, b"null"):
@@ -56,7 +55,7 @@ class KafkaKeys:
         present = np.flatnonzero(keys.is_valid().to_numpy(zero_copy_only=False))
         some = keys.drop_null()
         registered = np.zeros(len(some), np.bool_)
-        if self.schemas is not None:
+        if self.schemas:
             registered = np.asarray(pc.equal(pc.binary_slice(some, 0, 1), b"\0"))
             framed = some.filter(pa.array(registered))
             for header, places in by_header(framed, HEADER_BYTES):
@@ -99,12 +98,12 @@ class KafkaKeys:
         return names
 
     def _names(self, schema: bytes) -> tuple[str, ...]:
-        if schema[:1] == b"\0" and self.schemas is not None:
+        if schema[:1] == b"\0":
             schema_id = read_schema_id(schema)
-            registered = self.schemas.schema(schema_id)
-            if registered is None:
+            found = ((kind, schemas.schema(schema_id)) for kind, schemas in self.schemas.items())
+            names = next((_registered_names(each, kind) for kind, each in found if each is not None), None)
+            if names is None:
                 raise ValueError(f"its schema, id {schema_id}, is not in the registry")
-            names = _registered_names(registered, self.kind)
         else:
             connect = parse_connect_schema(schema)
             names = () if connect is None else tuple(connect.members)
@@ -150,7 +149,7 @@ class KeyGuard:
             f"the key ({', '.join(self.fields)}), which its records had when it was created. Its files are laid out by that key, so it "
             "cannot change, and nothing of this transaction is visible. If the source's primary key changed, the way round is a new "
             f"table: set source.starting_offsets to {{{source.topic}: {{{source.partition}: {offset}}}}}, with the first record of the "
-            "new key in each partition, and table.base_path to another folder, run "
+            "new key in each partition, and table.base_path, below `tables` if the file is a template, to another folder, run "
             f"`hudi-ingest recover {self.pipeline} --new-table`, and have the connector take a snapshot of the source table."
         )
         error.topic, error.partition, error.offset = source.topic, source.partition, offset

@@ -5,8 +5,8 @@ Write tasks and `hudi-ingest sample` both use this module, so a sample shows wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -88,7 +88,9 @@ class BatchOutcome:
     bad: tuple[Refusal, ...] = ()
     """Ascending by place."""
     skipped: int = 0
-    """Tombstones that are no rows."""
+    """Tombstones that are no rows, and control records."""
+    control: Mapping[int, str] = field(default_factory=dict)
+    """Of the skipped: the places of control records, and the kind of each."""
     filtered: int = 0
     """Records that a transform left out on purpose, and those of another type than the pipeline's."""
     moves: int = 0
@@ -153,10 +155,17 @@ class RowMaker:
             batch, places, wrong = self._without_wrong_times(batch, places)
             bad += wrong
         if not batch.num_rows:
-            return BatchOutcome(self._row_columns.empty_table(), pa.array([], pa.int64()), tuple(bad), skipped, others)
+            none = pa.array([], pa.int64())
+            return BatchOutcome(self._row_columns.empty_table(), none, tuple(bad), skipped, filtered=others)
 
         decoded = self._decoded(batch)
-        bad += _refusals(DECODING, decoded.rejected, places)
+        bad += _refusals(DECODING, [fault for fault in decoded.rejected if not fault.control], places)
+        control = {
+            fault.index if places is None else places[fault.index].as_py(): fault.control
+            for fault in decoded.rejected
+            if fault.control
+        }
+        skipped += len(control)
         _require_all(source, batch.num_rows, decoded.rows.num_rows + len(decoded.rejected), "decoded")
         fields = self._fields_seen(batch["value"], decoded.rows, look_at)
         if decoded.kept is not None:
@@ -176,7 +185,7 @@ class RowMaker:
         filtered = outcome.filtered + others
         accounted = outcome.rows.num_rows - outcome.moves + skipped + filtered + len(bad)
         _require_all(source, count, accounted, "accounted for")
-        outcome = replace(outcome, bad=tuple(bad), skipped=skipped, filtered=filtered, fields=fields)
+        outcome = replace(outcome, bad=tuple(bad), skipped=skipped, control=control, filtered=filtered, fields=fields)
         lenient = self.lenient_converter
         return outcome if lenient is None else self._with_deletes(outcome, lenient, source, whole)
 
@@ -427,11 +436,11 @@ class RowMaker:
         """Those rows, by their places, whose record has no Kafka timestamp although the table has a column of it that is never
         null, as older versions made it. Converters see to all other columns."""
         refused: dict[int, Rejected] = {}
-        for field in (column for column in rows.schema if not column.nullable and rows[column.name].null_count):
-            null = pc.is_null(rows[field.name])
+        for name in (column.name for column in rows.schema if not column.nullable and rows[column.name].null_count):
+            null = pc.is_null(rows[name])
             for index in pc.indices_nonzero(null if deleted is None else pc.and_(null, pa.array(~deleted))).to_pylist():
                 expected = "a Kafka timestamp, because this column of the table is NOT NULL"
-                refused[index] = Rejected(index, field.name, expected, "a record without one")
+                refused[index] = Rejected(index, name, expected, "a record without one")
         return refused
 
     def _homeless(self, rows: pa.Table) -> dict[int, Rejected]:

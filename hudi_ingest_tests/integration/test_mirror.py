@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hudi import HudiTable
 
-from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.exceptions import BadRecord, SchemaRefused
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.pipeline.folder import find_pipeline
@@ -123,3 +123,22 @@ def test_p1_each_table_has_the_key_of_its_records_and_a_changed_key_stops_only_i
     assert mirror.run("orders").rows == 1
     assert mirror.rows("lines") == kept
     assert mirror.rows("orders") == [(1, "o1"), (3, "newer"), (9, "o9")]
+
+
+def test_p1_a_table_without_a_key_is_named_and_only_appended_to_where_the_file_says_so(ground: Ground) -> None:
+    logins: Columns = {"who": TEXT, "note": TEXT}
+    mirror = Mirror(ground, {"logins": logins, "orders": {"id": LONG, "note": TEXT}})
+    for who in ("ann", "bob", "ann"):
+        mirror.send("logins", None, "c", None, {"who": who, "note": "in"})
+    mirror.send("orders", ["id"], "c", None, {"id": 1, "note": "o1"})
+    with pytest.raises(SchemaRefused) as told:
+        mirror.run("logins")
+    assert f"the newest records of {mirror.topic('logins')} have no key" in str(told.value)
+    assert "set `mode: append` for it" in str(told.value)
+    assert mirror.run("orders").rows == 1
+    mirror.write(tables={mirror.topic("logins"): {"mode": "append"}})
+    assert mirror.run("logins").rows == 3
+    assert mirror.rows("logins") == [("ann", "in"), ("ann", "in"), ("bob", "in")]
+    mirror.send("logins", None, "u", {"who": "bob", "note": "in"}, {"who": "bob", "note": "out"})
+    with pytest.raises(BadRecord, match="rows are only inserted"):
+        mirror.run("logins")

@@ -93,6 +93,10 @@ class KafkaSource(Model):
     the whole row, which PostgreSQL sends after `alter table … replica identity full`, and MySQL with `binlog_row_image=FULL`;
     `table.partition_by` and `table.ordering` need it for columns beyond the key. Only with `envelope: debezium`."""
 
+    on_truncate: Literal["fail", "skip"] = "fail"
+    """What happens to a truncate in Debezium's events, which are not applied. `fail` makes it a bad record. `skip` counts it and
+    continues; the table keeps the rows. Only with `envelope: debezium`."""
+
     event_columns: dict[str, str] = Field(
         default_factory=dict,
         json_schema_extra={
@@ -222,6 +226,13 @@ class KafkaSource(Model):
     @classmethod
     def _only_debezium_has_before(cls, value: str, info: ValidationInfo) -> str:
         if value == "row" and info.data.get("envelope", "debezium") != "debezium":
+            raise ValueError(f"only with `envelope: debezium`, and that is {info.data['envelope']}; remove it")
+        return value
+
+    @field_validator("on_truncate")
+    @classmethod
+    def _only_debezium_has_truncates(cls, value: str, info: ValidationInfo) -> str:
+        if value == "skip" and info.data.get("envelope", "debezium") != "debezium":
             raise ValueError(f"only with `envelope: debezium`, and that is {info.data['envelope']}; remove it")
         return value
 

@@ -29,6 +29,8 @@ class Rejected:
     """The type or form that the schema asks for, in a few words."""
     found: str
     """At most 80 characters, printable, encodable as UTF-8."""
+    control: str = ""
+    """One of `model.counts.CONTROL` if nothing is wrong with it: it is about the source's log and no row; "" for a bad one."""
 
 
 @dataclass(frozen=True)

@@ -77,14 +77,15 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
 
 
 def kafka_keys_of(pipeline: Pipeline) -> KafkaKeys:
-    """Return what names the fields of the records' own keys: written as their values are, or as JSON."""
+    """Return what names the fields of the records' own keys, which may be written in another way than their values."""
     registry, source = pipeline.source.schema_registry, pipeline.source
-    if registry is None or source.format not in KINDS:
+    if registry is None:
         return KafkaKeys()
     from hudi_ingest.kafka.registry import KnownSchemas
 
-    kind = KINDS[source.format]
-    return KafkaKeys(KnownSchemas(registry, {}, kind), kind)
+    # Most connectors write keys as they write values.
+    kinds = sorted(KINDS.values(), key=lambda kind: kind != KINDS.get(source.format))
+    return KafkaKeys({kind: KnownSchemas(registry, {}, kind) for kind in kinds})
 
 
 def _key_guard(pipeline: Pipeline) -> KeyGuard | None:
@@ -238,7 +239,7 @@ def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
     fields = NamingFields(tuple(name for name in row.names if name in naming), whole)
     columns = pipeline.source.event_columns
     events = _converter(pipeline, replace(values, schema=event_schema(row, fields, columns.values())))
-    return DebeziumConverter(events, row, fields, columns, inserts_only=not table.is_keyed)
+    return DebeziumConverter(events, row, fields, columns, not table.is_keyed, pipeline.source.on_truncate == "skip")
 
 
 def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -251,6 +252,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                     rejected=len(outcome.bad),
                     deletes=deletes - outcome.moves,
                     moves=outcome.moves,
+                    **Counter(outcome.control.values()),
                 )
                 progress.counts = Counts.total((progress.counts, counts))
                 refused = too_many()

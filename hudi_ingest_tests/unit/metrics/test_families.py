@@ -105,6 +105,7 @@ def test_each_metric_has_its_value_and_what_is_unknown_is_missing() -> None:
         ("rows_total", "orders", "ingest"): 100,
         ("rows_total", "orders", "replay"): 9,
         ("tombstones_total", "orders", "ingest"): 0,
+        ("control_records_total", "orders", "ingest", "heartbeats"): 0,
         ("bad_records_total", "orders", "ingest", "dead_letter"): 3,
         ("bad_records_total", "orders", "ingest", "skipped"): 0,
         ("transactions_total", "orders", "committed"): 3,

@@ -37,6 +37,14 @@ def test_each_commit_adds_to_the_totals_that_the_checkpoint_carries() -> None:
     assert (second["rows"], second["transactions"], second["bad_kept"], second["bad_skipped"]) == (6, 2, 3, 3)
 
 
+def test_control_records_are_no_tombstones() -> None:
+    piece = Slice("orders", 0, 0, 9)
+    report = SliceReport(piece, 0, rows=2, skipped=7, heartbeats=3, truncates=2)
+    own = with_commit({}, IngestPlan("orders", "t", 1, (piece,)), [report], keeps_bad=False)["ingest"]
+    assert (own["tombstones"], own["heartbeats"], own["truncates"]) == (2, 3, 2)
+    assert report.accounted
+
+
 def test_a_log_file_that_kafka_partitions_share_counts_once() -> None:
     pieces = [Slice("orders", partition, 0, 2) for partition in (0, 1)]
     part = LogFile("", "f", ".f_1.log.1_0", 2, 0, 50, 0, 1, file_rows=4)

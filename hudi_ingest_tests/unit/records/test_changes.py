@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.records.changes import BEFORE, DELETED, KeyedRows, changes_of
+from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.formats import converter_for
+from hudi_ingest.records.kafka_keys import KeyGuard
 from hudi_ingest.records.row_maker import DECODING, PARTITIONING, TRANSFORMING, BatchOutcome, RowMaker
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform import Transform
@@ -248,3 +252,33 @@ def test_a_table_partition_may_come_from_a_struct() -> None:
     assert changes.records.tolist() == [0, 1, 1, 2, 3, 3, 4, 4]
     assert changes.deleted.tolist() == [False, True, False, False, True, False, True, False]
     assert changes.rows["place"].to_pylist()[1:3] == [before[1], places[1]]
+
+
+def test_control_records_are_skipped_by_kind_and_need_no_key_of_the_table() -> None:
+    row = pa.schema([pa.field("id", pa.int64(), False), ("name", pa.string())])
+    chain, naming = Chain.of(row, ()), NamingFields(("id",))
+    events = DebeziumConverter(ConnectJsonConverter(event_schema(row, naming), framed=False), row, naming)
+    mirror = RowMaker(
+        converter=events,
+        chain=chain,
+        columns=table_schema(chain.output, ()).columns,
+        keyed=KeyedRows(("id",)),
+        key_guard=KeyGuard("shop", "/lake/shop", ("id",)),
+    )
+    key, ann = {"id": 1}, {"id": 1, "name": "ann"}
+    records: list[Record] = [
+        ({"serverName": "shop"}, {"ts_ms": 5}),
+        (key, {"op": "c", "before": None, "after": ann}),
+        ({"id": "9:7"}, {"status": "BEGIN", "id": "9:7"}),
+        (key, {"op": "u", "before": None, "after": None}),
+        (key, {"op": "d", "before": ann, "after": None}),
+        (key, None),
+        ({"x": 1}, {"op": "m", "message": {}}),
+    ]
+    outcome = mirror.make(SOURCE, batch(records))
+    assert rows_of(outcome, "id", "name") == [(1, "ann", False), (1, None, True)]
+    assert outcome.kept is not None and outcome.kept.to_pylist() == [1, 4]
+    assert outcome.control == {0: "heartbeats", 2: "boundaries", 6: "messages"}
+    assert (outcome.skipped, [bad.index for bad in outcome.bad]) == (4, [3])
+    with pytest.raises(SchemaRefused, match=r"the record at customers:1:11 has the key \(id, at\)"):
+        mirror.make(SOURCE, batch([*records[:1], ({"id": 1, "at": 2}, {"op": "c", "after": ann})]))

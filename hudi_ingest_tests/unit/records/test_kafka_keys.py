@@ -82,7 +82,7 @@ def test_a_connect_schema_of_a_single_value_has_no_fields() -> None:
 def test_the_fields_of_a_registered_key(kind: SchemaKind, text: str) -> None:
     if kind == "PROTOBUF":
         pytest.importorskip("google.protobuf")
-    keys = KafkaKeys(Schemas((text,)), kind)
+    keys = KafkaKeys({"AVRO": Schemas(()), "JSON": Schemas(()), kind: Schemas((text,))})
     assert keys.fields(of_id(0)) == ("id", "region")
     with pytest.raises(ValueError, match="its schema, id 7, is not in the registry"):
         keys.fields(of_id(7))
@@ -107,7 +107,7 @@ USUAL = [b'{"id":1,"region":"a"}', b'{ "id" : 1 , "region" : "q\\"}\xc3\xa4" }\n
 )
 def test_the_first_key_with_other_fields_is_found(other: bytes | None) -> None:
     swapped = b'{"region":{"a":[1,2]},"id":null}'
-    for registry in (KafkaKeys(), KafkaKeys(Schemas((avro("id"), avro("region", "id"))))):
+    for registry in (KafkaKeys(), KafkaKeys({"AVRO": Schemas((avro("id"), avro("region", "id")))})):
         usual = [*USUAL, swapped, *([of_id(1)] if registry.schemas else [])]
         assert registry.first_other(pa.array(usual, pa.binary()), ("id", "region")) is None
         keys = pa.array([*usual, other, *usual, other], pa.binary())

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.exceptions.problems import SchemaProblem
+from hudi_ingest.records.convert.connect.debezium import control_kind
 from hudi_ingest.records.convert.connect.json import members_of, payloads_of
 from hudi_ingest.records.convert.connect.schema import (
     DAYS,
@@ -158,6 +159,8 @@ def _columns_of(
         try:
             connect = parse_connect_schema(text)
             assert connect is not None, "texts of null are not among them"
+            if of_events and control_kind(connect.members):
+                continue
             columns.append((place, connect_columns(_row_type(connect, of_events))))
         except ValueError as problem:
             problems.append(f"the schema of {place}: {problem}")

@@ -13,7 +13,7 @@ import base64
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -43,20 +43,31 @@ EVENT_FIELDS: Mapping[str, pa.DataType] = {
 
 _WRITES = pa.array(["r", "c", "u"])
 _INSERTS = pa.array(["r", "c"])
+_OF_ROWS = pa.array(["r", "c", "u", "d"])
 _OPERATIONS = "r, c, u or d"
 _ONLY_INSERTS = (
     "r or c, because with `table.mode: append` rows are only inserted: list columns that identify a row as `table.key`, with "
     "`table.mode: upsert`, for a table whose rows change"
 )
-_EVENT = (
-    "an event with `op`; a flattened record (ExtractNewRecordState) has none (remove `source.envelope`), nor has a heartbeat, a "
-    "transaction's boundary or a schema change (leave its topic out)"
-)
+_EVENT = "an event with `op`; a flattened record (ExtractNewRecordState) has none (remove `source.envelope`)"
 _DOCUMENT = "; MongoDB's connector sends text: flatten it (ExtractNewDocumentState), and remove `source.envelope`"
 _TRUNCATE = (
     "r, c, u or d; a truncate is not applied: delete the table's rows with Spark SQL, then skip this record "
-    "(`on_bad_record`), or have Debezium leave truncates out (`skipped.operations`)"
+    "(`source.on_truncate: skip`), or have Debezium leave truncates out (`skipped.operations`)"
 )
+_BOUNDARY_FIELDS = {"status", "id", "ts_ms", "event_count", "data_collections"}
+
+
+def control_kind(fields: Collection[str]) -> str:
+    """Return which of CONTROL a record of the connector with these fields is; "" if it is none, or only its `op` tells."""
+    names = frozenset(fields)
+    if names == {"ts_ms"}:
+        return "heartbeats"
+    if {"status", "id"} <= names <= _BOUNDARY_FIELDS:
+        return "boundaries"
+    if {"databaseName", "ddl", "tableChanges"} <= names:
+        return "ddl"
+    return "messages" if {"op", "message"} <= names and "after" not in names else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +116,21 @@ class DebeziumConverter:
         naming: NamingFields,
         fields: Mapping[str, str] | None = None,
         inserts_only: bool = False,
+        skips_truncates: bool = False,
     ) -> None:
-        """`inserts_only`: there are no columns DELETED and BEFORE, and events that are no inserts are bad."""
+        """`inserts_only`: there are no columns DELETED and BEFORE, and events that are no inserts are bad. `skips_truncates`: they are
+        control records, and not bad."""
         self._events = events
         self._row = row
         self._naming = naming
         self._fields = dict(fields or {})
         self._inserts_only = inserts_only
+        self._skips_truncates = skips_truncates
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises what `events` raises; bad content never raises."""
         read = self._events.decode(values)
-        read = replace(read, rejected=tuple(map(_of_row, read.rejected)))
+        read = replace(read, rejected=tuple(self._judged(fault, values) for fault in read.rejected))
         return without_faults(read, self._changes(read.rows), len(values), self._faults(read.rows))
 
     def fields(self, values: pa.BinaryArray, within: str = "") -> frozenset[str]:
@@ -140,15 +154,24 @@ class DebeziumConverter:
         schema = pa.schema([*fields, pa.field(BEFORE, before.type)])
         return pa.RecordBatch.from_arrays([*columns, deleted, before], schema=schema)
 
+    def _judged(self, fault: Rejected, values: pa.BinaryArray) -> Rejected:
+        """The fault of a row, or of a record that can be none."""
+        if not isinstance(self._events, NamesFields):
+            return _of_row(fault)
+        return replace(_of_row(fault), control=control_kind(self._events.fields(values.slice(fault.index, 1))))
+
     def _faults(self, events: pa.RecordBatch) -> dict[int, Rejected]:
         """Events that cannot be applied, by their places."""
         faults: dict[int, Rejected] = {}
 
-        def refuse(wrong: pa.Array, field: str, expected: str, found: str) -> None:
+        def refuse(wrong: pa.Array, field: str, expected: str, found: str, control: str = "") -> None:
             for index in pc.indices_nonzero(wrong).to_pylist():
-                faults.setdefault(index, Rejected(index, field, expected, found))
+                faults.setdefault(index, Rejected(index, field, expected, found, control))
 
         operations, after = events["op"], events["after"]
+        if not pc.all(pc.is_in(operations, value_set=_OF_ROWS), min_count=0).as_py():
+            refuse(pc.equal(operations, "t"), "op", _TRUNCATE, "t, a truncate", "truncates" * self._skips_truncates)
+            refuse(pc.equal(operations, "m"), "op", _OPERATIONS, "m, a message", "messages")
         if self._inserts_only:
             inserts = pc.is_in(operations, value_set=_INSERTS)
             refuse(pc.invert(inserts), "op", _ONLY_INSERTS, "another operation")
@@ -156,7 +179,6 @@ class DebeziumConverter:
             return faults
         deletes, writes = pc.equal(operations, "d"), pc.is_in(operations, value_set=_WRITES)
         if not pc.all(pc.or_(deletes, writes), min_count=0).as_py():
-            refuse(pc.equal(operations, "t"), "op", _TRUNCATE, "t, a truncate")
             refuse(pc.invert(pc.or_(deletes, writes)), "op", _OPERATIONS, "another operation")
         if after.null_count:
             refuse(pc.and_(writes, after.is_null()), "after", "a row, because op is r, c or u", "null")
