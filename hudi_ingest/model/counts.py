@@ -32,19 +32,19 @@ class Counts:
     """Records of a keyed table that also deleted a row elsewhere, because they changed its key or table partition."""
 
     heartbeats: int = 0
-    """Of the skipped: records of the connector that only show that it lives."""
+    """Skipped records of a connector that only show that it runs."""
     boundaries: int = 0
-    """Of the skipped: beginnings and ends of the source's transactions."""
+    """Skipped beginnings and ends of the source's transactions."""
     ddl: int = 0
-    """Of the skipped: statements that change tables of the source."""
+    """Skipped statements that change tables of the source."""
     messages: int = 0
-    """Of the skipped: messages that somebody wrote into the source's log."""
+    """Skipped messages in the source's log, as of `pg_logical_emit_message`."""
     truncates: int = 0
-    """Of the skipped: truncates, with `source.on_truncate: skip`."""
+    """Skipped truncates, with `source.on_truncate: skip`."""
 
     @property
     def control(self) -> int:
-        """Of the skipped: those that have a value."""
+        """Number of skipped records that have a value."""
         return sum(getattr(self, name) for name in CONTROL)
 
     @property

@@ -90,7 +90,7 @@ class BatchOutcome:
     skipped: int = 0
     """Tombstones that are no rows, and control records."""
     control: Mapping[int, str] = field(default_factory=dict)
-    """Of the skipped: the places of control records, and the kind of each."""
+    """The kind of each control record by its place; they are among the skipped."""
     filtered: int = 0
     """Records that a transform left out on purpose, and those of another type than the pipeline's."""
     moves: int = 0

@@ -269,7 +269,7 @@ def test_control_records_are_skipped_by_kind_and_need_no_key_of_the_table() -> N
     records: list[Record] = [
         ({"serverName": "shop"}, {"ts_ms": 5}),
         (key, {"op": "c", "before": None, "after": ann}),
-        ({"id": "9:7"}, {"status": "BEGIN", "id": "9:7"}),
+        ({"id": "9:7"}, {"status": "BEGIN", "id": "9:7", "event_count": None, "data_collections": None}),
         (key, {"op": "u", "before": None, "after": None}),
         (key, {"op": "d", "before": ann, "after": None}),
         (key, None),

@@ -55,19 +55,22 @@ _TRUNCATE = (
     "r, c, u or d; a truncate is not applied: delete the table's rows with Spark SQL, then skip this record "
     "(`source.on_truncate: skip`), or have Debezium leave truncates out (`skipped.operations`)"
 )
-_BOUNDARY_FIELDS = {"status", "id", "ts_ms", "event_count", "data_collections"}
+_OF_BOUNDARIES = {"status", "id", "event_count", "data_collections"}
+_OF_DDL = {"source", "databaseName", "ddl", "tableChanges"}
+_OF_MESSAGES = {"op", "source", "message"}
 
 
 def control_kind(fields: Collection[str]) -> str:
-    """Return which of CONTROL a record of the connector with these fields is; "" if it is none, or only its `op` tells."""
+    """Return which of CONTROL a record of the connector with these fields is; "" if it is none, or only its `op` tells. A row without its
+    envelope, whose columns may have any names, must not be taken for one."""
     names = frozenset(fields)
     if names == {"ts_ms"}:
         return "heartbeats"
-    if {"status", "id"} <= names <= _BOUNDARY_FIELDS:
+    if _OF_BOUNDARIES <= names <= _OF_BOUNDARIES | {"ts_ms"}:
         return "boundaries"
-    if {"databaseName", "ddl", "tableChanges"} <= names:
+    if names >= _OF_DDL:
         return "ddl"
-    return "messages" if {"op", "message"} <= names and "after" not in names else ""
+    return "messages" if names >= _OF_MESSAGES and "after" not in names else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,14 +74,17 @@ def test_a_key_that_comes_from_the_records_key_needs_no_before() -> None:
 
 
 def typed(*names: str) -> str:
-    return json.dumps({"type": "struct", "fields": [{"field": name, "type": "string"} for name in names]})
+    return json.dumps(
+        {"type": "struct", "fields": [{"field": name, "type": "string", "optional": True} for name in names]}
+    )
 
 
+END = {"status": "END", "id": "1", "event_count": None, "data_collections": None}
 CONTROL_RECORDS = [
     (b'{"ts_ms":5}', "heartbeats"),
     (b'{"schema":%b,"payload":{"ts_ms":"5"}}' % typed("ts_ms").encode(), "heartbeats"),
     (b'{"status":"BEGIN","id":"1","ts_ms":5,"event_count":null,"data_collections":null}', "boundaries"),
-    (b'{"schema":%b,"payload":{"status":"END","id":"1"}}' % typed("status", "id").encode(), "boundaries"),
+    (b'{"schema":%b,"payload":%b}' % (typed(*END).encode(), json.dumps(END).encode()), "boundaries"),
     (b'{"source":{},"ts_ms":5,"databaseName":"shop","ddl":"drop table t","tableChanges":[]}', "ddl"),
     (b'{"op":"m","ts_ms":5,"source":{},"message":{"prefix":"p","content":"AA=="}}', "messages"),
     (event("m"), "messages"),
@@ -89,6 +92,8 @@ CONTROL_RECORDS = [
     (event("c", None, {**ANN, "name": None}), ""),
     (b"{", ""),
     (b'{"ts_ms":5,"id":1}', ""),
+    (b'{"id":1,"status":"open"}', ""),
+    (b'{"op":"x","message":"late"}', ""),
 ]
 
 
