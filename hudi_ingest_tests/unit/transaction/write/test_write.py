@@ -32,7 +32,14 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, ReplacedFile
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.records.changes import KeyedRows
-from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE, AvailableValues
+from hudi_ingest.records.convert.connect.debezium import (
+    UNAVAILABLE,
+    AvailableValues,
+    DebeziumConverter,
+    NamingFields,
+    event_schema,
+)
+from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker
@@ -82,7 +89,8 @@ def task(first: int, last: int, rows: int, **counts: int) -> TaskReport:
 def test_p1_each_count_of_tasks_is_that_of_the_slice_and_of_the_accounting() -> None:
     """All numbers differ, so that no two can change places."""
     first = task(10, 79, 1, skipped=2, filtered=4, rejected=8, deletes=16, superseded=32, moves=3)
-    second = task(80, 1099, 100, skipped=200, filtered=300, rejected=400, deletes=5, superseded=6, moves=7)
+    control = {"heartbeats": 41, "boundaries": 42, "ddl": 43, "messages": 44, "truncates": 28}
+    second = task(80, 1099, 100, skipped=200, filtered=300, rejected=400, deletes=5, superseded=6, moves=7, **control)
     expected = {
         "rows": 101,
         "skipped": 202,
@@ -92,6 +100,7 @@ def test_p1_each_count_of_tasks_is_that_of_the_slice_and_of_the_accounting() -> 
         "deletes": 21,
         "superseded": 38,
         "moves": 10,
+        **control,
     }
     whole = Slice("orders", 3, 10, 1100)
     report = slice_report(whole, 9, [second, first], 1.0)
@@ -240,6 +249,19 @@ def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_fo
     assert (failing.rejected, failing.files) == (2, ())
     told = "orders:3:6: expected a value, because on_tombstone is fail, found a tombstone"
     assert str(failing.bad_records[0]).startswith(told)
+
+
+def test_p1_a_task_counts_control_records_by_kind_and_accounts_for_them_once(writing: WriteTask) -> None:
+    rows = ConnectJsonConverter(event_schema(RECORD, NamingFields(())), framed=False)
+    events = DebeziumConverter(rows, RECORD, NamingFields(()), inserts_only=True, skips_truncates=True)
+    row = {"op": "c", "after": json.loads(good(1))}
+    values = [{"ts_ms": 5}, row, {"op": "t"}, {"ts_ms": 6}, {"op": "m"}]
+    mirror = replace(writing, maker=replace(writing.maker, converter=events))
+    report = run(mirror, batch(5, [*(json.dumps(value).encode() for value in values), None]))
+    whole = slice_report(Slice("orders", 3, 5, 11), 2, [report], 1.0)
+    assert (whole.rows, whole.skipped, whole.heartbeats, whole.truncates, whole.messages) == (1, 5, 2, 1, 1)
+    assert whole.accounted
+    assert SliceReport.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
 
 
 def test_p1_p8_a_task_of_a_keyed_table_counts_deletes_and_changes_that_were_superseded(writing: WriteTask) -> None:
