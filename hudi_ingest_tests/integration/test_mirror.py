@@ -9,9 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.serialization import MessageField
 from hudi import HudiTable
 
-from hudi_ingest.exceptions import SchemaRefused
+from hudi_ingest.exceptions import BadRecord, SchemaRefused
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.pipeline.folder import find_pipeline
@@ -19,6 +20,8 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.run import run_transaction
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
+from hudi_ingest_tests.support.registry import Registry
+from hudi_ingest_tests.support.serializers import avro_bytes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -42,13 +45,15 @@ class Mirror:
             create_topic(ground.bootstrap_servers, self.topic(table), 1)
         self.write(**changes)
 
-    def write(self, table: Mapping[str, Any] | None = None, **changes: Any) -> None:
+    def write(
+        self, table: Mapping[str, Any] | None = None, source: Mapping[str, Any] | None = None, **changes: Any
+    ) -> None:
         own = {"base_path": str(self.ground.home.root / "{topic}"), "schema": "infer", "mode": "upsert"}
         write_pipeline(
             self.ground,
             "m_{topic}",
             "mirror.yaml",
-            source={"topics": [self.topic(name) for name in self.columns], "envelope": "debezium"},
+            source={"topics": [self.topic(name) for name in self.columns], "envelope": "debezium", **(source or {})},
             table={**own, "key": "kafka_key", "buckets": 1, "partition_by": [], **(table or {})},
             **changes,
         )
@@ -123,3 +128,69 @@ def test_p1_each_table_has_the_key_of_its_records_and_a_changed_key_stops_only_i
     assert mirror.run("orders").rows == 1
     assert mirror.rows("lines") == kept
     assert mirror.rows("orders") == [(1, "o1"), (3, "newer"), (9, "o9")]
+
+
+def test_p1_a_table_without_a_key_is_named_and_only_appended_to_where_the_file_says_so(ground: Ground) -> None:
+    logins: Columns = {"who": TEXT, "note": TEXT}
+    mirror = Mirror(ground, {"logins": logins, "orders": {"id": LONG, "note": TEXT}})
+    for who in ("ann", "bob", "ann"):
+        mirror.send("logins", None, "c", None, {"who": who, "note": "in"})
+    mirror.send("orders", ["id"], "c", None, {"id": 1, "note": "o1"})
+    with pytest.raises(SchemaRefused) as told:
+        mirror.run("logins")
+    assert f"the newest records of {mirror.topic('logins')} have no key" in str(told.value)
+    assert "set `mode: append` for it" in str(told.value)
+    assert mirror.run("orders").rows == 1
+    mirror.write(tables={mirror.topic("logins"): {"mode": "append"}})
+    assert mirror.run("logins").rows == 3
+    assert mirror.rows("logins") == [("ann", "in"), ("ann", "in"), ("bob", "in")]
+    # The connector's heartbeat and a message of the source's log are no rows, and not bad.
+    mirror.produce("logins", b'{"serverName":"shop"}', {"ts_ms": 5}, {"op": "m", "ts_ms": 6, "message": {}})
+    (report,) = mirror.run("logins").reports
+    assert (report.rows, report.skipped, report.heartbeats, report.messages) == (0, 2, 1, 1)
+    mirror.send("logins", None, "u", {"who": "bob", "note": "in"}, {"who": "bob", "note": "out"})
+    with pytest.raises(BadRecord, match="rows are only inserted"):
+        mirror.run("logins")
+
+
+def test_p1_keys_and_columns_of_avro_come_from_the_registry(ground: Ground, registry: Registry) -> None:
+    line = [{"name": "line", "type": "long"}, {"name": "note", "type": "string"}, {"name": "order", "type": "string"}]
+    row = {"type": "record", "name": "Value", "fields": line}
+    event = {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", row]},
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "op", "type": "string"},
+        ],
+    }
+    columns: Columns = {"line": LONG, "note": TEXT, "order": TEXT}
+    source = {"format": "avro", "schema_registry": {"url": registry.url}}
+    mirror = Mirror(ground, {"lines": columns}, source=source, table={"schema": None})
+    topic = mirror.topic("lines")
+
+    def send(key: list[str], op: str, before: Row | None, after: Row | None) -> None:
+        own = {"type": "record", "name": "Key", "fields": [field for field in line if field["name"] in key]}
+        image = after or before or {}
+        ground.producer.produce(
+            topic,
+            avro_bytes(registry, topic, json.dumps(event), {"before": before, "after": after, "op": op}),
+            avro_bytes(registry, topic, json.dumps(own), {name: image[name] for name in key}, field=MessageField.KEY),
+            partition=0,
+        )
+        assert ground.producer.flush(120) == 0
+
+    first, second = {"line": 1, "note": "a", "order": "x"}, {"line": 1, "note": "b", "order": "y"}
+    send(["line", "order"], "c", None, first)
+    send(["line", "order"], "c", None, second)
+    assert mirror.run("lines").rows == 2
+    send(["line", "order"], "u", first, {**first, "note": "newer"})
+    send(["line", "order"], "d", second, None)
+    assert mirror.run("lines").rows == 2
+    assert mirror.rows("lines") == [(1, "newer", "x")]
+    send(["line"], "c", None, second)
+    with pytest.raises(
+        SchemaRefused, match=r":0:4 has the key \(line\), and the table at .* has the key \(line, order\)"
+    ):
+        mirror.run("lines")
