@@ -1,18 +1,19 @@
-import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.BiConsumer;
 import java.util.function.Consumer;
+import java.util.function.Function;
 import org.apache.hudi.client.BaseHoodieWriteClient;
+import org.apache.hudi.common.model.HoodieCommitMetadata;
 import org.apache.hudi.common.util.Option;
 
 /**
  * Commits an instant, and renews its heartbeat meanwhile: otherwise it could expire during the commit, and a waiting cleaner would
  * roll the completed commit back. One piece of Java, because the client's timer would renew it for as long as the JVM lives if
- * Python died meanwhile. `hold`: see HudiIngestS3Files.java; null for a table that is not on S3. It begins with the guard, which
- * Hudi calls inside its lock, and which therefore sees the store as it is. Compiled by Janino: raw types, no lambdas.
+ * Python died meanwhile. `hold`: that of a HeldClient, which ends here; null for any other client. With it, the commit's metadata
+ * is returned as Hudi wrote it, in JSON, else "". Compiled by Janino: raw types, no lambdas.
  */
-public class LeasedCommit implements Consumer {
+public class LeasedCommit implements Function {
   private final String instant;
   private final String action;
   private final List stats;
@@ -20,6 +21,7 @@ public class LeasedCommit implements Consumer {
   private final Map replaced;
   private final BiConsumer guard;
   private final Consumer hold;
+  private String written = "";
 
   public LeasedCommit(Object instant, Object action, Object stats, Object metadata, Object replaced, Object guard, Object hold) {
     this.instant = (String) instant;
@@ -31,11 +33,12 @@ public class LeasedCommit implements Consumer {
     this.hold = (Consumer) hold;
   }
 
-  public void accept(Object writeClient) {
+  public Object apply(Object writeClient) {
     BaseHoodieWriteClient client = (BaseHoodieWriteClient) writeClient;
     client.getHeartbeatClient().start(instant);
     try {
-      client.commitStats(instant, stats, Option.of(metadata), action, replaced, Option.of(hold == null ? guard : heldFromGuard()));
+      client.commitStats(instant, stats, Option.of(metadata), action, replaced, Option.of(hold == null ? guard : noting()));
+      return written;
     } finally {
       if (hold != null) {
         hold.accept(null);
@@ -44,11 +47,17 @@ public class LeasedCommit implements Consumer {
     }
   }
 
-  private BiConsumer heldFromGuard() {
+  /** The guard, which Hudi calls with the metadata that it then writes. */
+  private BiConsumer noting() {
     return new BiConsumer() {
       public void accept(Object metaClient, Object commit) {
-        hold.accept(new HashMap());
         guard.accept(metaClient, commit);
+        try {
+          // Now: after the commit Hudi adds to it what it does not write.
+          written = ((HoodieCommitMetadata) commit).toJsonString();
+        } catch (java.io.IOException error) {
+          throw new IllegalStateException("cannot write the commit's metadata as JSON: " + error.getMessage(), error);
+        }
       }
     };
   }

@@ -189,9 +189,10 @@ class HudiWriter:
         # What is cleaned or replaced may be large.
         small = len(publication.files) <= _FEW_FILES and not publication.clean and not publication.replaced
         few = self._few() if publication.clean else self._few_held()
+        hold = self._hold()
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(self._meta_client(), columns, more, few, small) as client,
+            self._locking_client(self._meta_client(), columns, more, few, small, hold) as client,
         ):
             if client.getHeartbeatClient().isHeartbeatExpired(instant):
                 raise Fenced(
@@ -224,11 +225,13 @@ class HudiWriter:
                 self._java_map(publication.metadata),
                 self._file_ids_by_partition(publication.replaced),
                 guard,
-                self._hold(),
+                hold,
             )
             reach("commit_leased")
-            self._accept(commit, client)
+            written = self._apply(commit, client)
             reach("commit_landed")
+            if written:
+                self._timeline.wrote(instant, written)
 
     def roll_back(self, instant: str) -> bool:
         """Remove an open instant, its files and its markers. Returns False, and changes nothing, if it has been completed.
@@ -305,9 +308,10 @@ class HudiWriter:
         more: Mapping[str, str] = _NOTHING,
         few: int = 0,
         small: bool = False,
+        hold: Any = None,
     ) -> _Closing:
         """Open a client for operations that take the table's lock and a new instant; `meta` is a new meta client. `few`: see
-        FewInDriver.java. `small`: what is to be done is not worth a Spark job; see `_is_plain`.
+        FewInDriver.java. `small`: what is to be done is not worth a Spark job; see `_is_plain`. `hold`: see HeldClient.java.
 
         Raises ClockBehind, and TableUnreachable when ZooKeeper keeps the lock and does not answer.
 
@@ -321,7 +325,7 @@ class HudiWriter:
         without_spark = small and self._is_plain(meta, is_new=not newest)
         lock = self._pipeline.table.lock
         if lock is None:
-            return self._client(meta, schema, more, few, without_spark)
+            return self._client(meta, schema, more, few, without_spark, hold)
         curator = self._hudi.org.apache.curator
         seconds = self._jvm.java.util.concurrent.TimeUnit.SECONDS
         client = curator.framework.CuratorFrameworkFactory.newClient(
@@ -337,7 +341,7 @@ class HudiWriter:
                 )
         finally:
             client.close()
-        return self._client(meta, schema, more, few, without_spark)
+        return self._client(meta, schema, more, few, without_spark, hold)
 
     def _is_plain(self, meta: Any, is_new: bool) -> bool:
         """Whether Hudi's Java client does the same to the table as its Spark client, without Spark jobs: on a local disk, of the
@@ -432,6 +436,7 @@ class HudiWriter:
         more: Mapping[str, str] = _NOTHING,
         few: int = 0,
         without_spark: bool = False,
+        hold: Any = None,
     ) -> _Closing:
         table = meta.getTableConfig()
         # Not iterated here: the end of a Java iterator is an error, which pyspark examines with dozens of calls.
@@ -462,7 +467,10 @@ class HudiWriter:
             engine = self._java_object("FewInDriver", self._context, few)
         else:
             engine = self._hudi.client.common.HoodieSparkEngineContext(self._context)
-        client = self._hudi.client.SparkRDDWriteClient(engine, config)
+        if hold is None:
+            client = self._hudi.client.SparkRDDWriteClient(engine, config)
+        else:
+            client = self._java_object("HeldClient", engine, config, meta, hold)
         client.setOperationType(self._operation())
         return _Closing(client)
 

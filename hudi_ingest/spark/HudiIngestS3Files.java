@@ -53,13 +53,16 @@ public class HudiIngestS3Files extends S3AFileSystem {
   private static final String HOODIE = "/.hoodie/";
   private static final int MOST_DELETED = 1000;
   private static final ThreadLocal HELD = new ThreadLocal();
+  /** Key of the one folder of markers that is still held after Hudi has released its lock. */
+  private static final String RELEASED = "";
   private AmazonS3 client;
 
   /**
    * Lets this thread read a table's hoodie.properties, its timelines and its markers once, from `accept` of an empty map until
    * `accept` of null. For a thread that holds Hudi's lock of the table, without which no writer changes the first two; its own
-   * changes are added, or end the hold. It also ends when the heartbeat is deleted, the first change after Hudi has released
-   * its lock.
+   * changes are added, or end the hold. When the heartbeat is deleted, the first change after Hudi has released its lock, it ends
+   * for all but the instant's own markers, which are listed anew, once, and then deleted: the instant is completed by now, and a
+   * marker of a late task stays behind whether it comes before a second listing or after it.
    *
    * Never held are the epoch, and whether a file is on the data table's timeline: a process that stood still must find that its
    * instant has been rolled back.
@@ -73,7 +76,7 @@ public class HudiIngestS3Files extends S3AFileSystem {
   public FSDataInputStream open(Path path, int bufferSize) throws IOException {
     String own = belowHoodie(path);
     if (own.equals("hoodie.properties") || own.equals("hudi_ingest/epoch") || isInstant(own)) {
-      boolean isHeld = HELD.get() != null && own.equals("hoodie.properties");
+      boolean isHeld = isLocked() && own.equals("hoodie.properties");
       Object content = isHeld ? held().get(pathToKey(path)) : null;
       if (content == null) {
         content = asked("read", path, null);
@@ -96,7 +99,8 @@ public class HudiIngestS3Files extends S3AFileSystem {
       endHold(own);
       return super.create(path, permission, overwrite, bufferSize, replication, blockSize, progress);
     }
-    if (!overwrite && exists(path)) {
+    // A marker is empty and its name has the try of its task, so nothing is lost if one is there, for which Hudi has just looked.
+    if (!overwrite && !isMarker(own) && exists(path)) {
       throw new FileAlreadyExistsException(path + " already exists");
     }
     return new FSDataOutputStream(new Whole(this, path), null);
@@ -105,7 +109,7 @@ public class HudiIngestS3Files extends S3AFileSystem {
   public boolean exists(Path path) throws IOException {
     String own = belowHoodie(path);
     if (isMarkersOfInstant(own)) {
-      return HELD.get() == null ? asked("any", path, null) != null : !markers(pathToKey(path)).isEmpty();
+      return isHeldMarkers(path) ? !markers(pathToKey(path)).isEmpty() : asked("any", path, null) != null;
     }
     boolean isOfMetadataTable = path.toString().indexOf("/.hoodie/metadata/.hoodie/") > 0;
     Map timeline = isInstant(own) && isOfMetadataTable ? heldTimeline(path) : null;
@@ -119,7 +123,7 @@ public class HudiIngestS3Files extends S3AFileSystem {
   public FileStatus[] listStatus(Path path) throws IOException {
     String own = belowHoodie(path);
     Map found = null;
-    if (HELD.get() != null && own.equals("timeline")) {
+    if (isLocked() && own.equals("timeline")) {
       found = (Map) held().get(pathToKey(path));
       if (found == null) {
         found = new TreeMap();
@@ -129,14 +133,14 @@ public class HudiIngestS3Files extends S3AFileSystem {
         }
         held().put(pathToKey(path), found);
       }
-    } else if (HELD.get() != null && own.startsWith(".temp/")) {
+    } else if (own.startsWith(".temp/") && isHeldMarkers(path)) {
       found = entries(pathToKey(path) + "/");
     }
     return found == null ? super.listStatus(path) : (FileStatus[]) found.values().toArray(new FileStatus[0]);
   }
 
   public RemoteIterator listFiles(Path path, boolean recursive) throws IOException {
-    if (HELD.get() == null || !recursive || !belowHoodie(path).startsWith(".temp/")) {
+    if (!recursive || !belowHoodie(path).startsWith(".temp/") || !isHeldMarkers(path)) {
       return super.listFiles(path, recursive);
     }
     String prefix = pathToKey(path) + "/";
@@ -157,7 +161,7 @@ public class HudiIngestS3Files extends S3AFileSystem {
       return true;
     }
     if (own.startsWith(".heartbeat/") || isMarker(own)) {
-      endHold(own);
+      release(own, path);
       asked("delete", path, null);
       return true;
     }
@@ -165,7 +169,8 @@ public class HudiIngestS3Files extends S3AFileSystem {
       endHold(own);
       return super.delete(path, recursive);
     }
-    List keys = (List) asked("list", path, null);
+    boolean isReleased = HELD.get() != null && !isLocked() && isHeldMarkers(path);
+    List keys = isReleased ? markers(pathToKey(path)) : (List) asked("list", path, null);
     for (int first = 0; first < keys.size(); first += MOST_DELETED) {
       asked("delete all", path, keys.subList(first, Math.min(keys.size(), first + MOST_DELETED)));
     }
@@ -191,8 +196,32 @@ public class HudiIngestS3Files extends S3AFileSystem {
     }
   }
 
+  /** Ends the hold, except for the markers of the instant whose heartbeat is deleted. */
+  private void release(String own, Path path) {
+    boolean wasLocked = isLocked();
+    endHold(own);
+    if (wasLocked && own.startsWith(".heartbeat/")) {
+      Map markers = new TreeMap();
+      markers.put(RELEASED, pathToKey(new Path(path.getParent().getParent(), ".temp/" + path.getName())));
+      HELD.set(markers);
+    }
+  }
+
+  /** Whether this thread has a hold, and has Hudi's lock as well. */
+  private static boolean isLocked() {
+    return HELD.get() != null && !held().containsKey(RELEASED);
+  }
+
+  private boolean isHeldMarkers(Path path) {
+    if (HELD.get() == null || isLocked()) {
+      return HELD.get() != null;
+    }
+    String key = pathToKey(path);
+    return key.equals(held().get(RELEASED)) || key.startsWith(held().get(RELEASED) + "/");
+  }
+
   private Map heldTimeline(Path path) {
-    return HELD.get() == null ? null : (Map) held().get(pathToKey(path.getParent()));
+    return !isLocked() ? null : (Map) held().get(pathToKey(path.getParent()));
   }
 
   /** The keys of all objects in an instant's folder of markers. */

@@ -20,9 +20,11 @@ from hudi import HudiTable
 from hudi_ingest.exceptions import CommitRefused, IngestError, TableUnreachable
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
+from hudi_ingest.hudi.timeline import timeline
 from hudi_ingest.hudi.timeline.epoch import Epoch
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.publication import Publication
-from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import ReadCommits, Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.object_store import ObjectStore, find_versitygw, start_object_store
@@ -270,5 +272,27 @@ def test_requests_of_a_transaction_are_few_and_do_not_grow_with_the_history(lake
         with lake.proxy.counted() as requests:
             lake.ground.run(lake.pipeline)
         counts.append(sum(requests.values()))
-    assert counts[-1] <= 100
+    assert counts[-1] <= 80
     assert counts[-1] - counts[1] <= 4, counts
+
+
+@pytest.mark.parametrize("more", [{}, {"mode": "upsert", "key": ["id"], "buckets": 2}], ids=["append", "keyed"])
+def test_p1_p2_a_commit_is_known_as_it_is_on_the_store_without_reading_it_again(
+    ground: Ground,
+    topic: str,
+    store: ObjectStore,
+    proxy: S3Proxy,
+    more: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake = make_lake(ground, store, proxy, **more)
+    ground.send_rows(0, 3)
+    first = len(proxy.requests)
+    assert ground.run(lake.pipeline).rows == 3
+    asked = [request.key for request in proxy.requests[first:] if request.kind == "GET"]
+    assert not [
+        key for key in asked if key.startswith(f"shop/{ground.name}/.hoodie/timeline/") and key.endswith("commit")
+    ]
+    known = PipelineTable(lake.pipeline).timeline.completed()
+    monkeypatch.setattr(timeline, "_read_commits", ReadCommits())
+    assert PipelineTable(lake.pipeline).timeline.completed() == known

@@ -19,7 +19,7 @@ from hudi_ingest.exceptions import Fenced
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.file_groups import RowSource, id_of
 from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path, partition_metadata_path
-from hudi_ingest.hudi.storage.storage import TableStorage
+from hudi_ingest.hudi.storage.storage import TableStorage, beside
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import TopicPartition
 
@@ -127,15 +127,18 @@ class Fence:
 
     def require_open(self, source: RowSource) -> None:
         """Raises Fenced, TableUnreachable."""
-        if not self._storage.exists(heartbeat_path(self._instant)):
-            raise Fenced(
-                f"instant {self._instant} of {self._storage.base_path} is no longer open (rolled back, or "
-                f"committed by another process), so {source} must not write to it. "
-                "Nothing of this attempt is visible; the next transaction reads the same offsets.",
-                transaction_id=self._epoch.transaction_id,
-                instant=self._instant,
-            )
-        TableEpoch(self._storage).require(self._epoch, f"{source} must not be written")
+        require = partial(TableEpoch(self._storage).require, self._epoch, f"{source} must not be written")
+        # In either order: each stays over once it is over.
+        with beside(self._storage, require) as required:
+            if not self._storage.exists(heartbeat_path(self._instant)):
+                raise Fenced(
+                    f"instant {self._instant} of {self._storage.base_path} is no longer open (rolled back, or "
+                    f"committed by another process), so {source} must not write to it. "
+                    "Nothing of this attempt is visible; the next transaction reads the same offsets.",
+                    transaction_id=self._epoch.transaction_id,
+                    instant=self._instant,
+                )
+            required()
         self._checked_at = time.monotonic()
 
 
@@ -166,14 +169,14 @@ class NewFiles(Generic[Report]):
     def open(self, source: RowSource, folder: str, path: str) -> IO[bytes]:
         """Open the file at `path`, which is in the table partition `folder`."""
         self.check_if_due(source)
-        # The marker comes first: at commit and rollback Hudi only cleans up files that have one.
-        marker = self._begun(partial(self._write_marker, path))
-        try:
-            self._ensure_partition_metadata(folder)
-        finally:
-            marker.result()
+        # The marker comes first: at commit and rollback Hudi only cleans up files that have one. On an object store nothing of the
+        # file is there before its stream has waited for both.
+        first = [self._begun(partial(self._write_marker, path))]
+        if folder not in self._known_folders:
+            self._known_folders.add(folder)
+            first.append(self._begun(partial(self._ensure_partition_metadata, folder)))
         self._created.append(path)
-        stream = self._streams[path] = self._storage.open_output(path)
+        stream = self._streams[path] = self._storage.open_output(path, lambda: [call.result() for call in first])
         reach("file_opened")
         return stream
 
@@ -266,9 +269,6 @@ class NewFiles(Generic[Report]):
         reach("file_closed")
 
     def _ensure_partition_metadata(self, folder: str) -> None:
-        if folder in self._known_folders:
-            return
-        self._known_folders.add(folder)
         metadata = partition_metadata_path(folder)
         existing = self._storage.file(metadata)
         # An empty one is not repaired by Hudi either, which then cannot find the table of a file in this folder.

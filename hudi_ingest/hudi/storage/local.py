@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os  # files: the tables'
 import uuid
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
@@ -108,7 +108,9 @@ class LocalStorage(TableStorage):
             list(pool.map(_sync, sorted(files)))
             list(pool.map(_sync_folder, sorted(folders)))
 
-    def open_output(self, path: str) -> IO[bytes]:
+    def open_output(self, path: str, ready: Callable[[], object] | None = None) -> IO[bytes]:
+        if ready is not None:
+            ready()
         absolute = self._absolute(path)
         try:
             stream: IO[bytes] = self._filesystem.open_output_stream(absolute)

@@ -8,7 +8,7 @@ trailing checksums, and versitygw answers the next request on such a connection 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timezone
 from typing import IO, Any, Protocol, cast
@@ -49,8 +49,9 @@ class S3Output:
     dropped, left by an error or refused by the store is never completed.
     """
 
-    def __init__(self, uploads: Uploads, path: str) -> None:
+    def __init__(self, uploads: Uploads, path: str, ready: Callable[[], object] | None = None) -> None:
         self.closed = False
+        self._ready = ready
         self._uploads = uploads
         self._path = path
         self._waiting: list[bytes] = []
@@ -95,6 +96,8 @@ class S3Output:
 
     def _send_full_parts(self) -> None:
         if self._upload_id is None:
+            if self._ready is not None:
+                self._ready()
             self._upload_id = self._uploads.begin_upload(self._path)
         content = b"".join(self._waiting)
         # The last byte stays, because close sends the last part.
@@ -107,6 +110,8 @@ class S3Output:
     def _send_rest(self) -> None:
         content = b"".join(self._waiting)
         if self._upload_id is None:
+            if self._ready is not None:
+                self._ready()
             self._uploads.write(self._path, content)
         else:
             self._send_part(self._upload_id, content)
@@ -246,8 +251,8 @@ class S3Storage(TableStorage):
     def sync(self, paths: Iterable[str]) -> None:
         return
 
-    def open_output(self, path: str) -> IO[bytes]:
-        return cast("IO[bytes]", S3Output(self, path))
+    def open_output(self, path: str, ready: Callable[[], object] | None = None) -> IO[bytes]:
+        return cast("IO[bytes]", S3Output(self, path, ready))
 
     def begin_upload(self, path: str) -> str:
         """Begin a multipart upload. Returns its id."""

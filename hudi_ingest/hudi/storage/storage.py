@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +49,9 @@ class Versioned:
 
     content: bytes
     version: str | None
+
+
+Result = TypeVar("Result")
 
 
 class WriteConflict(Exception):
@@ -244,8 +248,11 @@ class TableStorage(ABC):
         """
 
     @abstractmethod
-    def open_output(self, path: str) -> IO[bytes]:
-        """Open a stream to a new file; creates its folders. Closing it completes the file, also after an error of the caller's."""
+    def open_output(self, path: str, ready: Callable[[], object] | None = None) -> IO[bytes]:
+        """Open a stream to a new file; creates its folders. Closing it completes the file, also after an error of the caller's.
+
+        Whatever must precede the file, `ready` waits for. It is called before anything of the file is on the storage.
+        """
 
     @abstractmethod
     def delete(self, path: str) -> None:
@@ -317,6 +324,17 @@ def storage_at(base_path: str, options: StorageOptions) -> TableStorage:
     from hudi_ingest.hudi.storage.s3 import S3Storage
 
     return S3Storage(base_path, options) if is_s3(base_path) else LocalStorage(base_path)
+
+
+@contextmanager
+def beside(storage: TableStorage, call: Callable[[], Result]) -> Iterator[Callable[[], Result]]:
+    """Make a call to an object store beside those of the block; yields what returns its result, or raises its error. On a file
+    system, which answers at once, that makes the call."""
+    if storage.is_local:
+        yield call
+        return
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(call).result
 
 
 @contextmanager

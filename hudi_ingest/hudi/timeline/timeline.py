@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
 from hudi_ingest.hudi.storage.paths import PRIMARY, TIMELINE
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
-from hudi_ingest.hudi.storage.storage import StoreError, storage_at, store_remedy
+from hudi_ingest.hudi.storage.storage import StoreError, beside, storage_at, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.storage_options import StorageOptions, is_s3
@@ -108,6 +108,7 @@ class TableLogFile:
 
 
 Parsed = TypeVar("Parsed")
+Properties = TypeVar("Properties")
 _MOST_BYTES = 64 * 1024 * 1024
 
 
@@ -156,6 +157,8 @@ class Timeline:
         self._options = options or StorageOptions()
         self.storage = storage_at(base_path, self._options)
         self._properties = PropertiesFile(self.storage)
+        self._written: dict[str, str] = {}
+        """The JSON of the commit that this object's user has written, by its instant; see `wrote`."""
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -176,6 +179,14 @@ class Timeline:
         """Let the next call read the storage again, also in a block of `held`."""
         if self._held is not None:
             self._held = _Held()
+
+    def wrote(self, instant: str, text: str) -> None:
+        """Know the metadata, as Hudi's JSON, that the caller has written by completing this instant, so that an object store is asked
+        for no more than the name of its file.
+
+        Safe because an instant is completed at most once, and its file does not change: where the timeline has one, it is this.
+        """
+        self._written = {instant: text}
 
     def instant_of(self, transaction_key: str, transaction_id: str) -> str | None:
         """Find the completed instant that published the transaction, or None. Raises TableUnreachable."""
@@ -289,7 +300,7 @@ class Timeline:
             held = self._held
             if held is not None:
                 # An object appears whole, so there is nothing to restore while there is one.
-                held.properties = self._properties.primary()
+                held.properties = self._looked(held, self._properties.primary)
                 if held.properties is not None:
                     return False
             return self._properties.restore()
@@ -405,8 +416,17 @@ class Timeline:
         if held is None:
             return self._properties.read()
         if held.properties is None:
-            held.properties = self._properties.read()
+            held.properties = self._looked(held, self._properties.read)
         return dict(held.properties)
+
+    def _looked(self, held: _Held, read: Callable[[], Properties]) -> Properties:
+        """Read the properties, and beside them the names on the timeline, which every step that holds them needs next."""
+        if held.names is not None:
+            return read()
+        with beside(self.storage, self._names) as names:
+            properties = read()
+            names()
+        return properties
 
     def _hudi_table(self) -> HudiTable:
         held = self._held
@@ -439,6 +459,7 @@ class Timeline:
             actions: frozenset[str] | None = None
             if is_s3(self.base_path):
                 files = self._commit_files()
+                self._keep_written(files)
                 read = [_read_commits.get((self.base_path, file)) for _, file in files.values()]
                 if files and all(read):
                     # Their names were all there was to ask for.
@@ -458,6 +479,11 @@ class Timeline:
             if isinstance(error, IngestError):
                 raise
             raise self._unreadable("timeline", error) from error
+
+    def _keep_written(self, files: Mapping[str, tuple[str, Hashable]]) -> None:
+        for instant in self._written.keys() & files.keys():
+            text, (completed, file) = self._written.pop(instant), files[instant]
+            _read_commits.keep((self.base_path, file), _parsed(text, instant, completed), len(text))
 
     def _commit_files(self) -> dict[str, tuple[str, Hashable]]:
         """By requested time, each commit's time of completion and what tells its file from any other: on a local disk also size and

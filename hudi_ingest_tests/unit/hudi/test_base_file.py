@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_r4_files_say_where_they_came_from_and_rows_carry_hudis_columns(storage:
 class FullDisk(LocalStorage):
     """Space for names, none for bytes."""
 
-    def open_output(self, path: str) -> IO[bytes]:
+    def open_output(self, path: str, ready: Callable[[], object] | None = None) -> IO[bytes]:
         super().open_output(path).close()
         raise OSError(errno.ENOSPC, "No space left on device", path)
 

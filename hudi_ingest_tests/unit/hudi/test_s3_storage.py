@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -249,6 +250,38 @@ def test_p3_a_log_file_is_one_request_and_deleted_on_an_error(
         writer.write(again, changes)
         writer.close()
     assert [stored.path for stored in storage.data_files() if ".log." in stored.path] == [file.path]
+    assert storage.unfinished_uploads() == []
+
+
+@pytest.mark.parametrize("size", [10, 12_000_000], ids=["one request", "an upload in parts"])
+def test_p3_nothing_of_a_file_is_on_the_store_before_its_marker(
+    tables: S3Tables, storage: S3Storage, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(storage)
+    path, first = "dt=d0/x.parquet", len(tables.proxy.requests)
+    with tables.proxy.slow(0.5, lambda request: request.key.endswith(".marker.CREATE")):
+        files = new_files.NewFiles[Any](storage, INSTANT, EPOCH)
+        files.open(ORDERS_3, "dt=d0", path).write(b"x" * size)
+        files.close(path)
+        files.finish(ORDERS_3)
+    asked = tables.proxy.requests[first:]
+    [marker] = [request for request in asked if request.key.endswith(".marker.CREATE")]
+    assert min(request.at for request in asked if request.key.endswith("/x.parquet")) >= marker.until
+
+    def fail(point: str) -> None:
+        if point == "marker_written":
+            raise OSError("no answer")
+
+    monkeypatch.setattr(new_files, "reach", fail)
+    refused = new_files.NewFiles[Any](storage, INSTANT, EPOCH)
+    with suppress(OSError):
+        refused.open(ORDERS_3, "dt=d0", "dt=d0/y.parquet").write(b"x" * size)
+        refused.close("dt=d0/y.parquet")
+    with pytest.raises(OSError, match="no answer"):
+        refused.open(ORDERS_3, "dt=d0", "dt=d0/z.parquet").write(b"x" * 12_000_000)
+    refused.discard()
+    assert not storage.exists("dt=d0/y.parquet")
+    assert not storage.exists("dt=d0/z.parquet")
     assert storage.unfinished_uploads() == []
 
 
