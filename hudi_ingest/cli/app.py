@@ -227,7 +227,7 @@ def say_left_out(
     leaderless: Sequence[TopicPartition] = (),
 ) -> None:
     # Not wrapped, so that its commands can be copied.
-    from hudi_ingest.transaction.plan.planning import left_out_text
+    from hudi_ingest.transaction.plan.arithmetic import left_out_text
 
     for title, text in left_out_text(pipeline, stopped, resets, leaderless).items():
         out.print(f"{title}:\n{text}", style="red", markup=False, highlight=False, soft_wrap=True)

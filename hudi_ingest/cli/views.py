@@ -30,7 +30,7 @@ from hudi_ingest.records.convert.converter import shortened
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
 from hudi_ingest.records.times import time_text
 from hudi_ingest.transaction.dead_letters.log import DeadLetter, LetterCount, preview
-from hudi_ingest.transaction.plan.planning import leaderless_text
+from hudi_ingest.transaction.plan.arithmetic import leaderless_text
 
 _SHOWN_PIPELINES = 20
 _MOST_CHARACTERS = 200

@@ -31,7 +31,7 @@ from hudi_ingest.records.schema.columns import columns_to_dicts
 from hudi_ingest.records.times import as_datetime
 from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest.transaction.columns.planned import proposed_schema
-from hudi_ingest.transaction.plan.planning import fair_shares
+from hudi_ingest.transaction.plan.arithmetic import fair_shares
 from hudi_ingest.transaction.plan.situation import observe
 
 _MOST_OFFSETS_AT_ONCE = 100_000

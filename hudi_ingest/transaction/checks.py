@@ -21,7 +21,7 @@ from hudi_ingest.model.plan import BackfillPlan, IngestPlan, OffsetLoss, RangePl
 from hudi_ingest.model.report import FieldsSeen, SliceReport, whole_files
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import is_stopped, loss_text
+from hudi_ingest.transaction.plan.arithmetic import is_stopped, loss_text
 
 
 def shape_of(pipeline: Pipeline) -> str:

@@ -48,7 +48,7 @@ from hudi_ingest.transaction.checks import (
     shape_of,
 )
 from hudi_ingest.transaction.dead_letters.letter_file import require_bad_accounted, withholds_bytes
-from hudi_ingest.transaction.plan.planning import require_offset_order
+from hudi_ingest.transaction.plan.arithmetic import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.publication import commit_metadata, extended_groups, file_ids_at_begin
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back

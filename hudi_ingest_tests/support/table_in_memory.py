@@ -48,7 +48,7 @@ from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
-from hudi_ingest.transaction.plan.planning import find_losses
+from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.situation import held_offsets
 from hudi_ingest_tests.support.steps import Program, running, stop
 

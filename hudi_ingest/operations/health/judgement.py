@@ -26,7 +26,7 @@ from hudi_ingest.model.offsets import TopicPartition, length
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import leaderless_text, sources_text, stop_text
+from hudi_ingest.transaction.plan.arithmetic import leaderless_text, sources_text, stop_text
 
 OFFSETS_HONOURED = "offsets_honoured"
 LAG_BELOW_LIMIT = "lag_below_limit"

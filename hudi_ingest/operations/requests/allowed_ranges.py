@@ -28,7 +28,7 @@ from hudi_ingest.model.offsets import (
 )
 from hudi_ingest.model.plan import BackfillPlan, LossReason, RangePlan, ReplayPlan, TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Limits, backlog_limit, fair_shares, find_losses, loss_text
+from hudi_ingest.transaction.plan.arithmetic import Limits, backlog_limit, fair_shares, find_losses, loss_text
 
 _SHOWN_SLICES = 8
 RemainingRanges = Mapping[TopicPartition, Ranges]

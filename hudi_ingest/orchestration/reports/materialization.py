@@ -26,7 +26,7 @@ from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TIMESTAMP, TOPI
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.schema.ddl import ddl_comments
 from hudi_ingest.records.schema.registered import avro_descriptions
-from hudi_ingest.transaction.plan.planning import left_out_text
+from hudi_ingest.transaction.plan.arithmetic import left_out_text
 
 SHOWN_BAD_RECORDS = 20
 

@@ -22,7 +22,7 @@ from hudi_ingest.records.convert.connect.columns import carried_columns
 from hudi_ingest.records.kafka_keys import KafkaKeys
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import absent, evolve, is_within
-from hudi_ingest.transaction.plan.planning import fair_shares
+from hudi_ingest.transaction.plan.arithmetic import fair_shares
 
 SAMPLE_BYTES = 64 * 1024 * 1024
 

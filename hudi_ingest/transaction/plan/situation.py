@@ -27,7 +27,7 @@ from hudi_ingest.model.transaction import found_committed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
-from hudi_ingest.transaction.plan.planning import (
+from hudi_ingest.transaction.plan.arithmetic import (
     SHOWN,
     Lag,
     Limits,

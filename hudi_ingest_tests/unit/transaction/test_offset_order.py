@@ -8,7 +8,7 @@ from hudi_ingest.exceptions import TableMismatch
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
-from hudi_ingest.transaction.plan.planning import require_offset_order
+from hudi_ingest.transaction.plan.arithmetic import require_offset_order
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 pytestmark = pytest.mark.fast

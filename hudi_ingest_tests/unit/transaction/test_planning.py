@@ -14,7 +14,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.plan.planning import (
+from hudi_ingest.transaction.plan.arithmetic import (
     Limits,
     backlog_limit,
     fair_shares,
