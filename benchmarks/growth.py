@@ -32,7 +32,7 @@ from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.local.stack import Report, StackSettings, bring_down
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe, plan_next
+from hudi_ingest.transaction.plan.planning import observe, plan_next
 
 AXES: Mapping[str, tuple[int, ...]] = {
     "history": (1, 100, 500, 1000),

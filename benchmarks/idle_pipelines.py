@@ -37,7 +37,7 @@ from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.operations.topic_discovery import refresh_topics
 from hudi_ingest.pipeline.folder import find_template, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import run_transaction
 
 PARTITIONS = 4

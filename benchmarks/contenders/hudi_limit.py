@@ -24,7 +24,7 @@ from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.transaction.columns.decoding import converter_of
-from hudi_ingest.transaction.plan.situation import plan_now
+from hudi_ingest.transaction.plan.planning import plan_now
 from hudi_ingest.transaction.write.task import WriteTask, outcomes
 
 _INSTANT = "20260101000000000"

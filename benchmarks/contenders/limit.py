@@ -26,7 +26,7 @@ from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.columns.decoding import converter_of
-from hudi_ingest.transaction.plan.situation import plan_now
+from hudi_ingest.transaction.plan.planning import plan_now
 from hudi_ingest.transaction.write.job import ranges_of_tasks, rows_of_a_slice, rows_per_task
 
 

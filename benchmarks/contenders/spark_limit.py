@@ -19,7 +19,7 @@ from benchmarks.contenders.spark_source import read_slices
 from hudi_ingest.kafka.backlog import BATCH_BYTES, BATCH_ROWS
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.transaction.columns.decoding import converter_of
-from hudi_ingest.transaction.plan.situation import plan_now
+from hudi_ingest.transaction.plan.planning import plan_now
 from hudi_ingest.transaction.write.job import rows_per_task
 
 

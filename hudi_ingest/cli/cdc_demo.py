@@ -36,7 +36,7 @@ from hudi_ingest.local.samples import KEY, NEW_COLUMN, SCHEMA, TABLE, CustomerWr
 from hudi_ingest.local.verification import RowComparison, column_names, compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 
 TRANSACTIONS = 4
 """Few, because an ordinary Dagster takes about 15 s to begin each; the worker is killed while one of them writes."""

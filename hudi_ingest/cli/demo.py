@@ -25,7 +25,7 @@ from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
 from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 
 RECORDS_ONCE = 200_000
 PER_SECOND = 2_000

@@ -242,7 +242,7 @@ def accept_losses(
 ) -> None:
     """Accept that stopped partitions have lost offsets, and resume at the broker's first offsets, in one transaction."""
     from hudi_ingest.operations.upkeep.approvals import accept_loss
-    from hudi_ingest.transaction.plan.situation import plan_accepting
+    from hudi_ingest.transaction.plan.planning import plan_accepting
 
     pipeline = named_pipeline(name)
     sources = [topic_partition(text) for text in partition or ()]

@@ -447,7 +447,7 @@ def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> Render
 
 def pipelines_text(pipelines: Sequence[Pipeline]) -> str:
     """Show a valid file: its columns or, for a template, its pipelines."""
-    from hudi_ingest.transaction.columns.planned import source_text
+    from hudi_ingest.transaction.columns.schema_change import source_text
 
     if len(pipelines) == 1:
         return f"columns {source_text(pipelines[0])}"

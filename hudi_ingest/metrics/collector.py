@@ -45,7 +45,7 @@ from hudi_ingest.operations.health.status import PartitionStatus, findings_now, 
 from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, observe, stopped_partitions
+from hudi_ingest.transaction.plan.planning import Situation, observe, stopped_partitions
 
 _logger = logging.getLogger(__name__)
 KEPT_SECONDS = 10.0

@@ -24,8 +24,8 @@ from hudi_ingest.pipeline.sections.table import MOST_BUCKETS
 from hudi_ingest.records.changes import DELETED, LEFT_OUT
 from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, parse_spark_json
 from hudi_ingest.transaction.columns.decoding import row_maker_of
-from hudi_ingest.transaction.columns.planned import proposed_schema
-from hudi_ingest.transaction.plan.situation import Situation, observe, plan_next
+from hudi_ingest.transaction.columns.schema_change import proposed_schema
+from hudi_ingest.transaction.plan.planning import Situation, observe, plan_next
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from hudi_ingest.records.row_maker import BatchOutcome, Refusal, Tombstones
 from hudi_ingest.records.schema.columns import columns_to_dicts
 from hudi_ingest.records.times import as_datetime
 from hudi_ingest.transaction.columns.decoding import row_maker_of
-from hudi_ingest.transaction.columns.planned import proposed_schema
+from hudi_ingest.transaction.columns.schema_change import proposed_schema
 from hudi_ingest.transaction.plan.arithmetic import fair_shares
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 
 _MOST_OFFSETS_AT_ONCE = 100_000
 FILLED = "the value of the key's row"

@@ -27,7 +27,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.record import needs_registry
 from hudi_ingest.records.schema.registered import KINDS
 from hudi_ingest.transaction.columns.decoding import format_problems, row_maker_of
-from hudi_ingest.transaction.columns.planned import proposed_schema, source_text
+from hudi_ingest.transaction.columns.schema_change import proposed_schema, source_text
 
 
 @dataclass(frozen=True, slots=True)

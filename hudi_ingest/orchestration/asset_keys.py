@@ -11,7 +11,7 @@ from dagster import AssetKey, AssetObservation, AssetSpec, MetadataValue, TableC
 
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.planning import Situation
 
 _MOST_ROWS = 100
 _COLUMNS = [

@@ -41,7 +41,7 @@ from hudi_ingest.rest.models import (
     TtlPlan,
 )
 from hudi_ingest.rest.named import HomeOf, Named, NamedFile, in_spark_process, written_base_path
-from hudi_ingest.transaction.plan.situation import observe, plan_accepting
+from hudi_ingest.transaction.plan.planning import observe, plan_accepting
 
 ROUTES = APIRouter(tags=["state"])
 TABLE = APIRouter(tags=["table"])

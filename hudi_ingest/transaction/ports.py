@@ -48,7 +48,7 @@ class ConsumerGroups(Protocol):
 
 
 LossFinder = Callable[[Checkpoint | None], tuple[OffsetLoss, ...]]
-"""Asks the broker which committed offsets it cannot honour now; see situation.py. Raises KafkaUnreachable, KafkaRefused."""
+"""Asks the broker which committed offsets it cannot honour now; see plan/planning.py. Raises KafkaUnreachable, KafkaRefused."""
 
 LetterCopier = Callable[[LettersHead | None], int]
 """Copies listed dead letters to their topic and returns how many; see dead_letters/copies.py."""
@@ -60,7 +60,7 @@ SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, i
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
 
 SchemaResolver = Callable[[], TransactionSchema]
-"""Finds the columns of the next transaction; see columns/planned.py."""
+"""Finds the columns of the next transaction; see columns/schema_change.py."""
 
 
 def listener_of(pipeline: Pipeline) -> LineageListener:

@@ -47,10 +47,10 @@ from hudi_ingest.transaction.checks import (
     require_time,
     shape_of,
 )
+from hudi_ingest.transaction.commit_contents import commit_metadata, extended_groups, file_ids_at_begin
 from hudi_ingest.transaction.dead_letters.letter_file import require_bad_accounted, withholds_bytes
 from hudi_ingest.transaction.plan.arithmetic import require_offset_order
 from hudi_ingest.transaction.ports import TransactionPorts
-from hudi_ingest.transaction.publication import commit_metadata, extended_groups, file_ids_at_begin
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
 from hudi_ingest.transaction.table_preparation import (
     prepare_table,
@@ -79,7 +79,7 @@ class TransactionProtocol(TransactionPorts):
 
         `run_is_finished` says whether an orchestrator's run has ended (None: unknown).
         Raises PlanOutdated, TransactionInFlight, TableMismatch, TableUnreachable, EngineLost, what `resolve_schema` of
-        columns/planned.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
+        columns/schema_change.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
         """
         started = time.monotonic()
         with self._table_lock(), self.timeline.held():

@@ -29,11 +29,11 @@ from hudi_ingest.pipeline.engine import local_table_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.catalog_sync import CatalogSync
-from hudi_ingest.transaction.columns.planned import resolve_and_note
+from hudi_ingest.transaction.columns.schema_change import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.arithmetic import left_out_text
-from hudi_ingest.transaction.plan.situation import losses_now, plan_now
+from hudi_ingest.transaction.plan.planning import losses_now, plan_now
 from hudi_ingest.transaction.ports import CatalogSyncer, listener_of
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.timeline_repair import repair_timeline

@@ -27,7 +27,7 @@ from hudi_ingest.operations.requests.planning import known_state, new_request, w
 from hudi_ingest.operations.requests.work import file_request, fulfil
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction import run as ingest
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.engine import own_spark_serves

@@ -18,7 +18,7 @@ from hudi_ingest.operations.upkeep.approvals import approve_schema_change
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.columns.planned import proposed_schema
+from hudi_ingest.transaction.columns.schema_change import proposed_schema
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -23,7 +23,7 @@ from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import protocol_for
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 from hudi_ingest_tests.support.ground import Ground

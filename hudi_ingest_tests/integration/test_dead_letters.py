@@ -32,7 +32,7 @@ from hudi_ingest.operations.upkeep.sweep import run_sweep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.plan.situation import keep_letters_copied, observe
+from hudi_ingest.transaction.plan.planning import keep_letters_copied, observe
 from hudi_ingest_tests.integration.test_dagster_run import launch
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.engine import own_spark_serves

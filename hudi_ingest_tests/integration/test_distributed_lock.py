@@ -28,8 +28,8 @@ from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.checks import shape_of
+from hudi_ingest.transaction.commit_contents import commit_metadata
 from hudi_ingest.transaction.protocol import TransactionProtocol
-from hudi_ingest.transaction.publication import commit_metadata
 from hudi_ingest_tests.support.driver import Driver
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.slow_guard import write_slow_guard

@@ -12,7 +12,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import keep_group_told, mark_if_committed, observe
+from hudi_ingest.transaction.plan.planning import keep_group_told, mark_if_committed, observe
 from hudi_ingest_tests.chaos.cases import AT_EVERY_POINT, IN_THE_SENSOR, matrix
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground

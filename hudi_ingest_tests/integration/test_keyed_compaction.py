@@ -30,7 +30,7 @@ from hudi_ingest.operations.upkeep.table_services import ServicesResult, service
 from hudi_ingest.orchestration.jobs.upkeep_jobs import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session, in_services_pool, job_group
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline

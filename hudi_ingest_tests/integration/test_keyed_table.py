@@ -33,7 +33,7 @@ from hudi_ingest.operations.upkeep.sweep import sweep_for
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.write import job
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline

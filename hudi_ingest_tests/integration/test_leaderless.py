@@ -25,7 +25,7 @@ from hudi_ingest.operations.requests.asked_ranges import in_time
 from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.sections.source import KafkaSource
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

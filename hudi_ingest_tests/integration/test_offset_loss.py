@@ -29,7 +29,7 @@ from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import LossReason, OffsetLoss
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe, plan_accepting
+from hudi_ingest.transaction.plan.planning import observe, plan_accepting
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.transactions import transaction_job

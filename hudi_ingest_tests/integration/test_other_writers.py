@@ -16,7 +16,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

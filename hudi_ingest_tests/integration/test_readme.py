@@ -13,7 +13,7 @@ import pytest
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.local.verification import verify
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 README = Path(__file__).parent.parent.parent / "README.md"

@@ -25,7 +25,7 @@ from hudi_ingest.operations.requests.planning import completed, new_request, nex
 from hudi_ingest.operations.upkeep.sweep import run_sweep
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.engine import own_spark_serves
 from hudi_ingest_tests.support.fault import Fault

@@ -22,8 +22,8 @@ from hudi_ingest.operations.health.status import pipeline_status
 from hudi_ingest.operations.upkeep.approvals import approve_schema_change
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.columns.planned import resolve_schema
-from hudi_ingest.transaction.plan.situation import observe, plan_now
+from hudi_ingest.transaction.columns.schema_change import resolve_schema
+from hudi_ingest.transaction.plan.planning import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -21,7 +21,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest.records.schema.columns import ddl
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.columns.planned import resolve_schema
+from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.registry import Registry
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes

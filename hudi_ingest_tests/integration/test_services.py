@@ -31,7 +31,7 @@ from hudi_ingest.operations.upkeep.table_services import ServicesResult, TableSe
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import protocol as transaction
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

@@ -13,7 +13,7 @@ from hudi import HudiReadOptions, HudiTable
 from hudi_ingest.exceptions import BadRecord, TableMismatch
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -41,7 +41,7 @@ from hudi_ingest.operations.requests.allowed_ranges import to_read
 from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import observe, plan_now
+from hudi_ingest.transaction.plan.planning import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -51,7 +51,7 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.folder import load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline

@@ -36,7 +36,7 @@ from hudi_ingest.orchestration.coordinator.fleet import Fleet
 from hudi_ingest.orchestration.coordinator.quiet_ticks import keep_group_told_now_and_then, quiet_reasons, remember_idle
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe, plan_next
+from hudi_ingest.transaction.plan.planning import observe, plan_next
 from hudi_ingest.transaction.write import reports
 from hudi_ingest.transaction.write.reports import require_true_gaps
 from hudi_ingest_tests.support.ground import Ground, make_pipeline

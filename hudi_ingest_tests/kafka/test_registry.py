@@ -29,8 +29,8 @@ from hudi_ingest.records.convert.avro.converter import AvroConverter, ConfluentW
 from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json
 from hudi_ingest.transaction.columns.decoding import converter_of, key_converter_of
-from hudi_ingest.transaction.columns.planned import resolve_schema
 from hudi_ingest.transaction.columns.registered_columns import version_columns
+from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.registry import Registry, basic, door
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes

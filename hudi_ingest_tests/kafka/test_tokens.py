@@ -17,7 +17,7 @@ from hudi_ingest.kafka.records import first_times
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.identity_provider import CLIENT, CLIENT_SECRET, identity_provider, times_asked
 from hudi_ingest_tests.support.secured_broker import SecuredBroker

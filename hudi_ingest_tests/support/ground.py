@@ -23,7 +23,7 @@ from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.situation import plan_now
+from hudi_ingest.transaction.plan.planning import plan_now
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, run_transaction
 

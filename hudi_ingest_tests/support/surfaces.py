@@ -46,7 +46,7 @@ from hudi_ingest.model.report import BadRecordNote, BaseFile, FieldsSeen, Letter
 from hudi_ingest.orchestration import tags
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.rest.application import openapi_document
-from hudi_ingest.transaction.publication import commit_metadata
+from hudi_ingest.transaction.commit_contents import commit_metadata
 from hudi_ingest_tests.support import configuration_page
 
 FOLDER = Path(__file__).parent.parent / "surfaces"

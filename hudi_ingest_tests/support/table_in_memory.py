@@ -49,14 +49,14 @@ from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, Transact
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
-from hudi_ingest.transaction.plan.situation import held_offsets
+from hudi_ingest.transaction.plan.planning import held_offsets
 from hudi_ingest_tests.support.steps import Program, running, stop
 
 ROWS_PER_FILE = 2
 
 
 def declared_schema(pipeline: Pipeline) -> TransactionSchema:
-    """What transaction/columns/planned.py finds for a pipeline that declares its columns, and a table that has the same."""
+    """What transaction/columns/schema_change.py finds for a pipeline that declares its columns, and a table that has the same."""
     columns = pipeline.table_schema
     return TransactionSchema("declared", spark_json(columns.record), columns.spark_json)
 
@@ -634,7 +634,7 @@ class DurabilityInMemory(Durability):
 
 
 class LossesInMemory:
-    """What the broker has lost of the committed offsets; see transaction/plan/situation.py."""
+    """What the broker has lost of the committed offsets; see transaction/plan/planning.py."""
 
     def __init__(self, world: World) -> None:
         self._world = world

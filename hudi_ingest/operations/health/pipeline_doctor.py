@@ -23,8 +23,8 @@ from hudi_ingest.operations.health.status import findings_now, findings_on_commi
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.columns.planned import proposed_schema
-from hudi_ingest.transaction.plan.situation import Situation, observe
+from hudi_ingest.transaction.columns.schema_change import proposed_schema
+from hudi_ingest.transaction.plan.planning import Situation, observe
 
 AT_ONCE = 8
 """How many pipelines are examined at the same time; each waits for its broker and table most of the time."""

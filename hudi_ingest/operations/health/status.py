@@ -34,9 +34,9 @@ from hudi_ingest.operations.health.judgement import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
-from hudi_ingest.transaction.columns.planned import noted_change
+from hudi_ingest.transaction.columns.schema_change import noted_change
 from hudi_ingest.transaction.plan.arithmetic import stop_text
-from hudi_ingest.transaction.plan.situation import Situation, observe, oldest_waiting_seconds, stopped_partitions
+from hudi_ingest.transaction.plan.planning import Situation, observe, oldest_waiting_seconds, stopped_partitions
 
 HISTORY = 5
 _AT_ONCE = 8

@@ -20,7 +20,7 @@ from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.requests.replaced_files import accounted_slices
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, observe
+from hudi_ingest.transaction.plan.planning import Situation, observe
 
 _AWARE_TIME = TypeAdapter(AwareDatetime)
 Bound = TypeVar("Bound", int, datetime)

@@ -25,7 +25,7 @@ from hudi_ingest.model.plan import RetriedFile, Retry, RetryPlan
 from hudi_ingest.model.report import BadRecordNote
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.decoding import row_maker_of
-from hudi_ingest.transaction.columns.planned import resolve_schema
+from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters, records_for_retry
 from hudi_ingest.transaction.dead_letters.log import (
     DeadLetter,

@@ -45,7 +45,7 @@ from hudi_ingest.operations.requests.replaced_files import (
     missing_rows,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, mark_if_committed
+from hudi_ingest.transaction.plan.planning import Situation, mark_if_committed
 
 
 def new_request(

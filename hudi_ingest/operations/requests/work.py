@@ -38,7 +38,7 @@ from hudi_ingest.operations.requests.planning import (
 )
 from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import observe
+from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import run_transaction, when_table_is_free
 
 ASK_AGAIN_SECONDS = 1.0

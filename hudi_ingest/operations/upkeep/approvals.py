@@ -16,8 +16,8 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.columns.planned import approve, fingerprint, is_approved, proposed_schema
-from hudi_ingest.transaction.plan.situation import plan_accepting
+from hudi_ingest.transaction.columns.schema_change import approve, fingerprint, is_approved, proposed_schema
+from hudi_ingest.transaction.plan.planning import plan_accepting
 from hudi_ingest.transaction.run import run_transaction, when_table_is_free
 
 _logger = logging.getLogger(__name__)

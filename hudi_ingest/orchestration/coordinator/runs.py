@@ -20,7 +20,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.jobs.run_config import ACTIVE, max_runtime
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import leased_until_of
+from hudi_ingest.transaction.plan.planning import leased_until_of
 
 ENDING_SECONDS = 60
 """How long a run may take to end once its transaction is over."""

@@ -41,7 +41,7 @@ from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
 from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, observe
+from hudi_ingest.transaction.plan.planning import Situation, observe
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 
 _LOG = logging.getLogger(__name__)

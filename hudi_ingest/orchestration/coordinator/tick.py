@@ -31,8 +31,8 @@ from hudi_ingest.orchestration.coordinator.runs import (
 )
 from hudi_ingest.orchestration.jobs.run_config import run_is_finished, run_request
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.columns.planned import pending_approval
-from hudi_ingest.transaction.plan.situation import (
+from hudi_ingest.transaction.columns.schema_change import pending_approval
+from hudi_ingest.transaction.plan.planning import (
     Situation,
     keep_letters_copied,
     mark_if_committed,

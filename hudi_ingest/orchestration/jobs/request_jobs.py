@@ -45,7 +45,7 @@ from hudi_ingest.orchestration.jobs.maintenance_job import MaintenanceJob, NoCon
 from hudi_ingest.orchestration.jobs.resources import LEDGER
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.planning import Situation
 
 UNSEEN_SECONDS = 60.0
 """How long a request waits for a tick before its job assumes that the sensor is off."""

@@ -77,7 +77,7 @@ from hudi_ingest.orchestration.reports.materialization import (
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.transaction.plan.arithmetic import group_slices, left_out_text
-from hudi_ingest.transaction.plan.situation import Situation, observe, plan_now
+from hudi_ingest.transaction.plan.planning import Situation, observe, plan_now
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, when_table_is_free
 

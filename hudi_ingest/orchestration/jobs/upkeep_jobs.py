@@ -46,7 +46,7 @@ from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import leased_until_of
+from hudi_ingest.transaction.plan.planning import leased_until_of
 from hudi_ingest.transaction.run import catalog_syncer
 
 SERVICES_AT = time(2)

@@ -45,7 +45,7 @@ from hudi_ingest.orchestration.asset_keys import table_key, topic_observations
 from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.jobs.run_config import STOPPED, as_dagster_failures
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation, observe
+from hudi_ingest.transaction.plan.planning import Situation, observe
 
 REPEAT_SECONDS = 300
 """How often a check is reported again when only its numbers have changed."""

@@ -27,7 +27,7 @@ from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.reports.checks import report_checks, report_trouble
 from hudi_ingest.orchestration.reports.materialization import by_kind, changes_of, lag_metadata
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.planning import Situation
 
 LEAST_SECONDS = 60
 """Minimum time between lag observations: Dagster keeps each for as long as the asset."""

@@ -14,7 +14,7 @@ from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.transaction.publication import commit_metadata
+from hudi_ingest.transaction.commit_contents import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem
 
 STREAMER = {"streamer.checkpoint.key.v2": "orders,0:12"}

@@ -31,7 +31,7 @@ from hudi_ingest.operations.health.judgement import (
     up_to_date,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.publication import commit_metadata
+from hudi_ingest.transaction.commit_contents import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=timezone.utc)

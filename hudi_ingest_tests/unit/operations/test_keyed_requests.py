@@ -24,7 +24,7 @@ from hudi_ingest.operations.requests.planning import (
     what_is_missing,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 pytestmark = pytest.mark.fast

@@ -17,8 +17,8 @@ from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenInstant
 from hudi_ingest.operations.upkeep.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.commit_contents import commit_metadata
 from hudi_ingest.transaction.protocol import _tell
-from hudi_ingest.transaction.publication import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -12,7 +12,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.reports.tick_reports import newest_materialization, report_commits
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 

@@ -49,7 +49,7 @@ from hudi_ingest.orchestration.reports.checks import (
     report_trouble,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.situation import Situation
+from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0 = TopicPartition("orders", 0)

@@ -18,7 +18,7 @@ from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.transaction.columns import planned as columns
 from hudi_ingest.transaction.columns import topic_sample
-from hudi_ingest.transaction.columns.planned import proposed_schema
+from hudi_ingest.transaction.columns.schema_change import proposed_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.unit.records.convert.test_connect_json import framed, of, struct
 

@@ -11,7 +11,7 @@ from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction.columns.planned import proposed_schema
+from hudi_ingest.transaction.columns.schema_change import proposed_schema
 
 pytestmark = pytest.mark.fast
 

@@ -30,8 +30,8 @@ from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.transaction.columns.decoding import converter_of, format_problems, row_maker_of
-from hudi_ingest.transaction.columns.planned import resolve_schema
 from hudi_ingest.transaction.columns.registered_columns import columns_of
+from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import ANN, NEW, OLD

@@ -14,8 +14,8 @@ from hudi_ingest.hudi.options import OTHER_WRITERS_PROPERTY
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.report import LogFile
 from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.transaction.commit_contents import extended_groups
 from hudi_ingest.transaction.ports import TransactionPorts
-from hudi_ingest.transaction.publication import extended_groups
 
 KEY = "transaction"
 OURS = {KEY: "{}"}

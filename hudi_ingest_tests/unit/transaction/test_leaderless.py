@@ -19,7 +19,7 @@ from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.jobs.run_config import run_tags
 from hudi_ingest.transaction.plan.arithmetic import Limits, left_out_text
-from hudi_ingest.transaction.plan.situation import Situation, held_offsets, oldest_waiting_seconds, plan_transaction
+from hudi_ingest.transaction.plan.planning import Situation, held_offsets, oldest_waiting_seconds, plan_transaction
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)

@@ -17,7 +17,7 @@ from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.transaction.checks import require_current, require_sums
 from hudi_ingest.transaction.plan.arithmetic import Limits, find_losses, stop_text
-from hudi_ingest.transaction.plan.situation import Situation, plan_transaction
+from hudi_ingest.transaction.plan.planning import Situation, plan_transaction
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))

@@ -44,7 +44,7 @@ from hudi_ingest.transaction import protocol as protocol_module
 from hudi_ingest.transaction import rollback as rollback_module
 from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.plan.situation import Situation, held_offsets, plan_next
+from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.steps import Program, stop

@@ -24,7 +24,7 @@ from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_sche
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.evolution import evolve, table_rows
 from hudi_ingest.transaction.columns import planned
-from hudi_ingest.transaction.columns.planned import (
+from hudi_ingest.transaction.columns.schema_change import (
     noted_change,
     pending_approval,
     proposed_schema,

@@ -25,7 +25,7 @@ from hudi_ingest.records.schema.columns import (
     table_schema,
 )
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction.columns.planned import _evolution
+from hudi_ingest.transaction.columns.schema_change import _evolution
 
 pytestmark = pytest.mark.fast
 

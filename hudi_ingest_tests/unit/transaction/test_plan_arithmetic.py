@@ -23,7 +23,7 @@ from hudi_ingest.transaction.plan.arithmetic import (
     slice_starts,
     undisturbed,
 )
-from hudi_ingest.transaction.plan.situation import Situation, plan_transaction
+from hudi_ingest.transaction.plan.planning import Situation, plan_transaction
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=timezone.utc)
 ANY = Limits(interval_seconds=60, min_records=1, max_records=1000)
