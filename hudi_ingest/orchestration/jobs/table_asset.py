@@ -16,6 +16,7 @@ from dagster import (
     DynamicOutput,
     FreshnessPolicy,
     GraphDefinition,
+    In,
     InputMapping,
     MetadataValue,
     NodeInvocation,
@@ -28,9 +29,8 @@ from dagster import (
 )
 
 # Tried: the decorator `graph` and `collect()` on what a dynamic op returns. It traces a function for each pipeline, and has no public form
-# that is made once; nor has an input that is made once for all pipelines (`In` is made into it anew).
+# that is made once.
 from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
-from dagster._core.definitions.input import InputDefinition
 
 from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
@@ -145,14 +145,9 @@ def _topic_input(index: int) -> str:
 
 
 _BEGIN_CONFIG = BeginConfig.to_config_schema()
-
-
-@cache
-def _ins(**types: Any) -> Any:
-    """Return an op's inputs of these Dagster types. `In` would be made into the same definitions anew for each pipeline."""
-    return {name: InputDefinition(name, dagster_type) for name, dagster_type in types.items()}
-
-
+_TOPIC = In(Nothing)
+_WRITE_INS = {"transaction": In(dict), "slices": In(list)}
+_COMMIT_INS = {"transaction": In(dict), "reports": In(list)}
 _OPENED = DependencyDefinition(BEGIN, "transaction")
 _WRITE_FROM: Mapping[str, IDependencyDefinition] = {
     "transaction": _OPENED,
@@ -199,7 +194,7 @@ def _ops(pipeline: Pipeline, io_manager_key: str, topics: Sequence[str]) -> tupl
         OpDefinition(
             begin,
             f"{pipeline.name}__begin",
-            ins=_ins(**dict.fromkeys(topics, Nothing)),
+            ins=dict.fromkeys(topics, _TOPIC),
             outs=_begin_outs(io_manager_key),
             description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
             config_schema=_BEGIN_CONFIG,
@@ -210,7 +205,7 @@ def _ops(pipeline: Pipeline, io_manager_key: str, topics: Sequence[str]) -> tupl
         OpDefinition(
             write,
             f"{pipeline.name}__write",
-            ins=_ins(transaction=dict, slices=list),
+            ins=_WRITE_INS,
             outs=_write_out(io_manager_key),
             description="Reads a bounded offset range of its Kafka partitions and writes their base files.",
             required_resource_keys={SPARK, LEDGER},
@@ -219,7 +214,7 @@ def _ops(pipeline: Pipeline, io_manager_key: str, topics: Sequence[str]) -> tupl
         OpDefinition(
             commit,
             f"{pipeline.name}__commit",
-            ins=_ins(transaction=dict, reports=list),
+            ins=_COMMIT_INS,
             outs=_COMMIT_OUT,
             description="Publishes one Hudi commit with all files and offsets, then updates the consumer group and the ledger.",
             required_resource_keys={SPARK, LEDGER},
