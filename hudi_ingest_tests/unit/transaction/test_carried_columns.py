@@ -16,7 +16,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest.transaction.columns import planned as columns
+from hudi_ingest.transaction.columns import schema_change as columns
 from hudi_ingest.transaction.columns import topic_sample
 from hudi_ingest.transaction.columns.schema_change import proposed_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load

@@ -23,7 +23,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.evolution import evolve, table_rows
-from hudi_ingest.transaction.columns import planned
+from hudi_ingest.transaction.columns import schema_change as columns
 from hudi_ingest.transaction.columns.schema_change import (
     noted_change,
     pending_approval,
@@ -156,7 +156,7 @@ def test_while_a_registry_is_away_the_change_still_waits(
         def away(pipeline: Pipeline, timeline: Timeline) -> None:
             raise RegistryUnreachable("no answer")
 
-        monkeypatch.setattr(planned, "proposed_schema", away)
+        monkeypatch.setattr(columns, "proposed_schema", away)
         assert pending_approval(changed, ledger, timeline) == ledger.pending_changes.of_table(changed.table.base_path)
 
 
