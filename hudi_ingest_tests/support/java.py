@@ -10,10 +10,10 @@ from unittest import mock
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 """In a JVM of a few minutes, the optimizing compiler takes more CPU than it saves, two fifths of all, and so does the verification of
 classes that every other JVM verifies, a tenth."""
-QUICK_SPARK = f"{QUICK} -XX:+UseSerialGC -XX:NewRatio=1 -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
+QUICK_SPARK = f"{QUICK} -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
 """G1's threads take another tenth. The quick compiler alone has 48 MB for its code, which a worker's Spark fills within minutes, and then
-it compiles anew the code that it has just thrown away; that and collections of a small young generation take a fifth. For JVMs that the
-product starts without a collector of its choice."""
+it compiles anew the code that it has just thrown away; that, and collections that only make room for classes, take a fifth. For JVMs
+that the product starts without a collector of its choice."""
 
 
 @contextmanager
