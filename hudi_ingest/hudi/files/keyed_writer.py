@@ -54,21 +54,19 @@ class _Last:
     """Index of the table partition in `paths`."""
     buckets: np.ndarray
     paths: list[str]
-    slots: Slots
-    """Of all the rows."""
 
     def without(self, newest: Mapping[int, int | None], sources: np.ndarray) -> _Last:
         """Put other changes of the same keys in the place of some, or none."""
-        places = np.array([newest.get(place, place) for place in self.places.tolist()], dtype=object)
-        left = np.flatnonzero(places != None)  # noqa: E711 - element by element
-        order = left[np.argsort(places[left].astype(np.int64))]
-        places = places[order].astype(np.int64)
-        keys = self.keys.take(pa.array(order))
+        places = self.places.copy()
+        places[np.searchsorted(places, [*newest])] = [-1 if place is None else place for place in newest.values()]
+        order = np.argsort(places)
+        order = order[places[order] >= 0]
+        places = places[order]
         return replace(
             self,
             places=places,
             sources=sources[places],
-            keys=keys,
+            keys=self.keys.take(pa.array(order)),
             folders=self.folders[order],
             buckets=self.buckets[order],
         )
@@ -145,11 +143,14 @@ class KeyedFileWriter(DiscardedOnError):
         rows = pa.concat_tables([rows for _, rows in self._buffered], promote_options="default")
         of_rows = np.repeat(numbers, [rows.num_rows for _, rows in self._buffered])
         self._drop_buffered()
-        last = _last_changes(rows, of_rows, self._layout)
+        slots, paths = _slots(rows, self._layout)
+        last = _last_changes(slots, paths, of_rows, self._layout)
         refused = np.zeros(len(sources), np.int64)
         if LEFT_OUT in rows.column_names:
-            rows, last, refused = self._filled(rows, of_rows, last, sources)
+            rows, last, refused = self._filled(rows, of_rows, slots, last, sources)
             may_wait = False
+        # Frees the keys that are not the last.
+        del slots
         left_out = np.bincount(of_rows, minlength=len(sources)) - np.bincount(last.sources, minlength=len(sources))
         self.superseded.update(dict(zip(sources, (left_out - refused).tolist(), strict=True)))
         if not len(last.places):
@@ -185,7 +186,7 @@ class KeyedFileWriter(DiscardedOnError):
         self._next_number += 1
 
     def _filled(
-        self, rows: pa.Table, of_rows: np.ndarray, last: _Last, sources: Sequence[TopicPartition]
+        self, rows: pa.Table, of_rows: np.ndarray, slots: Slots, last: _Last, sources: Sequence[TopicPartition]
     ) -> tuple[pa.Table, _Last, np.ndarray]:
         """Fill what the database left out. Returns the rows with nothing but the table's columns and DELETED, the changes to write, and how
         many rows of each source are refused."""
@@ -195,7 +196,7 @@ class KeyedFileWriter(DiscardedOnError):
             path = last.paths[folder]
             return self._current.find(path, bucket, keys, columns, self._written.get((path, bucket), ()))
 
-        filled = fill(rows, self._layout.ordering[0], last.slots, last.places, last.buckets, lookup)
+        filled = fill(rows, self._layout.ordering[0], slots, last.places, last.buckets, lookup)
         refused = np.zeros(len(sources), np.int64)
         if filled.newest:
             last = last.without(filled.newest, of_rows)
@@ -286,18 +287,20 @@ def _parts(file: LogFile, numbers: np.ndarray, offsets: np.ndarray) -> Iterator[
         bytes_before = bytes_of_rows
 
 
-def _last_changes(rows: pa.Table, sources: np.ndarray, layout: KeyedLayout) -> _Last:
-    """Find the last change of each key in each table partition. `rows` lie in offset order, one Kafka partition after another;
-    `sources` numbers that of each."""
+def _slots(rows: pa.Table, layout: KeyedLayout) -> tuple[Slots, list[str]]:
+    """Find where rows belong, and the table partitions. `rows` lie in offset order, one Kafka partition after another."""
     split = split_rows([rows], layout.partition_by, layout.hive_style, layout.escaped_folders)
     paths = split.paths
     folders = np.array([paths.index(group.path) for group in split.groups], np.int64)[split.codes]
-    all_keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
-    order = _by_ordering(rows[layout.ordering[0]])
-    last = last_places(all_keys, folders, order)
-    keys = all_keys.take(pa.array(last))
-    buckets = bucket_ids(keys, layout.key, layout.buckets)
-    return _Last(last, sources[last], keys, folders[last], buckets, paths, Slots(all_keys, folders, order))
+    keys = record_keys(rows, layout.key, layout.names_single_key).combine_chunks()
+    return Slots(keys, folders, _by_ordering(rows[layout.ordering[0]])), paths
+
+
+def _last_changes(slots: Slots, paths: list[str], sources: np.ndarray, layout: KeyedLayout) -> _Last:
+    """Find the last change of each key in each table partition. `sources` numbers the Kafka partition of each row."""
+    last = last_places(slots.keys, slots.folders, slots.order)
+    keys = slots.keys.take(pa.array(last))
+    return _Last(last, sources[last], keys, slots.folders[last], bucket_ids(keys, layout.key, layout.buckets), paths)
 
 
 def _by_ordering(values: pa.ChunkedArray) -> np.ndarray:

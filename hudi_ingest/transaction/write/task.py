@@ -222,8 +222,8 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
             late.write(_row_source(source, task.attempts), record, bad)
 
     def too_many() -> bool:
-        bad = sum(progress.counts.rejected for progress in progress_of.values())
-        return task.most_bad is not None and bad > task.most_bad
+        most = task.most_bad
+        return most is not None and sum(progress.counts.rejected for progress in progress_of.values()) > most
 
     # Those refused when rows are written have a file of their own, or one file's letters would not be in offset order.
     with _letter_writer(task) as letters, _letter_writer(task) as late, _file_writer(task, refuse) as writer:
