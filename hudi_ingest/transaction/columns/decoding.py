@@ -259,7 +259,7 @@ def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:
                 # The file declares the row, while a registered schema declares the event. No default stands in for what names a row.
                 resolution = resolution.under("after").or_else(Resolution(aliases=resolution.aliases).under("before"))
             writers, required = _writers(part)
-            return ConnectAvroConverter(part.schema, writers, resolution, required)
+            return ConnectAvroConverter(part.schema, writers, resolution, required, part.found is None)
         protobuf = part.declared.protobuf
         if part.declared.format == "protobuf" and protobuf.descriptor_file is not None:
             from hudi_ingest.records.convert.protobuf.converter import ProtobufConverter, ProtobufOptions

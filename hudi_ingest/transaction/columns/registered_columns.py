@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,8 +10,14 @@ import pyarrow as pa
 from hudi_ingest.exceptions import SchemaMissing
 from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
-from hudi_ingest.records.convert.connect.columns import avro_event_columns, meant_columns
-from hudi_ingest.records.convert.connect.schema import parse_avro_schema, parse_json_schema
+from hudi_ingest.records.convert.connect.columns import (
+    Misread,
+    avro_event_columns,
+    changed_meanings,
+    meant_columns,
+    row_type,
+)
+from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema, parse_json_schema
 from hudi_ingest.records.schema import json_schema
 from hudi_ingest.records.schema.columns import column_problems
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
@@ -49,6 +55,17 @@ def columns_of(
     if problems := column_problems(columns):
         raise SchemaProblem(problems)
     return columns
+
+
+def changed_meanings_of(
+    known: pa.Schema, versions: Iterable[RegisteredSchema], kind: SchemaKind, of_events: bool = False
+) -> tuple[Misread, ...]:
+    """`changed_meanings` of the columns `known` from a subject's versions, if Kafka Connect registered them, to their last."""
+    if kind == "PROTOBUF":
+        return ()
+    types = [parse_avro_schema(each) if kind == "AVRO" else parse_json_schema(each.text) for each in versions]
+    *before, newest = (row_type(each or ConnectType("any"), of_events) for each in types)
+    return changed_meanings(known, newest, before, has_units=kind == "AVRO")
 
 
 def version_columns(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -27,7 +27,7 @@ from hudi_ingest.ledger import Ledger, PendingChange
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
-from hudi_ingest.records.convert.connect.columns import infer_columns
+from hudi_ingest.records.convert.connect.columns import MEANT_REMEDY, infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
@@ -40,7 +40,7 @@ from hudi_ingest.records.schema.registered import (
     json_schema_descriptions,
 )
 from hudi_ingest.transaction.columns.decoding import kafka_keys_of
-from hudi_ingest.transaction.columns.registered_columns import message_of, version_columns
+from hudi_ingest.transaction.columns.registered_columns import changed_meanings_of, message_of, version_columns
 from hudi_ingest.transaction.columns.topic_sample import first_values, newest_key, with_carried
 
 SAMPLE_RECORDS = 10_000
@@ -273,6 +273,9 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     if stored is not None:
         if pipeline.table.is_keyed:
             _require_none_dropped(pipeline, stored, record, origin)
+        _require_same_meanings(
+            pipeline, stored, [[each.schema for each in subject] for subject in versions], kind, origin
+        )
         # Columns dropped in the newest version are still read from older records. Where the two conflict, the newest wins
         # here, and the table has the last word.
         record = joined([record, stored]).schema
@@ -296,6 +299,20 @@ def _require_none_dropped(pipeline: Pipeline, stored: pa.Schema, record: pa.Sche
             + f". Rows of its records would erase their values in the table at {pipeline.table.base_path}. Nothing was written. Bring "
             f"them back in a new version, or set source.optional_fields to [{', '.join([*optional, *dropped])}] in the pipeline file: "
             "they are null then."
+        )
+
+
+def _require_same_meanings(
+    pipeline: Pipeline, stored: pa.Schema, subjects: Sequence[Sequence[RegisteredSchema]], kind: SchemaKind, origin: str
+) -> None:
+    """Raises SchemaRefused if the latest version of a subject has numbers of another unit or meaning than those of the table."""
+    of_events = pipeline.source.envelope == "debezium"
+    changed = [other for each in subjects for other in changed_meanings_of(stored, each, kind, of_events)]
+    if changed:
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: the table at {pipeline.table.base_path} cannot go on with {origin}:\n"
+            + "\n".join(f"  - {other}" for other in changed)
+            + f"\nNothing was written. {MEANT_REMEDY[0].upper()}{MEANT_REMEDY[1:]}."
         )
 
 

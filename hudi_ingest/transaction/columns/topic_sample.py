@@ -131,7 +131,7 @@ def with_carried(
     """
     of_events = pipeline.source.envelope == "debezium"
     values, ends = newest_values(pipeline, NEWEST_RECORDS)
-    newest, problems = carried_columns(values, of_events)
+    newest, problems = carried_columns(values, of_events, record)
     recent = _recent(pipeline, properties, timeline, ends)
     # The slices that follow end before the newest records, so what is dropped in them is missing there.
     lacking = {path for place, columns in newest if _is_later(place, recent) for path in absent(record, columns)}
@@ -154,7 +154,7 @@ def with_carried(
     if is_new:
         # Fields that the last record of each partition has may be newer than the first records.
         last = {place.rpartition(":")[0]: (place, value) for place, value in reversed(values)}
-        of_last, _ = carried_columns([*last.values()], of_events)
+        of_last, _ = carried_columns([*last.values()], of_events, record)
         dropped = {path for _, columns in of_last for path in absent(adopted, columns)}
         new = [path for path in _paths(pa.struct(list(adopted))) if of_last and not is_within(path, dropped)]
     if new and pipeline.table.is_keyed:

@@ -21,7 +21,8 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.changes import DELETED, LEFT_OUT
-from hudi_ingest.records.convert.connect.avro import with_meant_defaults
+from hudi_ingest.records.convert.avro.converter import OneSchema
+from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter, with_meant_defaults
 from hudi_ingest.records.convert.connect.columns import infer_columns
 from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE
 from hudi_ingest.records.row_maker import BatchOutcome, RowMaker
@@ -30,7 +31,7 @@ from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.transaction.columns.decoding import converter_of, format_problems, row_maker_of
-from hudi_ingest.transaction.columns.registered_columns import columns_of
+from hudi_ingest.transaction.columns.registered_columns import changed_meanings_of, columns_of
 from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.support.registry import canned_registry
@@ -629,6 +630,44 @@ def test_a_table_that_was_made_without_the_meaning_of_its_numbers_goes_on_withou
     known = parse_ddl("id int not null, made long not null")
     columns = columns_of(schema, "AVRO", None, kept=known)
     assert ddl(columns) == ("id int NOT NULL, made long NOT NULL, day date, seen timestamp NOT NULL, price string")
+
+
+@pytest.mark.parametrize(
+    ("stored", "before", "after", "found"),
+    [
+        ("int", "io.debezium.time.Time", "io.debezium.time.MicroTime", "int, found io.debezium.time.MicroTime"),
+        ("long", "", "io.debezium.time.MicroTimestamp", "long, found io.debezium.time.MicroTimestamp"),
+        ("long", "io.debezium.time.MicroTimestamp", "io.debezium.time.MicroTimestamp", None),
+        ("long", "io.debezium.time.MicroTime", "io.debezium.time.MicroTime", None),
+    ],
+)
+def test_numbers_that_a_later_version_gives_another_meaning_are_not_taken_for_those_of_the_table(
+    stored: str, before: str, after: str, found: str | None
+) -> None:
+    def version(name: str) -> RegisteredSchema:
+        kind = connect_avro("int" if name == "io.debezium.time.Time" else "long", name) if name else "long"
+        fields = [{"name": "id", "type": "int"}, {"name": "at", "type": ["null", kind]}]
+        return RegisteredSchema(json.dumps({"type": "record", "name": "v", "fields": fields}))
+
+    changed = changed_meanings_of(parse_ddl(f"id int, at {stored}"), [version(before), version(after)], "AVRO")
+    expected = [] if found is None else [f"column at: expected {found}, whose values mean something else"]
+    assert [*map(str, changed)] == expected
+
+
+def test_times_of_another_unit_in_registered_schemas_are_bad() -> None:
+    time = connect_avro("int", "io.debezium.time.Time")
+    schema = {"type": "record", "name": "v", "fields": [{"name": "at", "type": time}]}
+    value = pa.array([io_bytes(schema, {"at": 36_000_000})], pa.binary())
+    writers, columns = OneSchema(RegisteredSchema(json.dumps(schema))), parse_ddl("at long")
+    (rejected,) = ConnectAvroConverter(columns, writers, declared=False).decode(value).rejected
+    assert (rejected.field, rejected.found) == ("at", "io.debezium.time.Time")
+    assert ConnectAvroConverter(columns, writers).decode(value).rows.to_pylist() == [{"at": 36_000_000}]
+
+
+def io_bytes(schema: dict[str, Any], row: dict[str, Any]) -> bytes:
+    target = io.BytesIO()
+    fastavro.schemaless_writer(target, fastavro.parse_schema(schema), row)
+    return target.getvalue()
 
 
 def test_defaults_of_connects_schemas_are_values_of_their_columns() -> None:

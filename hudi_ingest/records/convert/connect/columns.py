@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,7 +23,17 @@ from hudi_ingest.records.convert.connect.schema import (
     parse_avro_schema,
     parse_connect_schema,
 )
-from hudi_ingest.records.schema.columns import TIMESTAMP, column_problems, decimal_type, list_of, map_of, spark_json
+from hudi_ingest.records.convert.converter import Rejected
+from hudi_ingest.records.convert.values import Refusal
+from hudi_ingest.records.schema.columns import (
+    TIMESTAMP,
+    column_problems,
+    ddl_type,
+    decimal_type,
+    list_of,
+    map_of,
+    spark_json,
+)
 from hudi_ingest.records.schema.evolution import evolve, joined
 from hudi_ingest.records.schema.inference import Inferred, infer
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -49,6 +59,92 @@ _MEANINGS: Mapping[str, pa.DataType] = {
     # Its scale may differ from value to value.
     VARIABLE_SCALE_DECIMAL: pa.string(),
 }
+_UNITS: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(("io.debezium.time.Time", "org.apache.kafka.connect.data.Time"), pa.int32()),
+    **dict.fromkeys(("io.debezium.time.MicroTime", "io.debezium.time.NanoTime"), pa.int64()),
+    **dict.fromkeys(("io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"), pa.int64()),
+}
+"""Names of numbers that stay numbers, and the types of their columns."""
+_NUMBERS = ("int32", "int64", "int", "long")
+
+
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """A column in which values of another type would become other values without a fault, such as microseconds beside milliseconds, or
+    base64 beside text. Values that the column cannot have are bad by themselves."""
+
+    path: str
+    column: pa.DataType
+    found: str
+    """The name or kind of the values' type."""
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether the values are numbers in a unit that stay numbers."""
+        return self.found in _UNITS
+
+    def __str__(self) -> str:
+        return f"column {self.path}: expected {ddl_type(self.column)}, found {self.found}, whose values mean something else"
+
+    def refusal(self, within: str = "") -> Refusal:
+        """Of the records that have these values. `within`: the field that holds the row, "" if the record is the row."""
+        expected = f"{ddl_type(self.column)}, as in the table, whose values mean something else: {MEANT_REMEDY}"
+        return Refusal(Rejected(0, f"{within}.{self.path}".lstrip("."), expected, self.found))
+
+
+MEANT_REMEDY = "give the changed column another name in the source, or begin a new table, or declare table.schema to have the values as they come"
+
+
+def misread(columns: Iterable[pa.Field], connect: ConnectType, parent: str = "") -> Iterator[Misread]:
+    """The columns in which values of this type would be misread."""
+    for field in columns:
+        member = connect.members.get(field.name)
+        if member is not None:
+            yield from _misread(field.type, member, f"{parent}{field.name}")
+
+
+def _misread(column: pa.DataType, connect: ConnectType, path: str) -> Iterator[Misread]:
+    if pa.types.is_struct(column):
+        yield from misread(column, connect, f"{path}.")
+    elif connect.items is not None and pa.types.is_list(column):
+        yield from _misread(column.value_type, connect.items, f"{path}.element")
+    elif connect.items is not None and pa.types.is_map(column):
+        yield from _misread(column.item_type, connect.items, f"{path}.value")
+    elif _means_another(column, connect):
+        yield Misread(path, column, connect.name or connect.kind)
+
+
+def _means_another(column: pa.DataType, connect: ConnectType) -> bool:
+    if pa.types.is_string(column):
+        return connect.kind == "bytes" and connect.name != DECIMAL
+    if pa.types.is_binary(column):
+        return connect.kind == "string" or connect.name == DECIMAL
+    own = _MEANINGS.get(connect.name) or _UNITS.get(connect.name)
+    is_number = pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_decimal(column)
+    return own is not None and connect.kind in _NUMBERS and is_number and column != own
+
+
+def changed_meanings(
+    columns: pa.Schema, newest: ConnectType, before: Sequence[ConnectType], has_units: bool
+) -> tuple[Misread, ...]:
+    """The columns of a table that goes on with what a format knows of its values, and in which the newest schema's would be misread
+    although an earlier schema's were not. `has_units`: whether the table has a type for each unit, so that no earlier one is needed."""
+
+    def is_new(other: Misread) -> bool:
+        names = [name for name in (_name_at(connect, other.path.split(".")) for connect in before) if name is not None]
+        return (has_units and other.has_unit) or any(name != other.found for name in names)
+
+    return tuple(filter(is_new, misread(columns, newest)))
+
+
+def _name_at(connect: ConnectType, path: Sequence[str]) -> str | None:
+    """The name or kind of the type at this place; None if there is none."""
+    for name in path:
+        inner = connect.members.get(name, connect.items)
+        if inner is None:
+            return None
+        connect = inner
+    return connect.name or connect.kind
 
 
 def connect_columns(connect: ConnectType) -> pa.Schema:
@@ -90,7 +186,8 @@ def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool, *, allow
         if problems:
             return Inferred(pa.schema([]), problems, ())
         union = joined([found for _, found in columns])
-        return Inferred(union.schema, tuple(map(str, union.refusals)), ())
+        mixed = _columns_of(schemas, of_events, union.schema)[1]
+        return Inferred(union.schema, (*map(str, union.refusals), *mixed), ())
     if of_events:
         members = [(place, members_of(value) or {}) for place, value in plain]
         plain = [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
@@ -98,10 +195,11 @@ def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool, *, allow
 
 
 def carried_columns(
-    records: Sequence[tuple[str, bytes]], of_events: bool
+    records: Sequence[tuple[str, bytes]], of_events: bool, known: pa.Schema
 ) -> tuple[list[tuple[str, pa.Schema]], tuple[str, ...]]:
-    """The columns of each schema that these records carry, with the place of its first record; and the problems of the others."""
-    return _columns_of(_apart(records)[0], of_events)
+    """The columns of each schema that these records carry, with the place of its first record; and the problems of the others, among
+    which are those whose values would be misread as `known`."""
+    return _columns_of(_apart(records)[0], of_events, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,25 +212,29 @@ class NewerColumnsGuard:
     adopts_new: bool
     """Whether the table gets fields that it does not have; if not, only wider numbers count."""
 
-    def __call__(self, schema: ConnectType) -> None:
-        """Raises SchemaOutdated; SchemaProblem for a schema with a field that no table can have."""
-        row = _row_type(schema, self.of_events)
+    def __call__(self, schema: ConnectType) -> Refusal | None:
+        """Why records that write rows with this schema are bad; None if they are not. Raises SchemaOutdated; SchemaProblem for a schema
+        with a field that no table can have."""
+        row = row_type(schema, self.of_events)
         if not row.members:
-            return
+            return None
+        for other in misread(self.record, row):
+            return other.refusal("after" if self.of_events else "")
         try:
             columns = connect_columns(row)
         except SchemaProblem:
             if self.adopts_new:
                 raise
-            return
+            return None
         evolution = evolve(self.record, columns, adopt_new=self.adopts_new)
         if evolution.left_out and self.adopts_new:
             raise SchemaProblem(evolution.left_out)
         if evolution.changes:
             raise SchemaOutdated(changes=evolution.changes, columns=spark_json(columns))
+        return None
 
 
-def _row_type(connect: ConnectType, of_events: bool) -> ConnectType:
+def row_type(connect: ConnectType, of_events: bool) -> ConnectType:
     """The type of the rows of records of this type."""
     return connect.members.get("after", ConnectType("nothing")) if of_events else connect
 
@@ -151,7 +253,7 @@ def _apart(sample: Sequence[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]]
 
 
 def _columns_of(
-    schemas: Sequence[tuple[str, bytes]], of_events: bool
+    schemas: Sequence[tuple[str, bytes]], of_events: bool, known: Iterable[pa.Field] = ()
 ) -> tuple[list[tuple[str, pa.Schema]], tuple[str, ...]]:
     columns: list[tuple[str, pa.Schema]] = []
     problems: list[str] = []
@@ -161,7 +263,11 @@ def _columns_of(
             assert connect is not None, "texts of null are not among them"
             if of_events and control_kind(connect.members):
                 continue
-            columns.append((place, connect_columns(_row_type(connect, of_events))))
+            row = row_type(connect, of_events)
+            found = connect_columns(row)
+            if others := [*map(str, misread(known, row))]:
+                raise SchemaProblem(others)
+            columns.append((place, found))
         except ValueError as problem:
             problems.append(f"the schema of {place}: {problem}")
     return columns, tuple(problems)

@@ -57,7 +57,7 @@ _BASE64_IN_DECIMAL = (
 class ConnectJsonConverter:
     """Decodes payloads to rows of `schema`. `framed`: whether a record without `schema` and `payload` is bad. `required`: a
     record whose schema lacks one of these fields is bad, unless it deletes a row. `guard`: is called with each schema that has them,
-    and raises ValueError if its records are bad, or an IngestError.
+    and says why its records are bad, like `required`, or raises ValueError, or an IngestError.
 
     Raises ValueError at construction when a type in the schema cannot be read from JSON.
     """
@@ -67,7 +67,7 @@ class ConnectJsonConverter:
         schema: pa.Schema,
         framed: bool,
         required: RequiredFields | None = None,
-        guard: Callable[[ConnectType], None] | None = None,
+        guard: Callable[[ConnectType], Refusal | None] | None = None,
     ) -> None:
         self._schema = schema
         self._framed = framed
@@ -111,7 +111,7 @@ class ConnectJsonConverter:
                 else:
                     refusal = self._required.refusal_of(connect.shape) if self._required is not None else None
                     if refusal is None and self._guard is not None:
-                        self._guard(connect)
+                        refusal = self._guard(connect)
                     reader = PayloadReader(self._schema, connect, refusal)
             except ValueError as problem:
                 reader = Rejected(

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.exceptions.problems import SchemaProblem
-from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard, avro_event_columns, infer_columns
+from hudi_ingest.records.convert.connect.columns import (
+    NewerColumnsGuard,
+    avro_event_columns,
+    carried_columns,
+    infer_columns,
+)
 from hudi_ingest.records.convert.connect.debezium import AvailableValues, DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connect_schema
@@ -143,6 +148,43 @@ def test_a_field_that_no_table_can_get_makes_its_records_bad_unless_new_fields_a
     assert guarded(struct(id=of("int64"), inner=WIDE["fields"][2]), adopts_new=False).rejected == ()
     with pytest.raises(SchemaOutdated, match="n becomes long"):
         guarded(WIDE, adopts_new=False)
+
+
+TIME, MICROS_OF_DAY = of("int32", "io.debezium.time.Time"), of("int64", "io.debezium.time.MicroTime")
+MICROS, DAYS = of("int64", "io.debezium.time.MicroTimestamp"), of("int32", "io.debezium.time.Date")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "column", "value"),
+    [
+        (TIME, MICROS_OF_DAY, "int", 36_000_000),
+        (MICROS_OF_DAY, TIME, "long", 36_000),
+        (of("int64"), MICROS, "long", 1),
+        (of("int32"), DAYS, "int", 1),
+        (of("double"), MICROS, "double", 1),
+        (of("string"), of("bytes"), "string", "abcd"),
+        (of("bytes"), of("string"), "binary", "abcd"),
+        (of("array", items=of("int64")), of("array", items=MICROS), "long", [1]),
+    ],
+)
+def test_values_that_would_be_taken_for_others_are_bad_and_name_both_types(
+    before: dict[str, Any], after: dict[str, Any], column: str, value: Any
+) -> None:
+    known = infer_columns([("t:0:0", framed({}, struct(v=before)))], of_events=False).schema
+    converter = ConnectJsonConverter(known, framed=True, guard=NewerColumnsGuard(known, False, adopts_new=True))
+    record = framed({"v": value}, struct(v=after))
+    (rejected,) = converter.decode(pa.array([record], pa.binary())).rejected
+    assert rejected.field == ("v.element" if before["type"] == "array" else "v")
+    assert rejected.expected.startswith(f"{column}, as in the table, whose values mean something else: give")
+    assert rejected.found == (after.get("items", after).get("name") or after["type"])
+    assert carried_columns([("t:0:9", record)], False, known)[0] == [], "it adds nothing to the columns"
+
+
+def test_a_table_is_not_made_of_numbers_in_two_units() -> None:
+    sample = [(f"t:0:{place}", framed({}, struct(v=kind))) for place, kind in enumerate([TIME, MICROS_OF_DAY])]
+    assert infer_columns(sample, of_events=False).problems == (
+        "the schema of t:0:0: column v: expected long, found io.debezium.time.Time, whose values mean something else",
+    )
 
 
 NAMES = st.sampled_from(["a", "b", "B"])
