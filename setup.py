@@ -1,4 +1,18 @@
+import re
+from pathlib import Path
+
 from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"', (HERE / "hudi_ingest" / "__init__.py").read_text("utf-8"), re.MULTILINE)[
+    1
+]
+# Links to the repository's files and pictures lead nowhere on a package's page, so only their words are there.
+README = re.sub(
+    r"!?\[([^\]]+)\]\((?!https?:)[^)]*\)",
+    lambda link: "" if link[0].startswith("!") else link[1],
+    (HERE / "README.md").read_text("utf-8"),
+)
 
 # hudi_ingest/pipeline/extras.py says which of them a pipeline needs.
 EXTRAS = {
@@ -23,8 +37,26 @@ EXTRAS = {
 
 setup(
     name="hudi-ingest",
-    version="0.1.0",
+    version=VERSION,
     description="Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster",
+    long_description=README,
+    long_description_content_type="text/markdown",
+    author="The hudi-ingest authors",
+    keywords=["apache-hudi", "kafka", "dagster", "pyspark", "ingestion", "cdc", "lakehouse", "exactly-once"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: System Administrators",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Java",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+        "Programming Language :: Python :: Implementation :: CPython",
+        "Topic :: Database",
+        "Topic :: System :: Distributed Computing",
+        "Typing :: Typed",
+    ],
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["hudi_ingest", "hudi_ingest.*"]),

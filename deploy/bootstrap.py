@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -61,13 +62,28 @@ def install(pip: list, requirements: Path) -> None:
             lines = [*lines[-4:], line.rstrip()]
             collected += line.startswith("Collecting ")
             if line.startswith("Installing collected packages"):
-                say("all packages are here; unpacking them")
+                # pip says nothing until all are unpacked.
+                threading.Thread(
+                    target=watch, args=(running, Path(pip[0]).parent.parent, packages), daemon=True
+                ).start()
             elif time.monotonic() - said > 5:
                 said = time.monotonic()
                 say(f"{collected} packages, now {line.split()[1] if len(line.split()) > 1 else ''}")
     if running.returncode:
         sys.stderr.write("\n".join(lines) + "\n")
         stop("could not install the dependencies from PyPI; check the network and pip's settings.")
+
+
+def watch(running: subprocess.Popen, venv: Path, packages: int) -> None:
+    """Say every few seconds how many packages are unpacked, while pip is running."""
+    while True:
+        unpacked = len(list(venv.glob("lib/python*/site-packages/*.dist-info")))
+        say(f"all packages are here; {unpacked} of up to {packages} are unpacked")
+        try:
+            running.wait(5)
+            return
+        except subprocess.TimeoutExpired:
+            pass
 
 
 def fits(version: tuple) -> bool:

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
+from importlib.resources import files
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -104,6 +105,7 @@ def run_once(home: Home, settings: StackSettings, report: Report) -> OnceResult:
 
 
 def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, Pipeline]:
+    _provide_pipeline(home, report)
     stack = bring_up(home, settings, report)
     create_topic(stack.bootstrap_servers, TOPIC, PARTITIONS)
     pipeline = find_pipeline(home.pipelines, TOPIC, stack.environment)
@@ -111,6 +113,15 @@ def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, 
     dagster_api.start_sensor(stack.url, name)
     report(f"sensor {name} is on; the Dagster UI is at {stack.url}")
     return stack, pipeline
+
+
+def _provide_pipeline(home: Home, report: Report) -> None:
+    """Write the sample pipeline's file if the pipelines folder is missing or empty, as it is outside of a clone."""
+    home.pipelines.mkdir(parents=True, exist_ok=True)
+    if not any(home.pipelines.iterdir()):
+        file = home.pipelines / "orders.yaml"
+        file.write_text(files("hudi_ingest.local").joinpath("orders.yaml").read_text("utf-8"), "utf-8")
+        report(f"wrote {file}, the pipeline of this demo")
 
 
 def _await_all_committed(pipeline: Pipeline, home: Home, began: float, report: Report) -> int:

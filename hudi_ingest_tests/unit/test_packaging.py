@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
+import re
 import subprocess
 import sys
+import tarfile
+from dataclasses import replace
+from email import message_from_bytes
+from importlib.metadata import Distribution
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+import hudi_ingest
+from hudi_ingest.cli.demo import _provide_pipeline
+from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.extras import MODULES
+from hudi_ingest_tests.support.wheel import REPOSITORY, build
 
 pytestmark = pytest.mark.fast
-
-REPOSITORY = Path(__file__).parents[2]
 
 
 def test_setup_has_an_extra_for_each_that_a_pipeline_may_need_and_all_of_them() -> None:
@@ -29,17 +35,34 @@ def test_setup_has_an_extra_for_each_that_a_pipeline_may_need_and_all_of_them() 
     assert sorted(extras["all"]) == sorted(requirement for extra in MODULES for requirement in extras[extra])
 
 
-def test_the_wheel_has_the_package_with_its_files_and_license_and_no_tests_or_benchmarks(tmp_path: Path) -> None:
-    # A copy, because a build leaves folders beside setup.py.
-    for name in ("setup.py", "pyproject.toml", "LICENSE"):
-        shutil.copy(REPOSITORY / name, tmp_path)
-    for name in ("hudi_ingest", "hudi_ingest_tests", "benchmarks"):
-        shutil.copytree(REPOSITORY / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run([sys.executable, "setup.py", "-q", "bdist_wheel"], cwd=tmp_path, check=True, capture_output=True)
-    [wheel] = (tmp_path / "dist").iterdir()
+def test_the_wheel_of_the_source_distribution_has_the_package_with_its_files_and_license_and_no_tests_or_benchmarks(
+    tmp_path: Path,
+) -> None:
+    archive, wheel = build(tmp_path)
     files = {Path(name) for name in ZipFile(wheel).namelist()}
     info = next(file.parts[0] for file in files if file.name == "METADATA")
     assert {file.parts[0] for file in files} == {"hudi_ingest", info}
-    package = {file.relative_to(tmp_path) for file in (tmp_path / "hudi_ingest").rglob("*") if file.is_file()}
+    package = {
+        file.relative_to(REPOSITORY)
+        for file in (REPOSITORY / "hudi_ingest").rglob("*")
+        if file.is_file() and file.parent.name != "__pycache__"
+    }
     assert package == {file for file in files if file.parts[0] == "hudi_ingest"}
     assert Path(info, "licenses", "LICENSE") in files
+    with tarfile.open(archive) as contents:
+        sources = {Path(*Path(name).parts[1:]) for name in contents.getnames()}
+    assert {*package, Path("setup.py"), Path("pyproject.toml"), Path("LICENSE"), Path("README.md")} <= sources
+    assert not {"hudi_ingest_tests", "benchmarks"} & {source.parts[0] for source in sources if source.parts}
+    told = message_from_bytes(ZipFile(wheel).read(f"{info}/METADATA"))
+    assert told["Version"] == hudi_ingest.__version__
+    assert told["Description-Content-Type"] == "text/markdown"
+    assert not re.search(r"\]\((?!https?:)", str(told.get_payload())), "a link that leads nowhere on a package's page"
+    ZipFile(wheel).extractall(tmp_path / "unpacked")
+    points = Distribution.at(tmp_path / "unpacked" / info).entry_points
+    assert "hudi_ingest.cli:main" in [point.value for point in points if point.name == "hudi-ingest"]
+
+
+def test_the_demo_writes_the_pipeline_that_a_clone_has(tmp_path: Path) -> None:
+    _provide_pipeline(replace(Home.from_environment({}), pipelines=tmp_path / "pipelines"), lambda line: None)
+    written = (tmp_path / "pipelines" / "orders.yaml").read_text()
+    assert written == (REPOSITORY / "pipelines" / "orders.yaml").read_text()
