@@ -30,7 +30,7 @@ from hudi_ingest.records.convert.converter import shortened
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
 from hudi_ingest.records.times import time_text
 from hudi_ingest.transaction.dead_letters.log import DeadLetter, LetterCount, preview
-from hudi_ingest.transaction.plan.arithmetic import leaderless_text
+from hudi_ingest.transaction.plan.arithmetic import SHOWN, leaderless_text
 
 _SHOWN_PIPELINES = 20
 _MOST_CHARACTERS = 200
@@ -68,6 +68,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         *switch,
         offsets,
         age,
+        *[Text(text) for text in complete_texts(status)],
         *unread,
         *open_transactions,
         *letters,
@@ -102,6 +103,25 @@ def age_text(status: PipelineStatus, now: datetime) -> str:
     if status.lag_seconds is None:
         return f"{commit}; the age of the oldest waiting record is unknown"
     return f"{commit}; the oldest waiting record is {duration_text(status.lag_seconds)} old"
+
+
+def complete_texts(status: PipelineStatus) -> Iterator[str]:
+    """Say through which Kafka timestamp the table is complete, and which partitions hold it back; nothing without any timestamp."""
+    through, observed = status.complete_through, status.observed_through
+    back = (
+        f"; {listed(status.holding_back, SHOWN)} hold{'s' if len(status.holding_back) == 1 else ''} it back"
+        if status.holding_back
+        else ""
+    )
+    if through is not None:
+        yield f"complete through {through:%Y-%m-%d %H:%M:%S} UTC{back}"
+    elif any(partition.complete.through is not None for partition in status.partitions):
+        yield f"complete through no time{back}"
+    elif observed is not None:
+        yield (
+            f"records observed through {observed:%Y-%m-%d %H:%M:%S} UTC; earlier ones may still come, as producers set the timestamps and "
+            "source.lateness_seconds does not say how late"
+        )
 
 
 def undecided_texts(status: PipelineStatus) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,15 +21,16 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AclOperation, OffsetSpec
+from confluent_kafka.admin import AclOperation, ConfigResource, OffsetSpec, ResourceType
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, LeaderMissing, TopicMissing
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.kafka.admin_clients import AdminClients, GroupClient, kept_clients
 from hudi_ingest.kafka.client_settings import answer_text
-from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
+_logger = logging.getLogger(__name__)
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -47,6 +50,9 @@ _AGAIN_SECONDS = 0.2
 _ELECTION_SECONDS = 2.0
 """How long partitions without a leader are waited for where the others can be read without them."""
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
+_REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_NOT_A_TOPIC}
+_TYPES_SECONDS = 300.0
+"""How long the kind of a topic's timestamps is believed."""
 _LISTEN_SECONDS = 0.05
 _ASK_AGAIN_SECONDS = 1.0
 _Answer = TypeVar("_Answer")
@@ -123,13 +129,17 @@ class KafkaCluster:
         return {name: self._topic(name, answers[name]) for name in names}
 
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """First offset and last stable offset of each partition."""
+        """First offset, last stable offset and end of each partition."""
         partitions = list(partitions)
+        by_broker = self._with_broker_time({source.topic for source in partitions})
         begins = self._list_offsets(partitions, OffsetSpec.earliest())
+        asked_at = _milliseconds()
+        written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        # Asked last, so that records written meanwhile count as readable and not as undecided.
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return {
-            partition: Watermarks(begins[partition], max(begins[partition], ends[partition]))
-            for partition in partitions
+            source: _marks((begins[source], ends[source], written[source]), asked_at, source.topic in by_broker)
+            for source in partitions
         }
 
     def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
@@ -141,18 +151,6 @@ class KafkaCluster:
             if len(led) == len(partitions) or time.monotonic() > deadline:
                 return led
             time.sleep(_AGAIN_SECONDS)
-
-    def undecided(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Slice]:
-        """Each partition's offsets that are not readable yet, written in or after a transaction that its producer has not ended. Only
-        partitions that have some."""
-        written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        # Asked last, so that records written meanwhile count as readable and not as undecided.
-        readable = self._list_offsets(written, OffsetSpec.latest())
-        return {
-            partition: Slice(partition.topic, partition.partition, readable[partition], end)
-            for partition, end in written.items()
-            if end > readable[partition]
-        }
 
     def each_topic(self, names: Iterable[str]) -> dict[str, Topic | IngestError]:
         """Each topic, or why it could not be described, by one request for all."""
@@ -177,19 +175,20 @@ class KafkaCluster:
         )
 
     def each_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
-        """As `watermarks`, or why a partition's offsets could not be read, by two requests to each broker for all."""
+        """As `watermarks`, or why a partition's offsets could not be read, by three requests to each broker for all."""
         partitions = list(partitions)
+        by_broker = self._with_broker_time({source.topic for source in partitions})
         begins = self._each_offset(partitions, OffsetSpec.earliest())
+        asked_at = _milliseconds()
+        written = self._each_offset(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        # Asked last, as in `watermarks`.
         ends = self._each_offset(partitions, OffsetSpec.latest())
         marks: dict[TopicPartition, Watermarks | IngestError] = {}
-        for partition in partitions:
-            begin, end = begins[partition], ends[partition]
-            if isinstance(begin, IngestError):
-                marks[partition] = begin
-            elif isinstance(end, IngestError):
-                marks[partition] = end
-            else:
-                marks[partition] = Watermarks(begin, max(begin, end))
+        for source in partitions:
+            answers = (begins[source], ends[source], written[source])
+            offsets = [answer for answer in answers if isinstance(answer, int)]
+            errors = [answer for answer in answers if isinstance(answer, IngestError)]
+            marks[source] = errors[0] if errors else _marks(offsets, asked_at, source.topic in by_broker)
         return marks
 
     def each_end(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
@@ -306,8 +305,47 @@ class KafkaCluster:
                     raise
             time.sleep(_AGAIN_SECONDS)
 
-    def _each_offset(self, partitions: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int | IngestError]:
-        answers = self._offsets(partitions, spec, IsolationLevel.READ_COMMITTED)
+    def _with_broker_time(self, topics: Collection[str]) -> frozenset[str]:
+        """Those topics whose records are known to have the broker's timestamps. It is not asked where the file declares how late
+        records are, and unknown if the broker does not let this login read the topic's settings."""
+        if self._source.lateness_seconds is not None:
+            return frozenset()
+        servers, now = self._source.bootstrap_servers, time.monotonic()
+        known = {topic: _types.get((servers, topic), (False, -math.inf)) for topic in topics}
+        unknown = [topic for topic, (_, asked_at) in known.items() if now - asked_at > _TYPES_SECONDS]
+        if unknown:
+            resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(unknown)]
+            answers = self._asked(
+                lambda seconds: self._clients.admin.describe_configs(resources, request_timeout=seconds)
+            )
+            for resource, answer in answers.items():
+                by_broker = self._is_broker_time(resource.name, answer)
+                if by_broker is not None:
+                    known[resource.name] = _types[servers, resource.name] = (by_broker, now)
+        return frozenset(topic for topic, (by_broker, _) in known.items() if by_broker)
+
+    def _is_broker_time(self, topic: str, answer: Future[Any]) -> bool | None:
+        """None if the broker does not answer, which the next question reports."""
+        failed_before = self._clients.has_failed
+        try:
+            settings = self._wait(answer)
+        except (KafkaException, TimeoutError) as error:
+            _logger.info("%s: whether the broker sets the timestamps is unknown: %s", topic, answer_text(error))
+            if not _is_of(error, _REFUSED):
+                return None
+            # An answer: the client is as good as before.
+            self._clients.has_failed = failed_before
+            return False
+        kind = settings.get(_TYPE_SETTING)
+        return kind is not None and kind.value == "LogAppendTime"
+
+    def _each_offset(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: Any,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[TopicPartition, int | IngestError]:
+        answers = self._offsets(partitions, spec, isolation)
         return {source: _or_error(partial(self._offset, source, answer)) for source, answer in answers.items()}
 
     def _offsets(
@@ -391,6 +429,21 @@ class KafkaCluster:
 
     def _failed(self, action: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
         return self._clients.trouble.explained(action, answer_text(error), self._source)
+
+
+_TYPE_SETTING = "message.timestamp.type"
+_types: dict[tuple[str, str], tuple[bool, float]] = {}
+"""By brokers and topic, whether its timestamps are the broker's, and when that was asked."""
+
+
+def _marks(offsets: Sequence[int], asked_at: int, by_broker: bool) -> Watermarks:
+    """`offsets`: the first, the last stable, and the end."""
+    begin, end, written = offsets
+    return Watermarks(begin, max(begin, end), written=written, asked_at=asked_at, broker_time=by_broker)
+
+
+def _milliseconds() -> int:
+    return int(time.time() * 1000)
 
 
 def with_leader(

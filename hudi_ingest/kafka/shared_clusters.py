@@ -72,7 +72,7 @@ class SourceSnapshot:
 
 
 def snapshot(sources: Sequence[KafkaSource], seconds: float) -> ClusterSnapshot:
-    """Look at all topics of the sources, which are of one cluster and log in alike; waits at most `seconds` for each of three answers.
+    """Look at all topics of the sources, which are of one cluster and log in alike; waits at most `seconds` for each of its answers.
     Raises KafkaRefused for unusable settings."""
     with kept_cluster(_every_topic(sources[0], seconds)) as cluster:
         return _snapshot(cluster, sources, cluster.each_watermarks)
@@ -87,7 +87,15 @@ def snapshot_of_ends(sources: Sequence[KafkaSource], seconds: float) -> ClusterS
 
 def _every_topic(source: KafkaSource, seconds: float) -> KafkaSource:
     patience = min(seconds, source.request_timeout_seconds)
-    return source.model_copy(update={"topics": (), "topics_pattern": ".*", "request_timeout_seconds": patience})
+    return source.model_copy(
+        update={
+            "topics": (),
+            "topics_pattern": ".*",
+            "request_timeout_seconds": patience,
+            # Each source has its own.
+            "lateness_seconds": None,
+        }
+    )
 
 
 def _snapshot(

@@ -112,6 +112,15 @@ LAG_SECONDS = Metric(
     "seconds",
     _BROKER,
 )
+COMPLETE = Metric(
+    "hudi_ingest_complete_through_timestamp_seconds",
+    "gauge",
+    "No record of the partition with an earlier Kafka timestamp can still be committed; the table's is the least. Missing if that is "
+    "known of no time: see `source.lateness_seconds`.",
+    _PARTITION,
+    "seconds",
+    _BROKER,
+)
 STOPPED = Metric(
     "hudi_ingest_partition_stopped",
     "gauge",
@@ -154,6 +163,14 @@ GAPS = Metric(
     "hudi_ingest_gap_offsets_total", "counter", "Offsets that the broker does not deliver.", _KIND, "", _COMMITS
 )
 LOST = Metric("hudi_ingest_lost_offsets_total", "counter", "Offsets whose loss was accepted.", _KIND, "", _COMMITS)
+LATE = Metric(
+    "hudi_ingest_late_records_total",
+    "counter",
+    "Records with Kafka timestamps before what was complete already.",
+    _KIND,
+    "",
+    _COMMITS,
+)
 DELETES = Metric(
     "hudi_ingest_deletes_total", "counter", "Rows of a keyed table that delete their key.", _KIND, "", _COMMITS
 )

@@ -125,6 +125,7 @@ _TOTALS: Mapping[str, Metric] = {
     "filtered": m.FILTERED,
     "gaps": m.GAPS,
     "lost": m.LOST,
+    "late": m.LATE,
     "deletes": m.DELETES,
     "superseded": m.SUPERSEDED,
     "moves": m.MOVES,
@@ -189,6 +190,8 @@ def _pipeline(samples: _Samples, pipeline: PipelineRecord, at: datetime) -> None
         samples.add(m.END, partition.end, *labels)
         samples.add(m.LAG, partition.lag, *labels)
         samples.add(m.LAG_SECONDS, partition.lag_seconds, *labels)
+        through = partition.complete.through
+        samples.add(m.COMPLETE, None if through is None else through / 1000, *labels)
         samples.add(m.STOPPED, partition.stopped, *labels)
     for finding in pipeline.findings:
         failing = 0 if finding.passed else 1 if finding.warning else 2

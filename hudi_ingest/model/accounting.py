@@ -17,6 +17,7 @@ from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, Transaction
 from hudi_ingest.model.report import FieldsSeen, SliceReport
 
 VERSION = 1
+_TIMES = ("earliest_late", "earliest", "latest")
 _SOME = ("deletes", "superseded", "moves", *CONTROL)
 """Counts that only keyed tables and change formats have."""
 
@@ -34,6 +35,13 @@ class SliceAccount(Counts):
     slice: Slice
     attempt: int = 0
     """The attempt of the op that wrote it; 0 where an older version did not record it."""
+    late: int = 0
+    """Records with a Kafka timestamp before what was complete already."""
+    earliest_late: int | None = None
+    """The earliest of their timestamps, in milliseconds."""
+    earliest: int | None = None
+    """The earliest Kafka timestamp of all records of a replay, backfill or retry; None if none has any."""
+    latest: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -47,7 +55,8 @@ class SliceAccount(Counts):
             "rejected": self.rejected,
             "gaps": self.gaps,
             "attempt": self.attempt,
-            **{name: getattr(self, name) for name in _SOME if getattr(self, name)},
+            **{name: getattr(self, name) for name in (*_SOME, "late") if getattr(self, name)},
+            **{name: getattr(self, name) for name in _TIMES if getattr(self, name) is not None},
         }
 
     @classmethod
@@ -55,7 +64,13 @@ class SliceAccount(Counts):
         return cls(
             Slice(account["topic"], account["partition"], account["start"], account["end"]),
             rows=account["rows"],
-            **{name: account.get(name, 0) for name in ("skipped", "filtered", "rejected", "gaps", "attempt", *_SOME)},
+            **{
+                name: account.get(name, 0)
+                for name in ("skipped", "filtered", "rejected", "gaps", "attempt", "late", *_SOME)
+            },
+            earliest_late=account.get("earliest_late"),
+            earliest=account.get("earliest"),
+            latest=account.get("latest"),
         )
 
 
@@ -96,7 +111,15 @@ class Accounting:
             sequence=plan.sequence,
             kind=plan.kind,
             slices=tuple(
-                SliceAccount(report.slice, report.attempt, **report.counts)
+                SliceAccount(
+                    report.slice,
+                    report.attempt,
+                    report.times.late,
+                    report.times.earliest_late,
+                    None if plan.kind.moves_offsets else report.times.earliest,
+                    None if plan.kind.moves_offsets else report.times.latest,
+                    **report.counts,
+                )
                 for report in sorted(reports, key=lambda report: report.slice)
             ),
             resets=tuple(plan.resets),

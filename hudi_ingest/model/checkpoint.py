@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from hudi_ingest.model.complete_through import Completeness
+from hudi_ingest.model.complete_through import from_dict as completeness_from_dict
+from hudi_ingest.model.complete_through import to_dict as completeness_to_dict
 from hudi_ingest.model.offsets import Ranges, TopicPartition, TopicVersion, from_bounds, to_bounds, union
 from hudi_ingest.model.plan import IngestPlan, RangePlan, RetryPlan, TransactionPlan
 
@@ -56,6 +59,8 @@ class Checkpoint:
     that do not identify their records."""
     totals: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """The sum of all commits since the first that counted; see `Totals` in model/report.py."""
+    complete: Mapping[TopicPartition, Completeness] = field(default_factory=dict)
+    """Up to which Kafka timestamp each partition is complete. Checkpoints of older versions lack it."""
 
     def to_json(self) -> str:
         """Serialize canonically: equal checkpoints give equal text, so the commit guard may compare text."""
@@ -84,6 +89,7 @@ class Checkpoint:
                     if self.totals
                     else {}
                 ),
+                **({"complete": completeness_to_dict(self.complete)} if self.complete else {}),
             },
             separators=(",", ":"),
         )
@@ -117,6 +123,7 @@ class Checkpoint:
             checkpoint.get("moved_by", ""),
             {TopicPartition.parse(source): int(offset) for source, offset in checkpoint.get("taken_over", {}).items()},
             checkpoint.get("totals", {}),
+            completeness_from_dict(checkpoint.get("complete", {})),
         )
 
 
@@ -154,6 +161,7 @@ def next_checkpoint(
         moved_by,
         taken_over,
         current.totals if current else {},
+        current.complete if current else {},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 
@@ -40,6 +40,18 @@ class Watermarks:
     end: int
     led: bool = True
     """False: the partition has no leader now, so its offsets are unknown; both are the committed one, or 0 if none is."""
+    written: int | None = field(default=None, compare=False)
+    """Where the records end that had been appended at `asked_at`, undecided ones included; None if it was not asked for."""
+    asked_at: int | None = field(default=None, compare=False)
+    """When the broker was asked, in milliseconds since 1970 by this machine's clock; a moment before it answered."""
+    broker_time: bool = field(default=False, compare=False)
+    """Whether the records' timestamps are known to be the broker's (`message.timestamp.type` LogAppendTime)."""
+
+    @property
+    def undecided(self) -> int:
+        """How many offsets cannot be read yet: their producer has not ended the transaction in which, or after which, they were
+        written."""
+        return max(0, (self.written or 0) - self.end)
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
+from hudi_ingest.model.complete_through import Mark
 from hudi_ingest.model.offsets import Offsets, Ranges, Slice, TopicPartition, TopicVersion
 
 
@@ -188,6 +189,15 @@ class TransactionPlan:
         return ()
 
     @property
+    def marks(self) -> Mapping[TopicPartition, Mark]:
+        """Where partitions ended when the plan was made, and at which time."""
+        return {}
+
+    @property
+    def said_through(self) -> int | None:
+        return None
+
+    @property
     def take_over(self) -> TakeOver | None:
         """Where another system's ingestion ended, in the first transaction of a table that is taken over."""
         return None
@@ -251,9 +261,18 @@ class IngestPlan(TransactionPlan):
     """Partitions whose ends are unknown because they have no leader: nothing is read from them."""
     take_over: TakeOver | None = None
     """Where the slices of the first transaction on a table written by another system begin."""
+    marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
+    """Of the partitions that the plan reads, unless nothing is known about their timestamps."""
+    said_through: int | None = None
+    """Through which time, in milliseconds, hours or days were reported to be complete before the plan was made."""
 
     def _own_dict(self) -> dict[str, Any]:
-        return {"leaderless": [str(source) for source in self.leaderless]} if self.leaderless else {}
+        marks = {str(source): [mark.offset, mark.since] for source, mark in self.marks.items()}
+        return {
+            **({"leaderless": [str(source) for source in self.leaderless]} if self.leaderless else {}),
+            **({"marks": marks} if marks else {}),
+            **({} if self.said_through is None else {"said_through": self.said_through}),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +394,8 @@ _OWN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "resets": _losses,
     "stopped": _losses,
     "leaderless": lambda sources: tuple(map(TopicPartition.parse, sources)),
+    "marks": lambda marks: {TopicPartition.parse(source): Mark(*mark) for source, mark in marks.items()},
+    "said_through": int,
     "retry": Retry.from_dict,
     "covered": lambda pairs: {
         TopicPartition.parse(source): tuple((start, end) for start, end in ranges) for source, ranges in pairs

@@ -9,8 +9,9 @@ from typing import Any
 
 from hudi_ingest.exceptions.problems import listed, namesake
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.complete_through import NO_TIMES, UNKNOWN, Completeness, TimesRead, next_states
 from hudi_ingest.model.counts import Counts
-from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 
 MOST_NAMED = 50
@@ -20,7 +21,7 @@ _DELETE_MARKER = "_hoodie_is_deleted"
 Totals = Mapping[str, Mapping[str, int]]
 """What all commits of a pipeline add up to, which a commit's checkpoint carries, so that it outlives archived commits and the
 ledger. By kind of transaction, by name: transactions, rows, files, bytes, tombstones, filtered, bad_skipped, bad_kept, gaps, deletes,
-superseded, moves, and lost (offsets whose loss was accepted). Zeros are left out."""
+superseded, moves, lost (offsets whose loss was accepted), and late (records before what was complete). Zeros are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +194,8 @@ class SliceReport(Counts):
     """The files of a keyed table, which has no `files`. Each of its `rows` is one record's change."""
     fields: FieldsSeen | None = None
     """The records' fields, compared with the columns; None if unknown."""
+    times: TimesRead = NO_TIMES
+    """The records' Kafka timestamps."""
 
     @property
     def accounted(self) -> bool:
@@ -225,6 +228,7 @@ class SliceReport(Counts):
                 "copies": tuple(BaseFile(**file) for file in report.get("copies", ())),
                 "log_files": tuple(LogFile(**file) for file in report.get("log_files", ())),
                 "fields": FieldsSeen.from_dict(report.get("fields")),
+                "times": TimesRead(**report.get("times", {})),
             }
         )
 
@@ -311,6 +315,27 @@ def mean_record_bytes(reports: Iterable[SliceReport]) -> int:
     return -(-value_bytes // rows) if rows else 0
 
 
+def complete_after(
+    current: Checkpoint | None, following: Checkpoint, plan: TransactionPlan, reports: Iterable[SliceReport]
+) -> dict[TopicPartition, Completeness]:
+    """Return up to which Kafka timestamp each partition is complete after the plan's commit. `following`: its checkpoint."""
+    states = dict(current.complete) if current else {}
+    if plan.kind.moves_offsets:
+        read = next_states(
+            states,
+            current.topics if current else (),
+            {slice_.source: slice_.end for slice_ in plan.slices},
+            plan.marks,
+            restarted=[loss.source for loss in plan.resets if loss.repeats],
+            not_asked=plan.leaderless,
+        )
+        latest = {report.slice.source: report.times.latest for report in reports}
+        states |= {source: state.with_seen(latest.get(source)) for source, state in read.items()}
+    gone = {loss.source for loss in plan.resets if loss.restart is None}
+    kept = {source: state for source, state in states.items() if source not in gone}
+    return {**dict.fromkeys(following.offsets, UNKNOWN), **kept}
+
+
 def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceReport], keeps_bad: bool) -> Totals:
     """Return the totals after the plan's commit. `keeps_bad`: whether bad records become dead letters."""
     own = Counter(totals.get(plan.kind.value, {}))
@@ -319,6 +344,7 @@ def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceRe
     own["files"] += len(whole_files(file for report in reports for file in report.log_files))
     own["files"] += sum(len(report.files) for report in reports)
     own["bytes"] += sum(report.size_bytes for report in reports)
+    own["late"] += sum(report.times.late for report in reports)
     names = {"skipped": "tombstones", "rejected": "bad_kept" if keeps_bad else "bad_skipped"}
     counted = Counts.total(reports)
     for name, count in counted.counts.items():

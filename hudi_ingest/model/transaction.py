@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 
@@ -86,6 +87,8 @@ class OpenTransaction:
     """The file ids of a keyed table's buckets that are not the usual ones; see hudi/files/file_groups.py."""
     record_bytes: int = 0
     """Mean length of the last commits' values; 0 if unknown."""
+    late_before: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Before which Kafka timestamp, in milliseconds, a partition's records are late: up to there it was complete already."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -99,6 +102,7 @@ class OpenTransaction:
             "begin_seconds": self.begin_seconds,
             "groups": dict(self.groups),
             "record_bytes": self.record_bytes,
+            "late_before": {str(source): time for source, time in self.late_before.items()},
         }
 
     @classmethod
@@ -114,6 +118,9 @@ class OpenTransaction:
             begin_seconds=float(transaction["begin_seconds"]),
             groups=dict(transaction.get("groups", {})),
             record_bytes=int(transaction.get("record_bytes", 0)),
+            late_before={
+                TopicPartition.parse(source): int(time) for source, time in transaction.get("late_before", {}).items()
+            },
         )
 
 

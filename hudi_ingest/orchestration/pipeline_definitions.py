@@ -16,7 +16,7 @@ from dagster import (
     SensorDefinition,
 )
 
-from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, COMPACTED_IN_TIME, QUESTIONS
+from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, COMPACTED_IN_TIME, NOTHING_LATE, QUESTIONS
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.jobs.maintenance_job import Maintenance
 from hudi_ingest.orchestration.jobs.request_jobs import REQUESTS
@@ -24,6 +24,7 @@ from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, RESOURCES
 from hudi_ingest.orchestration.jobs.table_asset import table_asset
 from hudi_ingest.orchestration.jobs.upkeep_jobs import UPKEEP
 from hudi_ingest.orchestration.reports.checks import table_checks
+from hudi_ingest.orchestration.reports.complete_periods import periods_assets
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 MAINTENANCE = (*UPKEEP, *REQUESTS)
@@ -41,7 +42,7 @@ def pipeline_definitions(
     They fit into any code location: executor and IO manager are the location's.
     """
     return Definitions(
-        assets=[table_asset(pipeline, io_manager_key), *topics],
+        assets=[table_asset(pipeline, io_manager_key), *periods_assets(pipeline), *topics],
         asset_checks=[table_checks(pipeline)],
         resources=resources,
     )
@@ -108,7 +109,8 @@ class OwnDefinitions:
     @property
     def checks(self) -> Iterator[tuple[AssetKey, str]]:
         """Each table with each check that it may have."""
-        return ((table, check) for table in self.tables for check in (*QUESTIONS, CATALOG_SYNCED, COMPACTED_IN_TIME))
+        checks = (*QUESTIONS, CATALOG_SYNCED, COMPACTED_IN_TIME, NOTHING_LATE)
+        return ((table, check) for table in self.tables for check in checks)
 
 
 _SHARED = frozenset(kind.name for kind in MAINTENANCE)

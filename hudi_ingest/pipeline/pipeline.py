@@ -437,6 +437,16 @@ class Pipeline(_Model):
         return self.asset.max_lag or 2 * self.transaction.max_records
 
     @property
+    def declares_complete(self) -> bool:
+        """Whether somebody relies on the time through which the table is complete."""
+        return self.source.lateness_seconds is not None or self.asset.complete is not None
+
+    @property
+    def complete_key(self) -> str:
+        """The key in the commit metadata that holds the time through which the table is complete."""
+        return f"hudi_ingest.complete_through.{self.name}"
+
+    @property
     def checkpoint_key(self) -> str:
         """The key in the commit metadata that holds the offsets in the table."""
         return f"hudi_ingest.checkpoint.{self.name}"

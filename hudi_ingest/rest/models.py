@@ -114,6 +114,12 @@ class PartitionState(BaseModel):
         default=0, description="Offsets after the end that wait until a producer ends its transaction."
     )
     covered: list[tuple[int, int]] | None = Field(description="Ranges of offsets that are in the table.")
+    complete_through: datetime | None = Field(
+        default=None, description="No record with an earlier Kafka timestamp can still be committed."
+    )
+    observed_through: datetime | None = Field(
+        default=None, description="The greatest Kafka timestamp of a committed record, which proves nothing."
+    )
 
 
 class Loss(BaseModel):
@@ -166,6 +172,17 @@ class PipelineState(BaseModel):
     )
     lag_seconds: float | None = Field(default=None, description="Age of the oldest waiting record; None if unknown.")
     last_committed_at: datetime | None = None
+    complete_through: datetime | None = Field(
+        default=None,
+        description="No record with an earlier Kafka timestamp can still be committed; None if that is known of no time.",
+    )
+    observed_through: datetime | None = Field(
+        default=None,
+        description="The Kafka timestamp that every partition with records has reached; it proves nothing.",
+    )
+    holding_back: list[str] = Field(
+        default=[], description="The partitions without which the table would be complete through a later time."
+    )
     dead_letters: int | None = Field(default=None, description="Dead letters that wait for a retry.")
     catalog: dict[str, Any] | None = None
     compaction: dict[str, Any] | None = None

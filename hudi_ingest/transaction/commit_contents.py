@@ -3,6 +3,7 @@ begin, checked and made at its commit."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,11 +21,13 @@ from hudi_ingest.hudi.timeline.other_writers import STREAMER_KEY, streamer_text
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.complete_through import of_table
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import BaseFile, LogFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
+from hudi_ingest.records.times import as_datetime
 from hudi_ingest.transaction.ports import TransactionPorts
 
 _KEEPS_FILE_GROUPS = frozenset({"COMPACT", "LOG_COMPACT", "INDEX", "ALTER_SCHEMA"})
@@ -111,14 +114,29 @@ def _are_known(ports: TransactionPorts, log_files: Iterable[LogFile], commits: S
     return {(file.partition_path, file.file_id) for file in log_files} <= published
 
 
+def complete_text(checkpoint: Checkpoint) -> str:
+    """Return through which Kafka timestamps the table and its Kafka partitions are complete, as JSON for readers: ISO 8601 in UTC. The
+    table's is null, and a partition is left out, if that is known of no time."""
+    times = {str(source): _iso(state.through) for source, state in sorted(checkpoint.complete.items())}
+    partitions = {source: time for source, time in times.items() if time is not None}
+    return json.dumps({"complete_through": _iso(of_table(checkpoint.complete)), "partitions": partitions})
+
+
+def _iso(milliseconds: int | None) -> str | None:
+    time = None if milliseconds is None else as_datetime(milliseconds)
+    return time.isoformat(timespec="milliseconds") if time else None
+
+
 def commit_metadata(
     pipeline: Pipeline, plan: TransactionPlan, checkpoint: Checkpoint, reports: Sequence[SliceReport]
 ) -> dict[str, str]:
-    """The commit's extra metadata: the checkpoint, this transaction's accounting, and Hudi Streamer's checkpoint for a
-    pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi Streamer and back."""
+    """The commit's extra metadata: the checkpoint, this transaction's accounting, the time through which the table is complete, and
+    Hudi Streamer's checkpoint for a pipeline of one topic (`topic,0:123,1:456`, next offsets), so that users can move to Hudi
+    Streamer and back."""
     metadata = {
         pipeline.checkpoint_key: checkpoint.to_json(),
         pipeline.transaction_key: Accounting.of(plan, reports).to_json(),
+        pipeline.complete_key: complete_text(checkpoint),
     }
     if len(pipeline.source.topics) == 1:
         topic = pipeline.source.topics[0]

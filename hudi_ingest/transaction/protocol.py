@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from operator import attrgetter
 
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
@@ -31,9 +32,17 @@ from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, CommittedInstant
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import next_checkpoint
+from hudi_ingest.model.complete_through import late_before
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
-from hudi_ingest.model.report import CommitReceipt, SliceReport, mean_record_bytes, whole_files, with_commit
+from hudi_ingest.model.report import (
+    CommitReceipt,
+    SliceReport,
+    complete_after,
+    mean_record_bytes,
+    whole_files,
+    with_commit,
+)
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState, began
 from hudi_ingest.model.transaction import committed as lineage_committed
 from hudi_ingest.transaction.checks import (
@@ -104,10 +113,16 @@ class TransactionProtocol(TransactionPorts):
             schema = prepare_table(self, committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
             transaction = self._open(plan, schema, owner, committed.commits)
+        checkpoint = committed.checkpoint
         transaction = replace(
             transaction,
             begin_seconds=round(time.monotonic() - started, 3),
-            record_bytes=committed.checkpoint.record_bytes if committed.checkpoint else 0,
+            record_bytes=checkpoint.record_bytes if checkpoint else 0,
+            late_before=late_before(
+                map(attrgetter("source"), plan.slices), checkpoint.complete, checkpoint.topics, plan.said_through
+            )
+            if checkpoint and plan.kind.moves_offsets
+            else {},
         )
         self.tell_lineage(began(transaction))
         return transaction
@@ -311,7 +326,8 @@ class TransactionProtocol(TransactionPorts):
         withheld = withholds_bytes(self.pipeline, plan.kind)
         letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
         totals = with_commit(checkpoint.totals, plan, reports, self.pipeline.on_bad_record == "dead_letter")
-        checkpoint = replace(checkpoint, letters=letters, totals=totals)
+        complete = complete_after(committed.checkpoint, checkpoint, plan, reports)
+        checkpoint = replace(checkpoint, letters=letters, totals=totals, complete=complete)
         schema = transaction.schema
         if committed.checkpoint is not None or plan.take_over is not None:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)

@@ -27,6 +27,7 @@ from hudi_ingest.cli.app import app
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.complete_through import Completeness, Mark, TimesRead
 from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import (
@@ -172,7 +173,15 @@ def stored() -> str:
     begin: Mapping[str, Any] = {"pipeline": "orders", "transaction_id": "orders-7", "sequence": 7, "slices": slices}
     take_over = TakeOver("Hudi Streamer", "20260102030405678", {source: 100})
     plans = {
-        "ingest": IngestPlan(**begin, topics=topics, resets=(loss,), stopped=(loss,), take_over=take_over),
+        "ingest": IngestPlan(
+            **begin,
+            topics=topics,
+            resets=(loss,),
+            stopped=(loss,),
+            take_over=take_over,
+            marks={source: Mark(170, 1_767_323_045_678)},
+            said_through=1_767_322_800_000,
+        ),
         "backfill": BackfillPlan(**begin, request="r1", covered={source: ((0, 90),)}, upserts=True),
         "replay": ReplayPlan(
             **begin,
@@ -199,6 +208,10 @@ def stored() -> str:
         moved_by="20260102030405600",
         taken_over={source: 100},
         totals={"orders": {"rows": 5, "rejected": 1}},
+        complete={
+            source: Completeness(1_767_323_045_678, Mark(170, 1_767_323_050_000), 1_767_323_049_000),
+            other: Completeness(1_767_323_045_000),
+        },
     )
     report = _distinct_report(slices[0])
     with tempfile.TemporaryDirectory() as scratch:
@@ -230,6 +243,7 @@ def _distinct_report(slice_: Slice) -> SliceReport:
         copies=(BaseFile("day=1", "d", "day=1/d_e_f.parquet", 4, 128, 0, 3),),
         log_files=(LogFile("", "g", ".g.log.1_0-0-0", 5, 2, 64, 100, 106, file_rows=9),),
         fields=FieldsSeen(("name",), ("nmae",), True),
+        times=TimesRead(1_767_323_040_000, 1_767_323_049_000, 2, 1_767_323_040_000),
         **counts,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.hudi.files.read_amplification import (
     DAY_SECONDS,
     read_amplification,
@@ -21,12 +21,14 @@ from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
 from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.model.offsets import TopicPartition, length
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.arithmetic import leaderless_text, sources_text, stop_text
+from hudi_ingest.records.times import time_text
+from hudi_ingest.transaction.plan.arithmetic import SHOWN, leaderless_text, sources_text, stop_text
 
 OFFSETS_HONOURED = "offsets_honoured"
 LAG_BELOW_LIMIT = "lag_below_limit"
@@ -37,6 +39,7 @@ FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
 CATALOG_SYNCED = "catalog_synced"
 COMPACTED_IN_TIME = "compacted_in_time"
+NOTHING_LATE = "nothing_late"
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
@@ -56,6 +59,10 @@ CATALOG_QUESTION = (
 COMPACTION_QUESTION = (
     "Fails while uncompacted changes exceed a limit of table.compaction twice over: queries become slower and slower."
 )
+LATE_QUESTION = (
+    "Fails while the active timeline has commits of records that were later than source.lateness_seconds: their Kafka timestamps are "
+    "before a time through which the table was complete already."
+)
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
 LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
@@ -72,6 +79,7 @@ def questions(pipeline: Pipeline) -> dict[str, str]:
         **QUESTIONS,
         **({CATALOG_SYNCED: CATALOG_QUESTION} if pipeline.catalog else {}),
         **({COMPACTED_IN_TIME: COMPACTION_QUESTION} if pipeline.table.is_keyed else {}),
+        **({NOTHING_LATE: LATE_QUESTION} if pipeline.declares_complete else {}),
     }
 
 
@@ -162,6 +170,36 @@ def up_to_date(
         f"the newest runs of asset {pipeline.name} failed or hang."
     )
     return answer(pipeline.name, UP_TO_DATE, False, text, figures)
+
+
+def held_by_producers(
+    pipeline: Pipeline,
+    through: datetime | None,
+    sources: Sequence[TopicPartition],
+    committed: CommittedState,
+    now: datetime,
+) -> Finding | None:
+    """Answer that the table is behind although all that can be read is committed: producers have had transactions open for long. None
+    if it is not. `through`: the time through which the table is complete; `sources`: partitions with open transactions."""
+    began_at, committed_at = committed.last_began_at, committed.last_committed_at
+    if through is None or not sources or began_at is None or committed_at is None:
+        return None
+    limit = late_after(pipeline, (committed_at - began_at).total_seconds()) + lateness_seconds(pipeline)
+    behind = (now - through).total_seconds()
+    if behind <= limit:
+        return None
+    text = (
+        f"The table is complete only through {through:%Y-%m-%d %H:%M:%S} UTC, {behind:,.0f} s ago; the limit is {limit:,.0f} s. In "
+        f"{listed(sources, SHOWN)} producers have transactions open, and nothing after their first records can be read. `hudi-ingest "
+        f"status {pipeline.name}` says how to find and end them."
+    )
+    return answer(pipeline.name, UP_TO_DATE, False, text, {"seconds behind": round(behind, 1)})
+
+
+def lateness_seconds(pipeline: Pipeline) -> float:
+    """Return how late records may be, of topics with the broker's timestamps if the file does not say."""
+    declared = pipeline.source.lateness_seconds
+    return BROKER_TIME_SECONDS if declared is None else declared
 
 
 def without_leader(pipeline: Pipeline, leaderless: Sequence[TopicPartition]) -> Finding:
@@ -292,6 +330,29 @@ def dead_letters(
     return answer(
         pipeline.name, DEAD_LETTERS, not (last_rejected or waiting or suspect), " ".join(sentences), figures, warns=True
     )
+
+
+def nothing_late(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
+    """Check for records that came later than declared. `commits`: the pipeline's own on the active timeline."""
+    accountings = [commit.accounting(pipeline.transaction_key) for commit in commits]
+    late = [(accounting, account) for accounting in accountings for account in accounting.slices if account.late]
+    count = sum(account.late for _, account in late)
+    figures: dict[str, int | float | str] = {
+        "late records": count,
+        "late records of all commits": checkpoint.totals.get("ingest", {}).get("late", 0) if checkpoint else 0,
+        "transaction": checkpoint.transaction_id if checkpoint else "",
+    }
+    if not late:
+        return answer(pipeline.name, NOTHING_LATE, True, "No commit on the active timeline has late records.", figures)
+    newest = max((accounting for accounting, _ in late), key=lambda accounting: accounting.sequence)
+    sources = listed(sorted({str(account.slice.source) for _, account in late}), SHOWN)
+    earliest = min(account.earliest_late for _, account in late if account.earliest_late is not None)
+    text = (
+        f"{counted(count, 'record')} of {sources} came later than declared, the last ones with {newest.transaction_id}; the earliest "
+        f"Kafka timestamp is {time_text(earliest)}. They are in the table, but what was read of those times before does not have them: "
+        "read it once more, downstream. If records are late as a rule, raise source.lateness_seconds."
+    )
+    return answer(pipeline.name, NOTHING_LATE, False, text, figures, warns=True)
 
 
 def catalog_synced(

@@ -16,6 +16,7 @@ from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
+from hudi_ingest.model.complete_through import UNKNOWN, Completeness, holding_back, of_table, seen_in_all
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
@@ -26,7 +27,9 @@ from hudi_ingest.operations.health.judgement import (
     compacted_in_time,
     dead_letters,
     files_large_enough,
+    held_by_producers,
     lag_below_limit,
+    nothing_late,
     offsets_honoured,
     runs_succeed,
     up_to_date,
@@ -34,6 +37,7 @@ from hudi_ingest.operations.health.judgement import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.records.times import as_datetime
 from hudi_ingest.transaction.columns.schema_change import noted_change
 from hudi_ingest.transaction.plan.arithmetic import stop_text
 from hudi_ingest.transaction.plan.planning import Situation, observe, oldest_waiting_seconds, stopped_partitions
@@ -62,6 +66,8 @@ class PartitionStatus:
     """Whether the broker no longer has the committed offset, and its loss has not been accepted."""
     lag_seconds: float | None = None
     """Age of the oldest waiting record; None if unknown."""
+    complete: Completeness = UNKNOWN
+    """Up to which Kafka timestamp it is complete."""
 
     @property
     def source(self) -> TopicPartition:
@@ -96,6 +102,25 @@ class PipelineStatus:
     """Why the broker could not be asked. Then ends and lag are unknown, and so are stopped partitions."""
 
     @property
+    def complete_through(self) -> datetime | None:
+        """No record with an earlier Kafka timestamp can still be committed; None if that is known of no time."""
+        return _time(of_table(self._complete))
+
+    @property
+    def observed_through(self) -> datetime | None:
+        """The Kafka timestamp that every partition with records has reached, which proves nothing."""
+        return _time(seen_in_all(self._complete))
+
+    @property
+    def holding_back(self) -> tuple[TopicPartition, ...]:
+        """The partitions without which the table would be complete through a later time."""
+        return holding_back(self._complete)
+
+    @property
+    def _complete(self) -> dict[TopicPartition, Completeness]:
+        return {partition.source: partition.complete for partition in self.partitions}
+
+    @property
     def leaderless(self) -> tuple[TopicPartition, ...]:
         """Partitions of which the brokers know nothing, although they answer."""
         asked = () if self.error is not None else self.partitions
@@ -117,6 +142,9 @@ class PipelineStatus:
             "lag": self.lag,
             "lag_seconds": self.lag_seconds,
             "last_committed_at": self.last_committed_at.isoformat() if self.last_committed_at else None,
+            "complete_through": _text(self.complete_through),
+            "observed_through": _text(self.observed_through),
+            "holding_back": [str(source) for source in self.holding_back],
             "dead_letters": self.dead_letters,
             "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
             "compaction": _compaction_dict(self.compaction),
@@ -130,6 +158,8 @@ class PipelineStatus:
                     "lag": partition.lag,
                     "undecided": partition.undecided.count if partition.undecided else 0,
                     "covered": None if partition.covered is None else [list(pair) for pair in partition.covered],
+                    "complete_through": _text(_time(partition.complete.through)),
+                    "observed_through": _text(_time(partition.complete.seen)),
                 }
                 for partition in self.partitions
             ],
@@ -138,6 +168,14 @@ class PipelineStatus:
                 {**transaction_dict(row), "dead": row.transaction_id in self.dead} for row in self.transactions
             ],
         }
+
+
+def _time(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else as_datetime(milliseconds)
+
+
+def _text(time: datetime | None) -> str | None:
+    return time.isoformat(timespec="milliseconds") if time else None
 
 
 def _compaction_dict(finding: Finding | None) -> dict[str, Any] | None:
@@ -168,13 +206,9 @@ def pipeline_status(
     TableUnreachable."""
     now = now or datetime.now(timezone.utc)
     stopped = stopped_partitions(pipeline, situation)
-    with kept_cluster(pipeline.source) as cluster:
-        undecided = cluster.undecided(situation.ends)
     return replace(
         status_without_broker(pipeline, situation.committed, ledger, now),
-        partitions=tuple(
-            replace(each, undecided=undecided.get(each.source)) for each in partition_statuses(situation, stopped)
-        ),
+        partitions=tuple(partition_statuses(situation, stopped)),
         stopped=stopped,
         lag_seconds=age_of_oldest(pipeline, situation, now),
     )
@@ -184,7 +218,10 @@ def partition_statuses(situation: Situation, losses: Sequence[OffsetLoss]) -> It
     """Yield each partition's status, without the age of its records. `losses`: those that stop partitions."""
     checkpoint, lag = situation.committed.checkpoint, situation.lag.by_partition
     ends, leaderless, stopped = situation.ends, {*situation.leaderless}, {loss.source for loss in losses}
+    complete = situation.complete
     for source in sorted(situation.watermarks.keys() | stopped):
+        marks = situation.watermarks.get(source)
+        open_from = marks.end if marks and marks.led and marks.undecided else None
         yield PartitionStatus(
             source.topic,
             source.partition,
@@ -192,7 +229,11 @@ def partition_statuses(situation: Situation, losses: Sequence[OffsetLoss]) -> It
             end=ends.get(source),
             lag=lag.get(source, None if source in leaderless else 0),
             covered=checkpoint.covered.get(source) if checkpoint else None,
+            undecided=None
+            if marks is None or open_from is None
+            else Slice(source.topic, source.partition, open_from, open_from + marks.undecided),
             stopped=source in stopped,
+            complete=complete.get(source, UNKNOWN),
         )
 
 
@@ -212,7 +253,15 @@ def status_without_broker(
         base_path=pipeline.table.base_path,
         sequence=checkpoint.sequence if checkpoint else 0,
         partitions=tuple(
-            PartitionStatus(source.topic, source.partition, offset, None, None, checkpoint.covered.get(source))
+            PartitionStatus(
+                source.topic,
+                source.partition,
+                offset,
+                None,
+                None,
+                checkpoint.covered.get(source),
+                complete=checkpoint.complete.get(source, UNKNOWN),
+            )
             for source, offset in sorted(checkpoint.offsets.items())
         )
         if checkpoint
@@ -301,6 +350,10 @@ def findings_now(
         # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
         age = oldest() if oldest else age_of_oldest(pipeline, situation, now)
         timely = up_to_date(pipeline, waiting, committed, now, age, busy)
+    elif not paused:
+        undecided = [source for source, marks in sorted(situation.watermarks.items()) if marks.led and marks.undecided]
+        through = _time(of_table(situation.complete)) if undecided else None
+        timely = held_by_producers(pipeline, through, undecided, committed, now) or timely
     return [
         offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
         lag_below_limit(pipeline, waiting, paused),
@@ -343,4 +396,5 @@ def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Findin
         accounting_holds(pipeline, checkpoint, commits),
         files_large_enough(pipeline, checkpoint, commits),
         dead_letters(pipeline, checkpoint, situation.committed.last_rejected, situation.committed.last_fields),
+        *([nothing_late(pipeline, checkpoint, commits)] if pipeline.declares_complete else []),
     ]

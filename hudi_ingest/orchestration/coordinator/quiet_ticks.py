@@ -28,6 +28,7 @@ from hudi_ingest.ledger.requests import Wishes
 from hudi_ingest.model.offsets import Offsets, TopicPartition
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
+from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, time_to_wait
 
@@ -53,6 +54,8 @@ class _Idle:
     """After so long there may be something to do, whatever comes."""
     records: int = 1
     """Once so many more are there, there may be something to do."""
+    period_seconds: float = math.inf
+    """After so long an hour or a day that is to be reported may be complete."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -84,7 +87,8 @@ _busy: dict[str, _Busy] = {}
 def remember_idle(pipeline: Pipeline, situation: Situation, reason: str) -> None:
     """Note that everything on the broker is committed, that nothing is requested, and the `reason` that the tick gave."""
     ends = {source: marks.end for source, marks in situation.watermarks.items()}
-    _idle[pipeline.name] = _Idle(pipeline, situation.topic_ids, ends, reason)
+    period = seconds_to_period(pipeline, time.time())
+    _idle[pipeline.name] = _Idle(pipeline, situation.topic_ids, ends, reason, period_seconds=period)
 
 
 def remember_waiting(pipeline: Pipeline, situation: Situation, reason: str, now: datetime) -> None:
@@ -136,7 +140,8 @@ def quiet_reasons(
         known
         for known in _recent(_idle, pipelines, max(WHOLE_SECONDS, shared))
         # One that waits alone has a full look at each tick, which says how long it still waits.
-        if known.seconds == math.inf or time.monotonic() - known.since < min(shared, known.seconds)
+        if (known.seconds == math.inf or time.monotonic() - known.since < min(shared, known.seconds))
+        and time.monotonic() - known.since < known.period_seconds
     ]
     busy = [*_recent(_busy, pipelines, WHOLE_SECONDS)]
     return {**_still_busy(busy, instance), **_still_idle(idle, wishes)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from dagster import DagsterInstance, RunRequest, SkipReason
@@ -30,6 +30,7 @@ from hudi_ingest.orchestration.coordinator.runs import (
     failed_live_runs,
 )
 from hudi_ingest.orchestration.jobs.run_config import run_is_finished, run_request
+from hudi_ingest.orchestration.reports.complete_periods import said_through
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.schema_change import pending_approval
 from hudi_ingest.transaction.plan.planning import (
@@ -86,7 +87,7 @@ class Tick:
         plan: TransactionPlan | None = None
         wait: str | None
         try:
-            plan = plan_next(pipeline, situation, now=self.now)
+            plan = replace(plan_next(pipeline, situation, now=self.now), said_through=said_through(pipeline))
         except NothingToDo as error:
             wait = error.reason
         except OffsetsLost as error:

@@ -99,6 +99,12 @@ class BeginConfig(Config):
     resets: list[LossConfig] = Field(default=[], description="Accepted losses: slices start at `restart`")
     stopped: list[LossConfig] = Field(default=[], description="Losses that stop their partition, which has no slice")
     leaderless: list[str] = Field(default=[], description="Each topic:partition without a leader, which has no slice")
+    marks: dict[str, list[int]] = Field(
+        default={}, description="Where each topic:partition ended when it was planned, and no later than when, in ms"
+    )
+    said_through: int | None = Field(
+        default=None, description="Through which time hours or days were reported to be complete, in ms"
+    )
     take_over: TakeOverConfig | None = Field(default=None, description="Set if another system wrote the table")
     request: str = Field(default="", description="Id of the request (backfill, replay, retry) that it belongs to")
 

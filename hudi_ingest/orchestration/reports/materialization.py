@@ -15,7 +15,9 @@ from dagster import (
     TableSchema,
 )
 
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.model.accounting import SliceAccount
+from hudi_ingest.model.complete_through import Completenesses, holding_back, of_table
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import BaseFile, CommitReceipt, LogFile, SliceReport
@@ -26,7 +28,8 @@ from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TIMESTAMP, TOPI
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.schema.ddl import ddl_comments
 from hudi_ingest.records.schema.registered import avro_descriptions
-from hudi_ingest.transaction.plan.arithmetic import left_out_text
+from hudi_ingest.records.times import as_datetime
+from hudi_ingest.transaction.plan.arithmetic import SHOWN, left_out_text
 
 SHOWN_BAD_RECORDS = 20
 
@@ -48,6 +51,7 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
         "bytes per file": receipt.size_bytes // receipt.files if receipt.files else 0,
         **({"small files": small} if small else {}),
         **({"schema changes": "\n".join(plan.schema_changes)} if plan.schema_changes else {}),
+        **complete_metadata(receipt.checkpoint.complete),
         **left_out_text(plan.pipeline, plan.stopped, plan.resets, plan.leaderless),
         **{f"seconds/{phase}": MetadataValue.float(value) for phase, value in receipt.seconds.items()},
         "partitions": metadata_table(
@@ -58,6 +62,19 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
             _FILE_COLUMNS,
             [_file_row(report, file) for report in receipt.reports for file in report.written][:_MOST_FILES],
         ),
+    }
+
+
+def complete_metadata(states: Completenesses) -> dict[str, Any]:
+    """Return through which Kafka timestamp the table is complete, and which partitions hold it back; empty if it is known of no
+    time."""
+    through = of_table(states)
+    if through is None or as_datetime(through) is None:
+        return {}
+    back = holding_back(states)
+    return {
+        "complete through": MetadataValue.timestamp(through / 1000),
+        **({"held back by": listed(back, SHOWN)} if back else {}),
     }
 
 

@@ -20,12 +20,14 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.operations.health.judgement import LAG_RECORDS
 from hudi_ingest.operations.health.status import age_of_oldest
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.reports.checks import report_checks, report_trouble
-from hudi_ingest.orchestration.reports.materialization import by_kind, changes_of, lag_metadata
+from hudi_ingest.orchestration.reports.complete_periods import report_periods
+from hudi_ingest.orchestration.reports.materialization import by_kind, changes_of, complete_metadata, lag_metadata
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
 
@@ -54,6 +56,7 @@ def report(
     if report_commits(pipeline, instance, observed, newest):
         newest = newest_materialization(pipeline, instance)
     report_checks(pipeline, instance, observed, now, busy)
+    report_periods(pipeline, instance, observed)
     report_lag(pipeline, instance, observed, newest, now)
 
 
@@ -140,6 +143,7 @@ def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: A
         "files": len(commit.files),
         "bytes": commit.size_bytes,
         "bytes per file": commit.size_bytes // len(commit.files) if commit.files else 0,
+        **complete_metadata(Checkpoint.from_json(commit.metadata[pipeline.checkpoint_key]).complete),
     }
     return AssetMaterialization(
         table_key(pipeline),

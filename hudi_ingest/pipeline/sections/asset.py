@@ -61,6 +61,10 @@ class AssetSettings(Model):
     reason, including a sensor that is turned off. For topics that always have new records: an idle topic makes the asset
     overdue, too."""
 
+    complete: Literal["hourly", "daily"] | None = None
+    """Adds the asset `<name>_hours` or `<name>_days` downstream of the table, whose partitions are materialized when all records of that
+    time, by their Kafka timestamps in UTC, are in the table. `backfill_from` is its first day. See docs/ui.md."""
+
     backfill_from: Annotated[date, Field(ge=date(2000, 1, 1), le=date(2999, 12, 31))] = Field(
         default_factory=lambda: (datetime.now(timezone.utc).date().replace(day=1) - timedelta(days=1)).replace(day=1),
         json_schema_extra={

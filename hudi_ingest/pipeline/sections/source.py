@@ -39,7 +39,7 @@ from hudi_ingest.pipeline.sections.record import (
 )
 from hudi_ingest.pipeline.sections.registry import AvroValues, SchemaRegistry
 from hudi_ingest.pipeline.settings.describe import allowed
-from hudi_ingest.pipeline.settings.model import Model, Seconds, Topic, as_text, broker_addresses
+from hudi_ingest.pipeline.settings.model import A_YEAR, Model, Seconds, Topic, as_text, broker_addresses
 from hudi_ingest.pipeline.settings.references import Secret
 from hudi_ingest.records.convert.connect.debezium import EVENT_FIELDS, UNAVAILABLE, placeholder_bytes
 
@@ -154,6 +154,14 @@ class KafkaSource(Model):
     recreated, or its end is before it). `fail` stops that partition, or that topic, until the loss is accepted with
     `hudi-ingest accept-loss`; the others continue. `skip_to_earliest` resumes at the broker's first offset, and records
     each such jump in the plan and in the commit."""
+
+    lateness_seconds: Annotated[Seconds, Field(ge=0, le=A_YEAR)] | None = Field(
+        default=None, json_schema_extra={"default": "2 for topics with the broker's timestamps, else none"}
+    )
+    """How long after its Kafka timestamp a record may become readable. The table is complete through the time that is so long ago,
+    once all that was there is committed. The broker's own timestamps (`message.timestamp.type` LogAppendTime) are late only by the
+    difference of the clocks and by replication. Producers' timestamps may be as late as they like, so without this setting no time
+    is said to be complete. Records that are later are counted, and fail the check `nothing_late`. See docs/guarantees.md."""
 
     group_id: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None, json_schema_extra={"default": "hudi-ingest.<name>"}

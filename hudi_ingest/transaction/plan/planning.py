@@ -21,6 +21,7 @@ from hudi_ingest.kafka.records import first_times
 from hudi_ingest.kafka.shared_clusters import HeldOffsets
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.complete_through import UNKNOWN, Completeness, Mark, mark_of, next_states
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
 from hudi_ingest.model.transaction import found_committed
@@ -59,6 +60,28 @@ class Situation:
     topic_ids: Mapping[str, str]
     take_over: TakeOver | None = None
     """Where the pipeline continues a table that another system wrote, until its own first commit."""
+    lateness_seconds: float | None = None
+    """The pipeline's `source.lateness_seconds`."""
+
+    @property
+    def marks(self) -> dict[TopicPartition, Mark]:
+        """Where partitions end, and since when; without those of whose timestamps nothing is known."""
+        marks = {source: mark_of(marks, self.lateness_seconds) for source, marks in self.watermarks.items()}
+        return {source: mark for source, mark in marks.items() if mark is not None}
+
+    @property
+    def complete(self) -> dict[TopicPartition, Completeness]:
+        """Up to which Kafka timestamp each partition is complete now: as of the last commit, or of this look if it has nothing to
+        read. Empty before the first commit. Raises KafkaUnreachable."""
+        checkpoint = self.committed.checkpoint
+        if checkpoint is None:
+            return {}
+        losses, starts = self.losses, self.starts
+        positions = {source: starts[source] for source in self.watermarks if not is_stopped(source, losses)}
+        return {
+            **{source: checkpoint.complete.get(source, UNKNOWN) for source in checkpoint.offsets},
+            **next_states(checkpoint.complete, checkpoint.topics, positions, self.marks, not_asked=self.leaderless),
+        }
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -111,7 +134,7 @@ def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None, table: Pipel
     )
     if take_over is not None:
         first = {**first, **take_over.offsets}
-    return Situation(committed, watermarks, first, topic_ids, take_over)
+    return Situation(committed, watermarks, first, topic_ids, take_over, pipeline.source.lateness_seconds)
 
 
 def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
@@ -329,6 +352,7 @@ def plan_transaction(
         stopped=stopped,
         leaderless=leaderless,
         take_over=situation.take_over,
+        marks={source: mark for source, mark in situation.marks.items() if source in readable},
     )
 
 

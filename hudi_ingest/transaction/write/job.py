@@ -135,6 +135,7 @@ def write_slices(
             most_bad=most_bad_records(pipeline, plan.kind),
             replaced=replaced,
             only_replaced=isinstance(plan, ReplayPlan) and plan.respect_deletes,
+            late_before=transaction.late_before,
         )
         task_reports = _run(spark, pipeline, transaction, busy, task, record_bytes)
         if not isinstance(plan, RetryPlan):

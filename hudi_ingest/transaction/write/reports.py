@@ -14,6 +14,7 @@ from dataclasses import replace
 from hudi_ingest.exceptions import OffsetsLost, RangeRefused, WriteIncomplete
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.kafka.records import first_records_in
+from hudi_ingest.model.complete_through import TimesRead
 from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, length
 from hudi_ingest.model.plan import TransactionPlan
@@ -129,6 +130,7 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
         bad_records=tuple(note for task in tasks for note in task.bad_records)[:NAMED_BAD_RECORDS],
         log_files=tuple(file for file in files if isinstance(file, LogFile)),
         fields=FieldsSeen.combined(task.fields for task in tasks),
+        times=TimesRead.combined(task.times for task in tasks),
         copies=(),
         **counted.counts,
     )

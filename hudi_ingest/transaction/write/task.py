@@ -22,6 +22,7 @@ from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import RECORD, BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.replaced_files import copy_other_rows, within
 from hudi_ingest.hudi.storage.storage import StoreError, TableStorage
+from hudi_ingest.model.complete_through import NO_TIMES, TimesRead
 from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
@@ -30,6 +31,7 @@ from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.changes import DELETED, LEFT_OUT
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.row_maker import PARTITIONING, BatchOutcome, Refusal, RowMaker
+from hudi_ingest.records.times import NO_TIME
 from hudi_ingest.transaction.dead_letters.letter_file import (
     NAMED_BAD_RECORDS,
     LetterLayout,
@@ -68,6 +70,8 @@ class WriteTask:
     """Whether other offsets are filtered out."""
     continued: frozenset[TopicPartition] = frozenset()
     """The Kafka partitions whose earlier records another task reads."""
+    late_before: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Before which Kafka timestamp a partition's records are late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ class TaskReport(Counts):
     longest_gaps: Ranges = ()
     """The longest offset ranges between two records, at most LONGEST_GAPS. Only the slice's report counts `gaps`."""
     fields: FieldsSeen | None = None
+    times: TimesRead = NO_TIMES
 
 
 class OutOfOrder(IngestError):
@@ -187,6 +192,7 @@ class _Progress:
     bad_records: list[BadRecordNote] = field(default_factory=list)
     gaps: Ranges = ()
     fields: FieldsSeen | None = None
+    times: TimesRead = NO_TIMES
 
 
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
@@ -231,6 +237,8 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
                 _note_offsets(progress_of, source, batch)
                 progress, dropped = progress_of[source], 0
+                read = times_read(batch["timestamp"], task.late_before.get(source))
+                progress.times = TimesRead.combined((progress.times, read))
                 if task.replaced or task.only_replaced:
                     had_rows = within(batch["offset"], task.replaced.get(source, ()))
                     progress.replaced += had_rows.true_count
@@ -289,6 +297,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 replaced=progress.replaced,
                 longest_gaps=progress.gaps,
                 fields=progress.fields,
+                times=progress.times,
             )
             for source, progress in progress_of.items()
         ]
@@ -342,6 +351,21 @@ def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPar
         progress = progress_of[source] = _Progress(first, last)
     if first > before + 1 or (len(steps) and pc.max(steps).as_py() > 1):
         progress.gaps = longest((*progress.gaps, (before + 1, first), *_gaps(offsets, steps)))
+
+
+def times_read(timestamps: pa.Array, late_before: int | None) -> TimesRead:
+    """`timestamps`: a batch's, of KAFKA_TIME; `late_before`: None if none is late."""
+    times = timestamps.cast(pa.int64())
+    extent = pc.min_max(times).as_py()
+    if extent["min"] == NO_TIME:
+        times = times.filter(pc.not_equal(times, NO_TIME))
+        extent = pc.min_max(times).as_py()
+    if extent["max"] is None:
+        return NO_TIMES
+    if late_before is None or extent["min"] >= late_before:
+        return TimesRead(extent["min"], extent["max"])
+    late = pc.sum(pc.less(times, late_before)).as_py()
+    return TimesRead(extent["min"], extent["max"], late, extent["min"])
 
 
 def _gaps(offsets: pa.Array, steps: pa.Array) -> Ranges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,16 @@ class _Admin:
                 answer.set_exception(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)))
             else:
                 answer.set_result(SimpleNamespace(offset=7))
+        return answers
+
+    def describe_configs(self, resources: Any, **more: Any) -> dict[Any, Future[Any]]:
+        answers: dict[Any, Future[Any]] = {each: Future() for each in resources}
+        for topic, answer in answers.items():
+            if topic.name == "secret":
+                answer.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
+            else:
+                kind = "LogAppendTime" if topic.name == "stamped" else "CreateTime"
+                answer.set_result({"message.timestamp.type": SimpleNamespace(value=kind)})
         return answers
 
     def poll(self, seconds: float) -> None:
@@ -67,3 +78,25 @@ def test_partitions_without_a_leader_are_left_out_where_the_others_can_do_withou
     with pytest.raises(LeaderMissing, match="orders:1: ") as raised:
         cluster.watermarks([first, second])
     assert (raised.value.topic, raised.value.partition) == ("orders", 1)
+
+
+def test_watermarks_say_when_they_were_asked_and_whose_timestamps_the_records_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kafka, "_types", {})
+    source = KafkaSource(bootstrap_servers="a:1", topics=("stamped", "orders", "secret"))
+    partitions = [TopicPartition(topic, 0) for topic in source.topics]
+    for declared in (source, source.model_copy(update={"lateness_seconds": 5.0})):
+        cluster = KafkaCluster(declared)
+        monkeypatch.setitem(cluster._clients.__dict__, "admin", _Admin(0))
+        before = int(time.time() * 1000)
+        marks = cluster.watermarks(partitions)
+        each = cluster.each_watermarks(partitions)
+        for found in (*marks.values(), *each.values()):
+            assert isinstance(found, Watermarks)
+            assert (found.written, found.undecided) == (7, 0)
+            assert found.asked_at is not None and found.asked_at >= before
+        # Nobody needs to know it where the file says how late records are.
+        stamped = [True, False, False] if declared is source else [False] * 3
+        assert [marks[partition].broker_time for partition in partitions] == stamped
+        assert not cluster._clients.has_failed, "a refusal is an answer"

@@ -27,6 +27,7 @@ from hudi_ingest.metrics.families import (
     TableSize,
     families,
 )
+from hudi_ingest.model.complete_through import Completeness
 from hudi_ingest.model.finding import answer
 from hudi_ingest.operations.health.status import PartitionStatus
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
@@ -39,7 +40,7 @@ WELL = PipelineRecord(
     interval_seconds=60.0,
     base_path="/data/orders",
     partitions=(
-        PartitionStatus("o.1", 0, 5, 9, 4, lag_seconds=12.5),
+        PartitionStatus("o.1", 0, 5, 9, 4, lag_seconds=12.5, complete=Completeness(1_500)),
         PartitionStatus("o.1", 1, None, 7, 7, stopped=True),
     ),
     table=TableRecord(
@@ -99,6 +100,7 @@ def test_each_metric_has_its_value_and_what_is_unknown_is_missing() -> None:
         ("pipeline_error", "broken", "KafkaUnreachable"): 1,
         ("lag_offsets", "orders", "o.1", "0"): 4,
         ("lag_seconds", "orders", "o.1", "0"): 12.5,
+        ("complete_through_timestamp_seconds", "orders", "o.1", "0"): 1.5,
         ("committed_offset", "orders", "o.1", "0"): 5,
         ("end_offset", "orders", "o.1", "1"): 7,
         ("partition_stopped", "orders", "o.1", "1"): 1,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hudi_ingest.model.complete_through import Mark
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import (
     BackfillPlan,
@@ -90,6 +91,8 @@ own_fields: dict[type[TransactionPlan], dict[str, st.SearchStrategy[Any]]] = {
     IngestPlan: {
         "resets": losses,
         "stopped": losses,
+        "marks": st.dictionaries(sources, st.builds(Mark, numbers, numbers), max_size=2),
+        "said_through": st.none() | st.integers(1, 2**63),
         "take_over": st.none() | st.builds(TakeOver, offsets=st.dictionaries(sources, numbers, max_size=2)),
     },
     BackfillPlan: {"covered": covered, "request": st.text()},

@@ -14,17 +14,21 @@ from hypothesis import strategies as st
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
+from hudi_ingest.model.complete_through import NO_TIMES, TimesRead
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import PLAN_TYPES, LossReason, OffsetLoss, TransactionKind
-from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.report import SliceReport, with_commit
 from hudi_ingest.operations.health.judgement import (
+    NOTHING_LATE,
     QUESTIONS,
     accounting_holds,
     compacted_in_time,
     dead_letters,
     files_large_enough,
+    held_by_producers,
     lag_below_limit,
+    nothing_late,
     offsets_honoured,
     questions,
     runs_succeed,
@@ -361,3 +365,42 @@ def test_d1_log_files_that_nobody_compacts_fail_the_check(write: Write) -> None:
     assert (overdue.passed, overdue.warning) == (False, True)
     assert "Overdue: 4 commits not compacted" in overdue.text
     assert "`hudi-ingest services orders` compacts now" in overdue.text
+
+
+def test_a_producer_that_leaves_its_transaction_open_is_seen_although_nothing_can_be_read(pipeline: Pipeline) -> None:
+    committed = CommittedState(
+        True, last_began_at=NOW - timedelta(seconds=9001), last_committed_at=NOW - timedelta(seconds=9000)
+    )
+    limit = 60 + 2 * pipeline.transaction.interval_seconds + 2 + 2
+    times = [NOW - timedelta(seconds=limit + more) for more in (-1, 1)]
+    assert held_by_producers(pipeline, times[0], [P0], committed, NOW) is None
+    assert held_by_producers(pipeline, times[1], [], committed, NOW) is None, "an idle topic is not late"
+    assert held_by_producers(pipeline, None, [P0], committed, NOW) is None
+    found = held_by_producers(pipeline, times[1], [P0], committed, NOW)
+    assert found is not None
+    assert not found.passed
+    assert "orders:0" in found.text
+
+
+def test_records_that_are_later_than_declared_are_seen_while_their_commits_are_on_the_timeline(
+    pipeline: Pipeline,
+) -> None:
+    times = TimesRead(1_000, 9_000_000, 2, 3_600_000)
+    plan = PLAN_TYPES[TransactionKind.INGEST]("orders", "orders-1", 1, (Slice("orders", 0, 0, 5),))
+    commits, checkpoint = [], None
+    for sequence, seen in enumerate((NO_TIMES, times, NO_TIMES), 1):
+        plan = replace(plan, transaction_id=f"orders-{sequence}", sequence=sequence)
+        report = SliceReport(plan.slices[0], 0, rows=5, times=seen)
+        totals = with_commit(checkpoint.totals if checkpoint else {}, plan, [report], keeps_bad=False)
+        checkpoint = replace(next_checkpoint(checkpoint, plan, 0, str(sequence)), totals=totals)
+        metadata = commit_metadata(pipeline, plan, checkpoint, [report])
+        commits.append(CommittedInstant(str(sequence), metadata, NOW))
+    assert checkpoint is not None
+    found = nothing_late(pipeline, checkpoint, commits)
+    assert (found.passed, found.warning, found.figures["late records"]) == (False, True, 2)
+    assert all(text in found.text for text in ("orders:0", "orders-2", "1970-01-01 01:00:00 UTC"))
+    later = nothing_late(pipeline, checkpoint, commits[2:])
+    assert (later.passed, later.figures["late records of all commits"]) == (True, 2)
+    assert NOTHING_LATE not in questions(pipeline), "only where somebody relies on it"
+    source = pipeline.source.model_copy(update={"lateness_seconds": 5.0})
+    assert NOTHING_LATE in questions(pipeline.model_copy(update={"source": source}))

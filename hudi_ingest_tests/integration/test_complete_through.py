@@ -1,0 +1,103 @@
+"""Through which Kafka timestamp a table is complete, on a real broker: idle and stopped partitions, open transactions, late records."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import datetime, timezone
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaTopicPartition
+from confluent_kafka.admin import AdminClient
+
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.local.broker import create_topic
+from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.operations.health.judgement import NOTHING_LATE
+from hudi_ingest.operations.health.status import PipelineStatus, findings_on_commits, pipeline_status
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+def status_of(ground: Ground, pipeline: Pipeline) -> PipelineStatus:
+    return pipeline_status(pipeline, observe(pipeline), ground.ledger)
+
+
+def told(pipeline: Pipeline) -> dict[str, datetime | None]:
+    """What the newest commit says, by partition; the table's own is under ""."""
+    metadata = PipelineTable(pipeline).committed().commits[0].metadata[pipeline.complete_key]
+    content = json.loads(metadata)
+    times = {"": content["complete_through"], **content["partitions"]}
+    return {name: datetime.fromisoformat(text) if text else None for name, text in times.items()}
+
+
+def test_idle_partitions_advance_and_stopped_ones_and_open_transactions_hold_the_table_back(ground: Ground) -> None:
+    create_topic(ground.bootstrap_servers, ground.name, 3, {"message.timestamp.type": "LogAppendTime"})
+    pipeline = make_pipeline(ground)
+    stopped, idle = TopicPartition(ground.name, 0), TopicPartition(ground.name, 2)
+    for partition in (0, 1):
+        ground.send_rows(partition, 10)
+    before = time.time() - BROKER_TIME_SECONDS
+    ground.run(pipeline)
+    times = told(pipeline)
+    assert len(times) == 4
+    committed = times[""]
+    assert committed is not None
+    assert all(found == committed for found in times.values()), "the partition without a record as well"
+    # Times are whole milliseconds.
+    assert before - 0.001 <= committed.timestamp() <= time.time() - BROKER_TIME_SECONDS
+
+    def advances() -> bool:
+        found = status_of(ground, pipeline).complete_through
+        return found is not None and found > committed
+
+    wait_for(advances, "an idle table is complete through later times without a commit")
+    assert status_of(ground, pipeline).holding_back == ()
+    producer = Producer(
+        {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(ground.name, b'{"id": "open", "n": 1, "dt": "d"}', partition=2)
+    assert producer.flush(300) == 0
+    wait_for(lambda: status_of(ground, pipeline).holding_back == (idle,), "the open transaction holds the table back")
+    assert status_of(ground, pipeline).complete_through == committed
+    producer.commit_transaction()
+    wait_for(lambda: bool(observe(pipeline).lag.total), "the transaction can be read")
+    assert ground.run(pipeline).rows == 1
+    later = told(pipeline)[""]
+    assert later is not None and later > committed
+    ground.send_rows(0, 10, 10)
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    for done in admin.delete_records([KafkaTopicPartition(ground.name, 0, 15)]).values():
+        done.result(300)
+    wait_for(lambda: status_of(ground, pipeline).holding_back == (stopped,), "the stopped partition holds it back")
+    assert status_of(ground, pipeline).complete_through == later
+
+
+def test_records_that_are_later_than_declared_are_committed_counted_and_shown(ground: Ground, topic: str) -> None:
+    undeclared = make_pipeline(ground)
+    ground.send_rows(0, 5)
+    ground.run(undeclared)
+    status = status_of(ground, undeclared)
+    assert (status.complete_through, status.observed_through is not None) == (None, True), "producers set the times"
+    pipeline = make_pipeline(ground, source={"lateness_seconds": 60})
+    ground.send_rows(0, 5, 5)
+    assert ground.run(pipeline).reports[0].times.late == 0
+    complete = told(pipeline)[""]
+    assert complete is not None
+    early = int(datetime(2026, 1, 31, tzinfo=timezone.utc).timestamp() * 1000)
+    ground.producer.produce(ground.name, b'{"id": "late", "n": 1, "dt": "d"}', partition=0, timestamp=early)
+    assert ground.producer.flush(300) == 0
+    receipt = ground.run(pipeline)
+    report = next(each for each in receipt.reports if each.slice.count)
+    assert (receipt.rows, report.times.late, report.times.earliest_late) == (1, 1, early)
+    findings = {finding.check: finding for finding in findings_on_commits(pipeline, observe(pipeline))}
+    assert not findings[NOTHING_LATE].passed
+    assert "2026-01-31 00:00:00 UTC" in findings[NOTHING_LATE].text
