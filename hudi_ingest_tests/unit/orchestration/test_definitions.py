@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
+import pytest
 from dagster import AssetKey, DagsterRun
 
 from hudi_ingest.orchestration import tags
@@ -17,10 +17,22 @@ name: {name}
 source: {{bootstrap_servers: "127.0.0.1:9", topics: [shared]}}
 table: {{base_path: {folder}/{name}, schema: "id string"}}
 """
-LISTED = """
-import importlib, os
-from dagster import AssetKey
+FORKED = """
+import importlib, importlib.util, os, sys, threading
+from pathlib import Path
+from hudi_ingest.orchestration.embedded.run_launcher import IMPORTED_BY_RUNS
+
+for module in IMPORTED_BY_RUNS:
+    if importlib.util.find_spec(module.partition(".")[0]):
+        importlib.import_module(module)
+print(threading.active_count(), "upath" in sys.modules)
+before = {*sys.modules}
 from hudi_ingest.orchestration import definitions
+print(*(module for module in sys.modules.keys() - before if module.startswith(("dagster.", "hudi_ingest."))))
+print(*Path(os.environ["TMPDIR"]).iterdir())
+"""
+LISTED = """
+from dagster import AssetKey
 
 for run in ("", "orders", "gone"):
     os.environ["HUDI_INGEST_RUN_PIPELINE"] = run
@@ -29,37 +41,38 @@ for run in ("", "orders", "gone"):
     job = repository.get_job("__ASSET_JOB").get_subset(asset_selection={AssetKey(["orders"])})
     print(*sorted(key.to_user_string() for key in job.asset_layer.executable_asset_keys))
 """
-FORKED = """
-import importlib.util, sys, threading
-from hudi_ingest.orchestration.embedded.run_launcher import IMPORTED_BY_RUNS
-for module in IMPORTED_BY_RUNS:
-    if importlib.util.find_spec(module.partition(".")[0]):
-        importlib.import_module(module)
-print(threading.active_count(), "upath" in sys.modules)
-before = {*sys.modules}
-import hudi_ingest.orchestration.definitions
-print(*(module for module in sys.modules.keys() - before if module.startswith(("dagster.", "hudi_ingest."))))
-"""
 
 
-def test_a_run_builds_its_own_pipeline_only(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A process that does what FORKED says, for a run of one of two pipelines, and then what LISTED says."""
+    folder = tmp_path_factory.mktemp("pipelines")
     for name in ("clicks", "orders"):
-        (tmp_path / f"{name}.yaml").write_text(PIPELINE.format(name=name, folder=tmp_path))
-    done = _python(LISTED, tmp_path, "")
-    every, own = "clicks_coordinator orders_coordinator", "orders_coordinator"
-    assert done.stdout.splitlines() == [every, "orders", own, "orders", every, "orders"], done.stdout + done.stderr
+        (folder / f"{name}.yaml").write_text(PIPELINE.format(name=name, folder=folder))
+    temporary = folder / "temporary"
+    temporary.mkdir()
+    own = {"HUDI_INGEST_PIPELINES": str(folder), "HUDI_INGEST_RUN_PIPELINE": "orders", "TMPDIR": str(temporary)}
+    return subprocess.run(
+        [sys.executable, "-c", FORKED + LISTED], env={**os.environ, **own}, capture_output=True, text=True, timeout=300
+    )
 
 
-def test_what_a_run_needs_is_imported_and_rehearsed_before_its_process_is_forked(tmp_path: Path) -> None:
-    (tmp_path / "orders.yaml").write_text(PIPELINE.format(name="orders", folder=tmp_path))
-    done = _python(FORKED, tmp_path, "orders")
-    threads, imported = done.stdout.splitlines() or ("", "")
+def test_what_a_run_needs_is_imported_and_rehearsed_before_its_process_is_forked(
+    done: subprocess.CompletedProcess[str],
+) -> None:
+    threads, imported, temporary = done.stdout.splitlines()[:3] or ("", "", "")
     assert threads == "1 True", (
         "a process with threads cannot be forked; ops keep their results with upath" + done.stderr
     )
     assert imported == "hudi_ingest.orchestration.definitions", "each run would import the others again"
     assert "The rehearsal of a run failed" not in done.stderr
-    assert not [*tmp_path.joinpath("temporary").iterdir()]
+    assert temporary == ""
+
+
+def test_a_run_builds_its_own_pipeline_only(done: subprocess.CompletedProcess[str]) -> None:
+    every, own = "clicks_coordinator orders_coordinator", "orders_coordinator"
+    listed = done.stdout.splitlines()[3:]
+    assert listed == [every, "orders", own, "orders", every, "orders"], done.stdout + done.stderr
 
 
 def test_the_launcher_knows_the_only_pipeline_of_a_run() -> None:
@@ -72,20 +85,3 @@ def test_the_launcher_knows_the_only_pipeline_of_a_run() -> None:
     assert pipeline_of(DagsterRun("__ASSET_JOB", asset_selection=topic)) == ""
     assert pipeline_of(DagsterRun("hudi_ingest_sweep", tags=tagged)) == "orders"
     assert pipeline_of(DagsterRun("hudi_ingest_housekeeping")) == ""
-
-
-def _python(code: str, folder: Path, run: str) -> subprocess.CompletedProcess[str]:
-    temporary = folder / "temporary"
-    temporary.mkdir()
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={
-            **os.environ,
-            "HUDI_INGEST_PIPELINES": str(folder),
-            "HUDI_INGEST_RUN_PIPELINE": run,
-            "TMPDIR": str(temporary),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
