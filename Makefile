@@ -26,7 +26,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz schedules bench bench-growth bench-smoke lint format lock docs house wheel wheel-check clean
+.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz schedules bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -109,6 +109,9 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 
 house: $(VENV)/requirements-dev.ready ## the size and shape of the package
 	@$(VENV)/bin/python -m hudi_ingest_tests.support.house
+
+site: $(RELEASE)/requirements.ready ## build/site/site: the documentation with search and the Python API; fails for a warning or a dead link
+	@$(RELEASE)/bin/python -m hudi_ingest_tests.support.site build/site
 
 wheel: $(RELEASE)/requirements.ready ## dist/: the source distribution, and the wheel made of it
 	@rm -rf dist build
