@@ -71,8 +71,10 @@ class Message:
             code ^= character == "`"
             depth += (character in "([") - (character in ")]")
             ends = self.text[index : index + 2] in (". ", "; ") and not self.text[:index].endswith(("e.g", "i.e"))
+            # A line that ends in a colon begins a list.
+            ends |= character == "\n" and self.text[index - 1] != ":" and not self.text.startswith("-", index + 1)
             if ends and not code and depth <= 0 and _words(self.text[:index]) >= 4:
-                rest = self.text[index + 2 :].strip()
+                rest = self.text[index + 1 :].strip()
                 return self.text[: index + (character == ".")], rest[:1].upper() + rest[1:]
         return self.text, ""
 
@@ -208,11 +210,15 @@ def messages_of(site: Site) -> Iterator[Message]:
 
 def _texts(site: Site, node: ast.expr | None) -> list[str]:
     found = (
-        (re.sub(rf"{HOLE}(\W?{HOLE})+", HOLE, " ".join(text.split())) for text in _variants(site, node, 3))
+        (re.sub(rf"{HOLE}(\W?{HOLE})+", HOLE, _one_space(text)) for text in _variants(site, node, 3))
         if node is not None
         else ()
     )
     return [text for text in dict.fromkeys(found) if _words(text) >= 3]
+
+
+def _one_space(text: str) -> str:
+    return re.sub(r"\s*\n\s*", "\n", re.sub(r"[^\S\n]+", " ", text)).strip()
 
 
 def _words(text: str) -> int:
@@ -365,9 +371,8 @@ def render() -> str:
     parts = [_INTRODUCTION]
     for kind in sorted(by_kind):
         again = "The step is tried again by itself." if issubclass(_ERRORS[kind], Transient) else ""
-        parts.append(
-            f"## {kind}\n\n{' '.join(filter(None, [inspect.getdoc(_ERRORS[kind]) or '', again]))}\n\n{_table(by_kind[kind])}"
-        )
+        about = (inspect.getdoc(_ERRORS[kind]) or "").partition("\n\n")[0]
+        parts.append(f"## {kind}\n\n{' '.join(filter(None, [about, again]))}\n\n{_table(by_kind[kind])}")
     findings = [message for message in others if message.kind == "finding"]
     parts.append(
         "## Checks and doctor\n\nFindings of `hudi-ingest doctor`, of the checks of a table in Dagster, and of alerts.\n\n"
@@ -402,6 +407,7 @@ def _table(found: Iterable[Message]) -> str:
 
 
 def _cell(text: str) -> str:
+    text = " ".join(text.split())
     # Within backticks all but the pipe stands for itself.
     parts = text.split("`")
     if len(parts) % 2 == 0:
