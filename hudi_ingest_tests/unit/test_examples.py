@@ -1,0 +1,97 @@
+"""examples/: each is valid and loads."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dagster import AssetKey
+from typer.testing import CliRunner
+
+from hudi_ingest.cli import app as cli
+from hudi_ingest.home.folder import (
+    BOOTSTRAP_VARIABLE,
+    HOME_VARIABLE,
+    LEDGER_VARIABLE,
+    PIPELINES_VARIABLE,
+    TABLES_VARIABLE,
+)
+from hudi_ingest_tests.support.dg_project import load_project
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODULES = ("key_values", "ingest", "definitions")
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the example that the test names, current and on the path, with variables for its files."""
+    copy = tmp_path / "example"
+    shutil.copytree(EXAMPLES / request.param, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.chdir(copy)
+    monkeypatch.syspath_prepend(str(copy))
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    monkeypatch.setenv(LEDGER_VARIABLE, f"sqlite:///{tmp_path / 'ledger.db'}")
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(copy / "pipelines"))
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, "127.0.0.1:9")
+    monkeypatch.setenv(TABLES_VARIABLE, str(tmp_path / "tables"))
+    for name in ("LAKE_BUCKET", "STORE_KEY", "STORE_SECRET"):
+        monkeypatch.setenv(name, "lake")
+    monkeypatch.setenv("STORE_ENDPOINT", "http://127.0.0.1:9")
+    yield copy
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+def example(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("folder", [name], indirect=True)
+
+
+@pytest.mark.parametrize("folder", ["own_converter", "s3", "debezium", "embedded", "downstream"], indirect=True)
+def test_each_pipeline_file_is_valid(folder: Path) -> None:
+    found = CliRunner().invoke(cli.app, ["validate", *map(str, (folder / "pipelines").iterdir())])
+    assert found.exit_code == 0, found.output
+    assert ": ok" in found.output
+
+
+def test_the_readme_lists_each_example() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    assert [path.name for path in EXAMPLES.iterdir() if path.is_dir() and f"| [{path.name}](" not in listed] == []
+
+
+@example("dg_project")
+def test_the_component_loads_in_its_project(folder: Path) -> None:
+    graph = load_project(folder).resolve_asset_graph()
+    assert AssetKey(["orders"]) in graph.get_all_asset_keys()
+
+
+@example("own_converter")
+def test_a_converter_of_ones_own_makes_rows_and_rejects_what_is_none(folder: Path) -> None:
+    own = importlib.import_module("key_values")
+    schema = pa.schema([pa.field("id", pa.string(), False), pa.field("n", pa.decimal128(12, 2)), ("note", pa.string())])
+    values = [b"id=p1 n=12.50 note=", b"hello", b"id=p2 n=much", b"\xff=1", b"id=p3 n=1 note=x=y"]
+    decoded = own.KeyValues(schema, {}).decode(pa.array(values, pa.binary()))
+    assert decoded.rows["id"].to_pylist() == ["p1", "p3"]
+    assert decoded.rows["note"].to_pylist() == [None, "x=y"]
+    assert decoded.kept.to_pylist() == [0, 4]
+    assert [(each.index, each.field) for each in decoded.rejected] == [(1, ""), (2, "n"), (3, "")]
+
+
+@example("downstream")
+def test_the_asset_downstream_depends_on_the_table(folder: Path) -> None:
+    graph = importlib.import_module("definitions").defs.resolve_asset_graph()
+    assert graph.get(AssetKey(["popular_pages"])).parent_keys == {AssetKey(["clicks"])}
+
+
+@example("embedded")
+def test_the_program_says_which_file_it_cannot_load(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "ingest.py", "pipelines/none.yaml"], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 1
+    assert "none.yaml" in done.stderr
