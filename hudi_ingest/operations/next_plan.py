@@ -21,7 +21,7 @@ from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.sample import read_fairly
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import MOST_BUCKETS
-from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest.records.changes import DELETED, LEFT_OUT, OLD_KEY
 from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, parse_spark_json
 from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest.transaction.columns.schema_change import proposed_schema
@@ -149,7 +149,7 @@ def estimate(rows: Sequence[pa.Table], sampled: int, slices: Sequence[Slice], co
         return None
     table = pa.concat_tables(rows, promote_options="default")
     table = table.filter(pc.invert(table[DELETED]))
-    table = table.drop_columns([name for name in (DELETED, LEFT_OUT) if name in table.column_names])
+    table = table.drop_columns([name for name in (DELETED, LEFT_OUT, OLD_KEY) if name in table.column_names])
     if not table.num_rows:
         return None
     buffer = pa.BufferOutputStream()

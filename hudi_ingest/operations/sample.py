@@ -24,7 +24,7 @@ from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest.records.changes import DELETED, LEFT_OUT, OLD_KEY
 from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.row_maker import BatchOutcome, Refusal, Tombstones
 from hudi_ingest.records.schema.columns import columns_to_dicts
@@ -232,7 +232,7 @@ def sampled(
 
 def _rows_by_index(batch_outcome: BatchOutcome) -> tuple[dict[int, Mapping[str, Any]], dict[int, Mapping[str, Any]]]:
     """The rows to write and those to delete."""
-    names = [name for name in batch_outcome.rows.schema.names if not is_kafka(name)]
+    names = [name for name in batch_outcome.rows.schema.names if name != OLD_KEY and not is_kafka(name)]
     written, deleted = dict[int, Mapping[str, Any]](), dict[int, Mapping[str, Any]]()
     rows = batch_outcome.rows.select(names).to_pylist()
     indices = range(len(rows)) if batch_outcome.kept is None else batch_outcome.kept.to_pylist()

@@ -25,6 +25,9 @@ BEFORE = "_hudi_ingest_before"
 LEFT_OUT = "_hudi_ingest_left_out"
 """Lists of names: the columns whose values the database left out of a change, and for which something else stands there. Null, and
 the column missing, for a change that has all values."""
+OLD_KEY = "_hudi_ingest_old_key"
+"""Of a row that lacks values and is new because the database changed its key: the offset of the delete of the old key, in the same Kafka
+partition; -1 if that is not known. Null, and the column missing, for all others."""
 
 _Flags = npt.NDArray[np.bool_]
 

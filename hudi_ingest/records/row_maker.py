@@ -20,6 +20,7 @@ from hudi_ingest.model.report import MOST_NAMED, FieldsSeen
 from hudi_ingest.records.changes import (
     DELETED,
     LEFT_OUT,
+    OLD_KEY,
     Changes,
     KeyedRows,
     apply_chain,
@@ -28,7 +29,7 @@ from hudi_ingest.records.changes import (
     unapplicable,
     without_idle_moves,
 )
-from hudi_ingest.records.convert.connect.debezium import EXPECTED_VALUE
+from hudi_ingest.records.convert.connect.debezium import EXPECTED_VALUE, KeyChanges
 from hudi_ingest.records.convert.converter import Converter, Decoded, NamesFields, Rejected, shortened
 from hudi_ingest.records.convert.values import beside, decode_keys
 from hudi_ingest.records.convert.wire_format import with_schema_ids
@@ -128,6 +129,8 @@ class RowMaker:
     """Which records are the table's own; the others are filtered. None: all are."""
     route_converter: Converter | None = None
     """To `routing.columns`."""
+    key_changes: KeyChanges | None = None
+    """Finds the old keys of those that the database changed; None if no values are filled."""
     record_type: RecordType | None = None
     """The records to take; others are filtered. None takes all."""
     schema_headers: bool = False
@@ -137,15 +140,19 @@ class RowMaker:
     key_guard: KeyGuard | None = None
     """What the records' own keys have to be; None if the table's key does not depend on them."""
 
-    def make(self, source: TopicPartition, batch: pa.RecordBatch, look_at: int = 0) -> BatchOutcome:
+    def make(
+        self, source: TopicPartition, batch: pa.RecordBatch, look_at: int = 0, before: pa.RecordBatch | None = None
+    ) -> BatchOutcome:
         """`batch`: records of `source`, with columns offset, timestamp and value, and key and headers where the chain, the
         key's converter or its guard reads them. `look_at`: how many records to look at for the names of their fields, which is slow.
+        `before`: the records right before them, at least MOST_BETWEEN_KEYS, if they are there.
 
         Raises WriteIncomplete when a converter or a transform does not account for each record, and what Chain.apply and the guard of
         the key raise.
         """
         if self.schema_headers:
-            return replace(self, schema_headers=False).make(source, with_schema_ids(batch), look_at)
+            before = None if before is None else with_schema_ids(before)
+            return replace(self, schema_headers=False).make(source, with_schema_ids(batch), look_at, before)
         if self.routing is not None and self.route_converter is not None:
             return self._routed(self.routing, self.route_converter, source, batch, look_at)
         whole, count = batch, batch.num_rows
@@ -187,7 +194,10 @@ class RowMaker:
         _require_all(source, count, accounted, "accounted for")
         outcome = replace(outcome, bad=tuple(bad), skipped=skipped, control=control, filtered=filtered, fields=fields)
         lenient = self.lenient_converter
-        return outcome if lenient is None else self._with_deletes(outcome, lenient, source, whole)
+        outcome = outcome if lenient is None else self._with_deletes(outcome, lenient, source, whole)
+        if self.key_changes is None or LEFT_OUT not in outcome.rows.column_names:
+            return outcome
+        return _with_old_keys(self.key_changes, outcome, [part for part in (before, whole) if part is not None])
 
     def _fields_seen(self, values: pa.BinaryArray, rows: pa.RecordBatch, look_at: int) -> FieldsSeen | None:
         """Compare the records' fields with the columns. A tombstone has no fields, and a deleted row has only its key."""
@@ -521,3 +531,15 @@ def _of(places: pa.Array | None, kept: pa.Array) -> pa.Array:
 def _require_all(source: TopicPartition, records: int, accounted: int, done: str) -> None:
     if accounted != records:
         raise WriteIncomplete(f"{source}: of {records} records {accounted} were {done}; nothing of them is visible")
+
+
+def _with_old_keys(key_changes: KeyChanges, outcome: BatchOutcome, records: list[pa.RecordBatch]) -> BatchOutcome:
+    """Add OLD_KEY to the rows of the last of the `records`."""
+    lacking = np.flatnonzero(outcome.rows[LEFT_OUT].is_valid().to_numpy())
+    places = lacking if outcome.kept is None else np.array(outcome.kept)[lacking]
+    first = sum(part.num_rows for part in records[:-1])
+    offsets, values = (pa.concat_arrays([part[name] for part in records]) for name in ("offset", "value"))
+    found = key_changes.old_keys(offsets, values, (places + first).tolist())
+    old_keys = pa.nulls(outcome.rows.num_rows, pa.int64())
+    old_keys = pc.replace_with_mask(old_keys, pa.array(np.isin(np.arange(len(old_keys)), lacking)), found)
+    return replace(outcome, rows=outcome.rows.append_column(OLD_KEY, old_keys))

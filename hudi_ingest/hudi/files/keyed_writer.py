@@ -27,7 +27,7 @@ from hudi_ingest.hudi.storage.paths import path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import LogFile
-from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest.records.changes import DELETED, LEFT_OUT, OLD_KEY
 from hudi_ingest.records.hudi_keys import record_keys
 from hudi_ingest.records.kafka_columns import OFFSET, TOPIC
 
@@ -114,7 +114,12 @@ class KeyedFileWriter(DiscardedOnError):
             self._first, self._next_number = source, pc.min(rows[OFFSET]).as_py()
         self._buffer(source.source, rows)
         if self._bytes > BUFFERED_BYTES:
+            # The key that the last row deletes may have become that of the next row, which then needs what was before the delete.
+            held = rows.slice(rows.num_rows - int(rows[DELETED][-1].as_py()))
+            self._buffered[-1] = source.source, rows.slice(0, rows.num_rows - held.num_rows)
             self._write_buffered(may_wait=True)
+            if held.num_rows:
+                self._buffer(source.source, held)
 
     def close(self) -> None:
         self._write_buffered()
@@ -143,6 +148,8 @@ class KeyedFileWriter(DiscardedOnError):
         rows = pa.concat_tables([rows for _, rows in self._buffered], promote_options="default")
         of_rows = np.repeat(numbers, [rows.num_rows for _, rows in self._buffered])
         self._drop_buffered()
+        if not rows.num_rows:
+            return
         slots, paths = _slots(rows, self._layout)
         last = _last_changes(slots, paths, of_rows, self._layout)
         refused = np.zeros(len(sources), np.int64)
@@ -196,7 +203,10 @@ class KeyedFileWriter(DiscardedOnError):
             path = last.paths[folder]
             return self._current.find(path, bucket, keys, columns, self._written.get((path, bucket), ()))
 
-        filled = fill(rows, self._layout.ordering[0], slots, last.places, last.buckets, lookup)
+        layout = self._layout
+        filled = fill(
+            rows, of_rows, slots, last.places, lambda keys: bucket_ids(keys, layout.key, layout.buckets), lookup
+        )
         refused = np.zeros(len(sources), np.int64)
         if filled.newest:
             last = last.without(filled.newest, of_rows)
@@ -207,7 +217,7 @@ class KeyedFileWriter(DiscardedOnError):
                 own = places[of_rows[places] == number].tolist()
                 refused[number] = len(own)
                 self._refuse(sources[number], rows.take(pa.array(own)), [filled.refused[place] for place in own])
-        extra = [name for name in (LEFT_OUT, RECORD) if name in rows.column_names]
+        extra = [name for name in (LEFT_OUT, OLD_KEY, RECORD) if name in rows.column_names]
         return filled.rows.drop_columns(extra), last, refused
 
     def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> LogFile:

@@ -20,7 +20,14 @@ from hudi_ingest.pipeline.sections.record import DeclaredFormat, needs_registry
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard
-from hudi_ingest.records.convert.connect.debezium import AvailableValues, DebeziumConverter, NamingFields, event_schema
+from hudi_ingest.records.convert.connect.debezium import (
+    KEY_CHANGE_FIELDS,
+    AvailableValues,
+    DebeziumConverter,
+    KeyChanges,
+    NamingFields,
+    event_schema,
+)
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for, is_built_in
@@ -69,6 +76,9 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         key_columns=pipeline.source.key.columns if pipeline.source.key else None,
         routing=pipeline.routing,
         route_converter=route_converter_of(pipeline),
+        key_changes=KeyChanges(_converter(pipeline, replace(values, schema=KEY_CHANGE_FIELDS, required=None)))
+        if source.envelope == "debezium" and pipeline.fills_values
+        else None,
         record_type=_record_type(pipeline),
         schema_headers=registry is not None and registry.schema_ids == "headers",
         own_columns=tuple(pipeline.table.record.names),

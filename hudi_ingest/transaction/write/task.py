@@ -29,6 +29,7 @@ from hudi_ingest.model.plan import ReplacedFile, RetriedFile
 from hudi_ingest.model.report import BadRecordNote, BaseFile, FieldsSeen, LetterFile, LogFile
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest.records.convert.connect.debezium import MOST_BETWEEN_KEYS
 from hudi_ingest.records.kafka_columns import OFFSET
 from hudi_ingest.records.row_maker import PARTITIONING, BatchOutcome, Refusal, RowMaker
 from hudi_ingest.records.times import NO_TIME
@@ -193,6 +194,8 @@ class _Progress:
     gaps: Ranges = ()
     fields: FieldsSeen | None = None
     times: TimesRead = NO_TIMES
+    newest: pa.RecordBatch | None = None
+    """The last records of the batch before, if rows may need them."""
 
 
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
@@ -246,7 +249,10 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                         dropped = batch.num_rows - had_rows.true_count
                         batch = batch.filter(had_rows)
                 progress.value_bytes += batch["value"].nbytes
-                outcome = task.maker.make(source, batch, LOOKED_AT if progress.fields is None else 0)
+                look_at = LOOKED_AT if progress.fields is None else 0
+                outcome = task.maker.make(source, batch, look_at, progress.newest)
+                if task.maker.key_changes is not None:
+                    progress.newest = _newest(progress.newest, batch)
                 progress.fields = FieldsSeen.combined((progress.fields, outcome.fields))
                 progress.bad_records += notes_of(
                     source, batch, outcome.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
@@ -301,6 +307,13 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
             )
             for source, progress in progress_of.items()
         ]
+
+
+def _newest(before: pa.RecordBatch | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the last MOST_BETWEEN_KEYS records, as a copy, or all of the batch would stay in memory."""
+    last = batch.slice(max(0, batch.num_rows - MOST_BETWEEN_KEYS))
+    both = last if before is None else pa.concat_batches([before, last])
+    return both.take(pa.array([*range(both.num_rows)][-MOST_BETWEEN_KEYS:], pa.int64()))
 
 
 def _row_source(source: TopicPartition, attempts: Mapping[TopicPartition, int]) -> RowSource:

@@ -19,7 +19,7 @@ from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_ke
 from hudi_ingest.hudi.files.current_rows import Completed, CurrentRows, Slice, column_of, slice_before
 from hudi_ingest.hudi.files.file_groups import RowSource, fixed_id
 from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
-from hudi_ingest.hudi.files.left_out import DELETED_BEFORE, NOT_THERE
+from hudi_ingest.hudi.files.left_out import DELETED_BEFORE, NOT_THERE, OLD_KEY_NOT_THERE
 from hudi_ingest.hudi.files.log_file import _block, avro_block, delete_block, parquet_block
 from hudi_ingest.hudi.files.log_reader import Deletes, UnreadableLog, Upserts, changes_in
 from hudi_ingest.hudi.files.new_files import KeyedLayout
@@ -27,7 +27,7 @@ from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import TIMELINE, heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest.records.changes import DELETED, LEFT_OUT, OLD_KEY
 from hudi_ingest_tests.unit.hudi import test_avro_rows
 
 SOURCE = RowSource(TopicPartition("orders", 0), "0-0-17")
@@ -44,6 +44,8 @@ SCHEMA = json.dumps(
 )
 TYPES = {"id": pa.string(), "a": pa.string(), "b": pa.list_(pa.int32()), "_kafka_offset": pa.int64()}
 GONE: dict[str, Any] = {"a": "placeholder", "b": [0]}
+MOVED, MOVED_FROM_ELSEWHERE = "the change before deletes the old key", "another transaction deletes the old key"
+"""Among the columns that are left out of a row whose key the database changed."""
 
 INSTANT = "20261121120000000"
 COMMAND = _block(0, {}, b"")
@@ -109,8 +111,13 @@ class Table:
                     }
                 )
                 if any(gone for _, _, gone in part):
-                    lists = [[*gone] or None for _, _, gone in part]
+                    lists = [[name for name in gone if name in GONE] or None for _, _, gone in part]
                     rows = rows.append_column(LEFT_OUT, pa.array(lists, pa.list_(pa.string())))
+                    old = [
+                        self.offset + place - 1 if MOVED in gone else -1 if MOVED_FROM_ELSEWHERE in gone else None
+                        for place, (_, _, gone) in enumerate(part)
+                    ]
+                    rows = rows.append_column(OLD_KEY, pa.array(old, pa.int64()))
                 self.offset += len(part)
                 writer.write(SOURCE, rows)
             writer.close()
@@ -166,7 +173,9 @@ CHANGE = st.tuples(
     ),
     st.sampled_from([(), (), ("a",), ("b",), ("a", "b")]),
 )
-STEP = st.one_of(st.just("compact"), st.lists(CHANGE, min_size=1, max_size=12))
+MOVE = st.tuples(CHANGE, st.sampled_from("abcd"))
+"""A change of a row's key, and the old one."""
+STEP = st.one_of(st.just("compact"), st.lists(st.one_of(CHANGE, MOVE), min_size=1, max_size=12))
 
 
 @settings(max_examples=40, deadline=None)
@@ -190,17 +199,24 @@ def test_each_row_is_what_its_changes_come_to(
                 continue
             pending = dict(expected)
             changes = []
-            for key, values, gone in step:
+            for change in step:
+                change, old = change if len(change) == 2 else (change, None)
+                key, values, gone = change
+                source = pending.get(key)
+                if old is not None and values is not None and old != key and key not in pending:
+                    source = pending.pop(old, None)
+                    changes.append((old, None, ()))
+                    gone = (*gone, MOVED) if gone else ()
                 if values is None:
                     gone = ()
                     pending.pop(key, None)
                 elif not gone:
                     pending[key] = values
-                elif key in pending:
-                    pending[key] = {**values, **{name: pending[key][name] for name in gone}}
+                elif source is not None:
+                    pending[key] = {**values, **{name: source[name] for name in gone if name in GONE}}
                 else:
-                    # The table has no such row. Two changes may have each other's values; that is another test's matter.
-                    gone = ("a", "b")
+                    # There is no such row. Two changes may have each other's values; that is another test's matter.
+                    gone = ("a", "b", *gone)
                 changes.append((key, values, gone))
             expected = pending
             before = table.offset, len(table.refused)
@@ -220,6 +236,26 @@ def test_what_no_earlier_row_fills_is_refused_with_the_changes_before_it_that_la
     table.apply([("a", None, ()), ("a", two, ("a",)), ("b", two, ("b",))])
     assert table.refused[2:] == [(6, DELETED_BEFORE), (7, DELETED_BEFORE)]
     assert table.rows("ab") == {}, "the delete before a refused change counts"
+
+
+def test_a_changed_key_is_filled_from_the_old_one_or_refused(table: Table) -> None:
+    one, two = {"a": "one", "b": [1]}, {"a": "two", "b": [2]}
+    table.apply([("a", one, ()), ("b", two, ())])
+    # Twice in one transaction, a value changed in between, and the old key's own row is another one afterwards.
+    moves = [("a", None, ()), ("c", two, ("a", MOVED)), ("a", two, ()), ("c", None, ()), ("d", two, ("a", "b", MOVED))]
+    table.apply(moves)
+    assert table.rows("abcd") == {"a": two, "b": two, "d": {"a": "one", "b": [2]}}
+    table.apply([("b", None, ())])
+    table.apply([("c", one, ("b", MOVED_FROM_ELSEWHERE)), ("c", one, ("a", "b"))])
+    assert table.refused == [(8, OLD_KEY_NOT_THERE), (9, OLD_KEY_NOT_THERE)]
+    assert table.rows("bc") == {}
+    # A replay that begins behind the delete, and one that begins before it.
+    for begin, moved in ((6, MOVED_FROM_ELSEWHERE), (5, MOVED)):
+        table.offset = begin
+        changes = [("c", None, ()), ("d", two, ("a", "b", moved))]
+        table.apply(changes[begin - 5 :])
+        assert len(table.refused) == 2
+        assert table.rows("ad") == {"a": two, "d": {"a": "one", "b": [2]}}
 
 
 def test_a_replayed_change_that_a_later_delete_undoes_is_neither_written_nor_refused(table: Table) -> None:

@@ -194,6 +194,44 @@ class DebeziumConverter:
         return faults
 
 
+MOST_BETWEEN_KEYS = 2
+"""How far before the first event of a key, which the database changed, that of the old key can be: the tombstone may be between."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChanges:
+    """Finds the deletes of old keys. Debezium makes two events of an update that changes a row's key, with the same position in
+    PostgreSQL's log: a delete of the old key, and right after it the insert of the new one."""
+
+    events: Converter
+    """Decodes to KEY_CHANGE_FIELDS."""
+
+    def old_keys(self, offsets: pa.Array, values: pa.BinaryArray, inserts: Sequence[int]) -> pa.Array:
+        """Return of each of some records (places among those of one Kafka partition), which lack values, the offset of the old key's
+        delete; -1 if it is an insert without one, null if it is none. Raises what `events` raises."""
+        around = sorted({place - step for place in inserts for step in range(MOST_BETWEEN_KEYS + 1) if place >= step})
+        around = [place for place in around if values[place].is_valid]
+        read = self.events.decode(values.take(pa.array(around, pa.int64())))
+        places = around if read.kept is None else [around[index] for index in read.kept.to_pylist()]
+        changes = dict(
+            zip(places, zip(*(column.to_pylist() for column in read.rows.columns), strict=True), strict=True)
+        )
+        found: list[int | None] = []
+        for place in inserts:
+            operation, source = changes.get(place, (None, None))
+            position = source and source["lsn"]
+            deletes = [
+                offsets[before].as_py()
+                for before in range(place - MOST_BETWEEN_KEYS, place)
+                if position is not None and changes.get(before) == ("d", {"lsn": position})
+            ]
+            found.append(None if operation != "c" else deletes[-1] if deletes else -1)
+        return pa.array(found, pa.int64())
+
+
+KEY_CHANGE_FIELDS = pa.schema([pa.field("op", pa.string()), pa.field("source", pa.struct({"lsn": pa.int64()}))])
+
+
 def _event_field(events: pa.RecordBatch, path: str) -> pa.Array:
     parent, _, name = path.rpartition(".")
     if not parent:
