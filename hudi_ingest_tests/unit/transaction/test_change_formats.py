@@ -20,7 +20,7 @@ from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.changes import DELETED, LEFT_OUT
+from hudi_ingest.records.changes import DELETED, LEFT_OUT, OLD_KEY
 from hudi_ingest.records.convert.avro.converter import OneSchema
 from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter, with_meant_defaults
 from hudi_ingest.records.convert.connect.columns import infer_columns
@@ -490,6 +490,38 @@ def test_placeholders_of_unchanged_values_are_filled_or_refused(write: Write) ->
     assert problems(write, source__unavailable_value="hex:no") == [
         "source.unavailable_value: no hexadecimal digits after hex:, found 'hex:no'"
     ]
+
+
+def test_a_row_that_lacks_values_names_the_delete_of_its_old_key(write: Write) -> None:
+    pipeline = load(write, **CUSTOMERS)
+    row, gone = {"id": 1, "name": "ann"}, {"id": 2, "name": UNAVAILABLE}
+
+    def at(position: int | None, op: str, before: Any = None, after: Any = None) -> bytes:
+        return json.dumps({"before": before, "after": after, "op": op, "source": {"lsn": position}}).encode()
+
+    values = [
+        at(7, "d", row),
+        None,
+        at(7, "c", None, gone),
+        at(8, "u", None, gone),
+        at(9, "d", row),
+        at(10, "c", None, gone),
+        at(None, "d", row),
+        at(None, "c", None, gone),
+        at(11, "d", row),
+        at(11, "c", None, gone),
+    ]
+    whole = made(pipeline, *values)
+    assert (whole.bad, whole.skipped) == ((), 1)
+    assert whole.rows[OLD_KEY].to_pylist() == [None, 0, None, None, -1, None, -1, None, 8]
+    # However the records are cut into batches.
+    batch, maker = batch_of(pipeline, values), maker_of(pipeline)
+    for cut in (1, 2, 9):
+        before = batch.slice(max(0, cut - 2), min(cut, 2))
+        rest = maker.make(TopicPartition("shop.public.customers", 0), batch.slice(cut), before=before)
+        assert rest.rows[OLD_KEY].to_pylist() == whole.rows[OLD_KEY].to_pylist()[cut - (cut > 1) :]
+    ordered = load(write, **CUSTOMERS, source__before_image="row", table__ordering="changed_at")
+    assert maker_of(ordered).key_changes is None
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.connect.debezium import (
+    KEY_CHANGE_FIELDS,
     UNAVAILABLE,
     AvailableValues,
     DebeziumConverter,
+    KeyChanges,
     NamingFields,
     event_schema,
 )
@@ -470,3 +472,14 @@ def test_the_reason_says_that_a_time_is_infinite_and_what_to_do(recording: str, 
         assert f"; PostgreSQL's {infinity} is none: declare the column as " in expected
     kept = "string" if "declare the column as string" in faults[0][1] else "long"
     assert faults_of(f"postgresql_left_out_{recording}", f"{name} {kept}") == []
+
+
+def test_the_events_of_a_changed_key_have_the_same_position_in_the_log() -> None:
+    """Keys that changed twice in a transaction of the database, once, and to that of a row deleted before."""
+    text = (Path(__file__).parent / "debezium" / "postgresql_changed_keys.jsonl").read_text(encoding="utf-8")
+    values = [json.loads(line)["value"] for line in text.splitlines()]
+    lacking = [place for place, value in enumerate(values) if value and UNAVAILABLE in value]
+    changes = KeyChanges(ConnectJsonConverter(KEY_CHANGE_FIELDS, framed=False))
+    records = pa.array([value and value.encode() for value in values], pa.binary())
+    offsets = pa.array(range(100, 100 + len(values)))
+    assert (lacking, changes.old_keys(offsets, records, lacking).to_pylist()) == ([2, 5, 6, 11], [100, 103, -1, 109])
