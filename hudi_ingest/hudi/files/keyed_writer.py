@@ -115,7 +115,8 @@ class KeyedFileWriter(DiscardedOnError):
         self._buffer(source.source, rows)
         if self._bytes > BUFFERED_BYTES:
             # The key that the last row deletes may have become that of the next row, which then needs what was before the delete.
-            held = rows.slice(rows.num_rows - int(rows[DELETED][-1].as_py()))
+            holds = self._refuse is not None and rows[DELETED][-1].as_py()
+            held = rows.slice(rows.num_rows - int(holds))
             self._buffered[-1] = source.source, rows.slice(0, rows.num_rows - held.num_rows)
             self._write_buffered(may_wait=True)
             if held.num_rows:
