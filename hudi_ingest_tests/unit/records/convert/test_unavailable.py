@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from hudi_ingest.records.changes import BEFORE, DELETED
+from hudi_ingest.records.changes import BEFORE, DELETED, LEFT_OUT
 from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE, AvailableValues, placeholder_bytes
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -89,6 +89,11 @@ def test_a_placeholder_is_refused_in_the_shape_of_its_type(kind: str, placeholde
     column = pa.array([*values, placeholder, values[0], placeholder], items)
     assert refused(column) == [len(values), len(values) + 2]
     assert refused(column.slice(1)) == [len(values) - 1, len(values) + 1]
+    filled = AvailableValues(Rows(column), filled=True).decode(pa.array([b""] * len(column), pa.binary()))
+    assert (filled.rejected, filled.rows["x"]) == ((), column)
+    assert filled.rows[LEFT_OUT].to_pylist() == [
+        ["x"] if place in refused(column) else None for place in range(len(column))
+    ]
     assert refused(column, "another") == (refused(column) if placeholder in GEOMETRIES else [])
 
 
