@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
+from dagster import AssetKey, DagsterInstance, RunRequest
 
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
@@ -20,6 +22,7 @@ from hudi_ingest.operations.health.status import PipelineStatus, findings_on_com
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.transactions import transaction_job
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -101,3 +104,34 @@ def test_records_that_are_later_than_declared_are_committed_counted_and_shown(gr
     findings = {finding.check: finding for finding in findings_on_commits(pipeline, observe(pipeline))}
     assert not findings[NOTHING_LATE].passed
     assert "2026-01-31 00:00:00 UTC" in findings[NOTHING_LATE].text
+
+
+def test_dagster_gets_each_complete_hour_once(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    from hudi_ingest.orchestration.coordinator.sensor import tick
+    from hudi_ingest.orchestration.definitions import build_definitions
+
+    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
+    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    create_topic(ground.bootstrap_servers, ground.name, 2, {"message.timestamp.type": "LogAppendTime"})
+    pipeline = make_pipeline(ground, asset={"complete": "hourly"})
+    ground.send_rows(0, 5)
+    with DagsterInstance.ephemeral() as instance:
+        request = tick(pipeline, instance, datetime.now(timezone.utc))
+        assert isinstance(request, RunRequest)
+        definitions = build_definitions([pipeline])
+        job = transaction_job(definitions, pipeline.name)
+        done = job.execute_in_process(run_config=request.run_config, tags=request.tags, instance=instance)
+        assert done.success
+        event = instance.get_latest_materialization_event(AssetKey([pipeline.name]))
+        assert event is not None and event.asset_materialization is not None
+        assert "complete through" in event.asset_materialization.metadata
+        began = datetime.now(timezone.utc).replace(minute=0, second=0, microsecond=0)
+        for _ in range(3):
+            tick(pipeline, instance, datetime.now(timezone.utc))
+        records = instance.fetch_materializations(AssetKey([f"{pipeline.name}_hours"]), limit=99).records
+    hours = [str(record.partition_key) for record in reversed(records)]
+    assert hours == sorted(set(hours)), "each once, and in order"
+    # While this ran, another hour may have ended.
+    assert f"{began - timedelta(hours=1):%Y-%m-%d-%H:00}" in hours
+    assert max(hours) < f"{datetime.now(timezone.utc):%Y-%m-%d-%H:00}"
