@@ -196,6 +196,30 @@ def held_by_producers(
     return answer(pipeline.name, UP_TO_DATE, False, text, {"seconds behind": round(behind, 1)})
 
 
+def not_fresh(
+    pipeline: Pipeline, through: datetime | None, held_by: Sequence[TopicPartition], now: datetime
+) -> Finding | None:
+    """Answer that the table is complete only through a time that is longer ago than asset.fresh_within_seconds allows. None if it is
+    not, or nobody declared both. `through`: None if it is complete through no time; `held_by`: the partitions that hold it back."""
+    allowed = pipeline.asset.fresh_within_seconds
+    if allowed is None or not pipeline.declares_complete:
+        return None
+    limit = allowed + lateness_seconds(pipeline)
+    behind = None if through is None else (now - through).total_seconds()
+    if behind is not None and behind <= limit:
+        return None
+    since = "no time" if through is None else f"{through:%Y-%m-%d %H:%M:%S} UTC"
+    ago = "" if behind is None else f", {behind:,.0f} s ago"
+    held = f" {listed(held_by, SHOWN)} hold{'s' if len(held_by) == 1 else ''} it back." if held_by else ""
+    text = (
+        f"The table is complete only through {since}{ago}; the limit is {limit:,.0f} s: asset.fresh_within_seconds and the lateness of "
+        f"records.{held} `hudi-ingest status {pipeline.name}` says what waits there, and what to do."
+    )
+    return answer(
+        pipeline.name, UP_TO_DATE, False, text, {} if behind is None else {"seconds behind": round(behind, 1)}
+    )
+
+
 def lateness_seconds(pipeline: Pipeline) -> float:
     """Return how late records may be, of topics with the broker's timestamps if the file does not say."""
     declared = pipeline.source.lateness_seconds

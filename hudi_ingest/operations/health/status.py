@@ -29,6 +29,7 @@ from hudi_ingest.operations.health.judgement import (
     files_large_enough,
     held_by_producers,
     lag_below_limit,
+    not_fresh,
     nothing_late,
     offsets_honoured,
     runs_succeed,
@@ -350,10 +351,15 @@ def findings_now(
         # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
         age = oldest() if oldest else age_of_oldest(pipeline, situation, now)
         timely = up_to_date(pipeline, waiting, committed, now, age, busy)
-    elif not paused:
+    elif committed.checkpoint is not None and not paused:
         undecided = [source for source, marks in sorted(situation.watermarks.items()) if marks.led and marks.undecided]
-        through = _time(of_table(situation.complete)) if undecided else None
-        timely = held_by_producers(pipeline, through, undecided, committed, now) or timely
+        complete = situation.complete
+        through = _time(of_table(complete))
+        timely = (
+            held_by_producers(pipeline, through, undecided, committed, now)
+            or not_fresh(pipeline, through, holding_back(complete), now)
+            or timely
+        )
     return [
         offsets_honoured(pipeline, stopped_partitions(pipeline, situation)),
         lag_below_limit(pipeline, waiting, paused),

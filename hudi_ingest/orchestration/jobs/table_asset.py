@@ -104,7 +104,8 @@ def table_asset(pipeline: Pipeline, io_manager_key: str = IO_MANAGER) -> AssetsD
         },
         owners_by_output_name={"result": list(asset.owners)},
     )
-    if asset.fresh_within_seconds is None:
+    if asset.fresh_within_seconds is None or pipeline.declares_complete:
+        # The check `up_to_date` knows better than materializations do.
         return table
     policy = FreshnessPolicy.time_window(timedelta(seconds=asset.fresh_within_seconds))
     return table.map_asset_specs(lambda spec: spec.replace_attributes(freshness_policy=policy))

@@ -57,9 +57,10 @@ class AssetSettings(Model):
     has been committed for that long."""
 
     fresh_within_seconds: Annotated[Seconds, Field(ge=60, le=A_YEAR)] | None = None
-    """Dagster's freshness policy: the asset is overdue when it has not been materialized for this long, for whatever
-    reason, including a sensor that is turned off. For topics that always have new records: an idle topic makes the asset
-    overdue, too."""
+    """How long ago the time may be through which the table is complete, with `asset.complete` or `source.lateness_seconds`: the check
+    `up_to_date` fails beyond it. An idle topic is not late; a partition that lags or is stopped is, and a producer that leaves a
+    transaction open. Without these settings it is Dagster's freshness policy: the asset is overdue when it has not been materialized for this long, for
+    whatever reason, including an idle topic and a sensor that is turned off."""
 
     complete: Literal["hourly", "daily"] | None = None
     """Adds the asset `<name>_hours` or `<name>_days` downstream of the table, whose partitions are materialized when all records of that

@@ -28,6 +28,7 @@ from hudi_ingest.operations.health.judgement import (
     files_large_enough,
     held_by_producers,
     lag_below_limit,
+    not_fresh,
     nothing_late,
     offsets_honoured,
     questions,
@@ -404,3 +405,20 @@ def test_records_that_are_later_than_declared_are_seen_while_their_commits_are_o
     assert NOTHING_LATE not in questions(pipeline), "only where somebody relies on it"
     source = pipeline.source.model_copy(update={"lateness_seconds": 5.0})
     assert NOTHING_LATE in questions(pipeline.model_copy(update={"source": source}))
+
+
+def test_freshness_is_that_of_the_time_through_which_the_table_is_complete(pipeline: Pipeline) -> None:
+    asset = pipeline.asset.model_copy(update={"fresh_within_seconds": 300.0})
+    undeclared = pipeline.model_copy(update={"asset": asset})
+    source = pipeline.source.model_copy(update={"lateness_seconds": 60.0})
+    declared = undeclared.model_copy(update={"source": source})
+    just, late = (NOW - timedelta(seconds=seconds) for seconds in (359, 361))
+    assert not_fresh(undeclared, None, [P0], NOW) is None, "Dagster's policy says it"
+    assert not_fresh(pipeline.model_copy(update={"source": source}), late, [P0], NOW) is None
+    assert not_fresh(declared, just, [P0], NOW) is None
+    for through, text in ((late, "361 s ago"), (None, "no time")):
+        found = not_fresh(declared, through, [P0], NOW)
+        assert found is not None
+        assert not found.passed
+        assert text in found.text
+        assert "orders:0 holds it back" in found.text
