@@ -79,6 +79,7 @@ class _OwnSettings(Table):
     """What a table of a template may have of its own."""
 
     transforms: tuple[TransformStep, ...] = ()
+    optional_fields: tuple[str, ...] = ()
 
 
 class Pipeline(_Model):
@@ -109,8 +110,9 @@ class Pipeline(_Model):
     tables: Annotated[dict[str, Any], Entries(_OwnSettings)] = Field(
         default_factory=dict, json_schema_extra={"allowed": TABLES_TEXT, "default": "{}"}
     )
-    """What single tables have of their own, with `{topic}` in `table.base_path`: keys of `table` that differ, and `transforms` that
-    follow those of all tables. `exclude` makes no pipeline of a topic. See docs/keyed-tables.md."""
+    """What single tables have of their own, with `{topic}` in `table.base_path`: keys of `table` that differ, `transforms` that
+    follow those of all tables, and `optional_fields` beside those of `source`. `exclude` makes no pipeline of a topic. See
+    docs/keyed-tables.md."""
 
     transforms: tuple[TransformStep, ...] = Field(
         default=(), validate_default=True, json_schema_extra={"default": "[]"}
@@ -331,6 +333,11 @@ class Pipeline(_Model):
     def template(self) -> str:
         """The name of the template that makes it; "" if it has a file of its own."""
         return self._template
+
+    @property
+    def own_topic(self) -> str:
+        """The topic below `tables` that is this pipeline's alone; "" if there is none."""
+        return self.source.topics[0] if self.template and self.routing is None else ""
 
     @property
     def coordinator(self) -> str:

@@ -104,12 +104,11 @@ def _changed(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     if changes.get("mode") == "append":
         # What the others have for their keys.
         table = {key: value for key, value in table.items() if key not in _OF_KEYED}
-    own_steps = {_STEPS: [*(data.get(_STEPS) or []), *changes[_STEPS]]} if _STEPS in changes else {}
-    return {
-        **data,
-        "table": {**table, **{key: value for key, value in changes.items() if key != _STEPS}},
-        **own_steps,
-    }
+    own = {_STEPS: [*(data.get(_STEPS) or []), *changes[_STEPS]]} if _STEPS in changes else {}
+    if _OPTIONAL in changes:
+        source = data["source"]
+        own["source"] = {**source, _OPTIONAL: [*(source.get(_OPTIONAL) or []), *changes[_OPTIONAL]]}
+    return {**data, "table": {**table, **{key: value for key, value in changes.items() if key not in _LISTS}}, **own}
 
 
 def _source_of(source: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
@@ -145,7 +144,9 @@ def _written(text: str, place: Place) -> str:
     return identifier.lower() if place[0] == "catalog" else identifier
 
 
-_STEPS = "transforms"
+_STEPS, _OPTIONAL = "transforms", "optional_fields"
+_LISTS = {_STEPS: "steps", _OPTIONAL: "fields"}
+"""The keys of one of `tables` that are not keys of `table`: what their lists have comes after what the file has for all."""
 _OF_KEYED = ("key", "ordering", "buckets", "delete_field", "cdc", "compaction")
 """The keys of `table` that only a keyed one can have."""
 EXCLUDED = "exclude"
@@ -167,8 +168,12 @@ class TopicTables(RootModel[dict[str, dict[str, Any] | Literal["exclude"]]]):
                 problems.append(((str(topic),), text))
             elif changes != EXCLUDED and not isinstance(changes, Mapping):
                 problems.append(((str(topic),), f"allowed: {{key: …}} with keys of `table`, or {EXCLUDED}"))
-            elif changes != EXCLUDED and not isinstance(changes.get(_STEPS, []), list):
-                problems.append(((str(topic), _STEPS), "allowed: a list of steps"))
+            elif changes != EXCLUDED:
+                problems += [
+                    ((str(topic), key), f"allowed: a list of {items}")
+                    for key, items in _LISTS.items()
+                    if not isinstance(changes.get(key, []), list)
+                ]
         if problems:
             raise PlacedProblems(problems)
         return value
@@ -179,7 +184,9 @@ class TopicTables(RootModel[dict[str, dict[str, Any] | Literal["exclude"]]]):
         return frozenset(topic for topic, changes in self.root.items() if changes == EXCLUDED)
 
 
-TABLES_TEXT = f"{{topic: {{key: …}}}} with keys of `table` and `transforms`, or {{topic: {EXCLUDED}}}"
+TABLES_TEXT = (
+    f"{{topic: {{key: …}}}} with keys of `table`, `transforms` and `optional_fields`, or {{topic: {EXCLUDED}}}"
+)
 ROUTE = "{route}"
 REST = "others"
 """The name of the table of the rest."""

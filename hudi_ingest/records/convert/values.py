@@ -219,6 +219,12 @@ def after_refusal(read: Decoded, refusal: Refusal | None, count: int) -> Decoded
     return read if refusal is None else refusal.of(read, count)
 
 
+def optional_fields_text(fields: Sequence[str], topic: str) -> str:
+    """The setting that has these fields. `topic`: as in RequiredFields."""
+    listed = f"optional_fields: [{', '.join(fields)}]"
+    return f"`{listed}` for {topic} under `tables`" if topic else f"`source.{listed}`"
+
+
 @dataclass(frozen=True, slots=True)
 class RequiredFields:
     """The columns of a keyed table that a record's schema has to have."""
@@ -233,6 +239,8 @@ class RequiredFields:
     has lost it; all are if None, because nothing shows what was before."""
     recent: frozenset[str] = frozenset()
     """Paths of columns that a schema may lack for now without being made optional."""
+    topic: str = ""
+    """The topic below `tables` that has optional fields of its own; "" if the pipeline file has one table."""
 
     @property
     def record(self) -> pa.StructType:
@@ -258,11 +266,11 @@ class RequiredFields:
             lacking = [path for path in lacking if not all(is_within(path, paths) for paths in lacked)]
         if not lacking:
             return None
-        fields = f"source.optional_fields: [{', '.join([*sorted(self.optional), *lacking])}]"
+        fields = optional_fields_text([*sorted(self.optional), *lacking], self.topic)
         expected = (
             "it in the record's schema, because a row without it would erase its value in the table; if the source renamed it, "
             "declare the new name; if the source dropped it or got "
-            f"it later, set `{fields}`: it is null then"
+            f"it later, set {fields}: it is null then"
         )
         new = [field.name for field in found if field.name not in self.row.names]
         others = f"; not among the columns: {', '.join(new)}" if new else ""

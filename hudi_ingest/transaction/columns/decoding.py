@@ -221,6 +221,7 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
             frozenset(source.optional_fields),
             "after" if of_events else "",
             recent=frozenset(resolved.recent.paths if resolved and resolved.recent else ()),
+            topic=pipeline.own_topic,
         )
         if table.is_keyed and (source.envelope != "none" or source.format in KINDS)
         else None,

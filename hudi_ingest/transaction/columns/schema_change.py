@@ -28,6 +28,7 @@ from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
 from hudi_ingest.records.convert.connect.columns import MEANT_REMEDY, infer_columns
+from hudi_ingest.records.convert.values import optional_fields_text
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
@@ -297,7 +298,7 @@ def _require_none_dropped(pipeline: Pipeline, stored: pa.Schema, record: pa.Sche
             f"pipeline {pipeline.name}: {origin}, has no longer the fields {', '.join(dropped)}"
             + (f"; new in it: {', '.join(new)}" if new else "")
             + f". Rows of its records would erase their values in the table at {pipeline.table.base_path}. Nothing was written. Bring "
-            f"them back in a new version, or set source.optional_fields to [{', '.join([*optional, *dropped])}] in the pipeline file: "
+            f"them back in a new version, or set {optional_fields_text([*optional, *dropped], pipeline.own_topic)} in the pipeline file: "
             "they are null then."
         )
 

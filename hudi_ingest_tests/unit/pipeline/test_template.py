@@ -216,16 +216,21 @@ def test_tables_of_a_mirror_have_settings_of_their_own(folder: Callable[..., Pat
     mask = {"mask": {"fields": ["email"], "method": "hash", "salt": "pepper"}}
     own = {
         "shop.orders": {"schema": "id long, email string", "buckets": 16, "transforms": [mask]},
-        "shop.a-b": {"mode": "append"},
+        "shop.a-b": {"mode": "append", "optional_fields": ["old"]},
     }
     settings = template(
-        **MIRROR, tables=own, transforms=[{"constant": {"column": "from", "type": "string", "value": "x"}}]
+        **MIRROR,
+        source__optional_fields=["gone"],
+        tables=own,
+        transforms=[{"constant": {"column": "from", "type": "string", "value": "x"}}],
     )
     first, second = load_pipelines(folder(shop=settings))
     assert (first.table.key, first.table.key_columns, first.table.buckets) == ("kafka_key", (), 16)
     assert [step.kind for step in first.transforms] == ["constant", "mask"]
     assert (second.table.mode, second.table.key, second.table.schema_) == ("append", (), "infer")
     assert [step.kind for step in second.transforms] == ["constant"]
+    assert (first.source.optional_fields, second.source.optional_fields) == (("gone",), ("gone", "old"))
+    assert (first.own_topic, second.own_topic) == ("shop.orders", "shop.a-b")
 
 
 @pytest.mark.parametrize("make", [template, pattern])
@@ -246,6 +251,7 @@ def test_an_excluded_topic_has_no_pipeline(folder: Callable[..., Path], remember
         ),
         ({"shop.orders": 5}, "tables.shop.orders: allowed: {key: …} with keys of `table`, or exclude"),
         ({"shop.orders": {"transforms": {}}}, "tables.shop.orders.transforms: allowed: a list of steps"),
+        ({"shop.orders": {"optional_fields": "old"}}, "tables.shop.orders.optional_fields: allowed: a list of fields"),
         ({"shop.orders": {"bucket": 1}}, "topic shop.orders: table.bucket: unknown"),
     ],
 )
