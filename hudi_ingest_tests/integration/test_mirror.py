@@ -38,7 +38,7 @@ def struct(columns: Columns) -> dict[str, Any]:
 class Mirror:
     """A database whose changes Debezium writes as JSON with schemas, and the file that mirrors it."""
 
-    def __init__(self, ground: Ground, tables: Mapping[str, Columns], **changes: Any) -> None:
+    def __init__(self, ground: Ground, tables: Mapping[str, Columns], /, **changes: Any) -> None:
         self.ground = ground
         self.columns = dict(tables)
         for table in tables:
@@ -84,10 +84,10 @@ class Mirror:
     def run(self, table: str) -> CommitReceipt:
         return run_transaction(self.pipeline(table), home=self.ground.home)
 
-    def rows(self, table: str) -> list[tuple[Any, ...]]:
-        """The rows as hudi-rs reads them, which must be as Spark does."""
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """The rows as hudi-rs reads them, which must be as Spark does. `columns`: those of the source if none are named."""
         path = self.pipeline(table).table.base_path
-        names = [*self.columns[table]]
+        names = [*(columns or self.columns[table])]
         by_rust = pa.Table.from_batches(HudiTable(path).read()).select(names).to_pylist()
         by_spark = current_session(self.ground.home).newSession().read.format("hudi").load(path).select(names).collect()
         found = sorted(tuple(row.values()) for row in by_rust)

@@ -239,6 +239,8 @@ class RequiredFields:
     has lost it; all are if None, because nothing shows what was before."""
     recent: frozenset[str] = frozenset()
     """Paths of columns that a schema may lack for now without being made optional."""
+    of_payloads: bool = False
+    """Whether a record without a schema has to have them, too: its producer writes every field that the source has."""
     topic: str = ""
     """The topic below `tables` that has optional fields of its own; "" if the pipeline file has one table."""
 
@@ -266,9 +268,10 @@ class RequiredFields:
             lacking = [path for path in lacking if not all(is_within(path, paths) for paths in lacked)]
         if not lacking:
             return None
+        place = "record" if self.of_payloads else "record's schema"
         fields = optional_fields_text([*sorted(self.optional), *lacking], self.topic)
         expected = (
-            "it in the record's schema, because a row without it would erase its value in the table; if the source renamed it, "
+            f"it in the {place}, because a row without it would erase its value in the table; if the source renamed it, "
             "declare the new name; if the source dropped it or got "
             f"it later, set {fields}: it is null then"
         )

@@ -221,6 +221,8 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
             frozenset(source.optional_fields),
             "after" if of_events else "",
             recent=frozenset(resolved.recent.paths if resolved and resolved.recent else ()),
+            # Declared columns may be ahead of the source; inferred ones were in its records.
+            of_payloads=resolved is not None and of_events,
             topic=pipeline.own_topic,
         )
         if table.is_keyed and (source.envelope != "none" or source.format in KINDS)

@@ -1,4 +1,4 @@
-"""The columns of a registry's schemas of any kind, and the message type of Protobuf schemas."""
+"""The columns of a registry's schemas of any kind, the changes of them that no table can follow, and the message type of Protobuf schemas."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions import SchemaMissing
+from hudi_ingest.exceptions import SchemaMissing, SchemaRefused
 from hudi_ingest.exceptions.problems import SchemaProblem
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.convert.connect.columns import (
     Misread,
@@ -18,8 +19,10 @@ from hudi_ingest.records.convert.connect.columns import (
     row_type,
 )
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema, parse_json_schema
+from hudi_ingest.records.convert.values import optional_fields_text
 from hudi_ingest.records.schema import json_schema
 from hudi_ingest.records.schema.columns import column_problems
+from hudi_ingest.records.schema.evolution import absent
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 
 if TYPE_CHECKING:
@@ -66,6 +69,36 @@ def changed_meanings_of(
     types = [parse_avro_schema(each) if kind == "AVRO" else parse_json_schema(each.text) for each in versions]
     *before, newest = (row_type(each or ConnectType("any"), of_events) for each in types)
     return changed_meanings(known, newest, before, has_units=kind == "AVRO")
+
+
+def require_none_dropped(pipeline: Pipeline, stored: pa.Schema, record: pa.Schema, origin: str) -> None:
+    """Raises SchemaRefused if the latest versions lack a field: rows without it would erase its values in a keyed table."""
+    optional = pipeline.source.optional_fields
+    dropped = [path for path in absent(stored, record) if path not in optional]
+    if dropped:
+        new = absent(record, stored)
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: {origin}, has no longer the fields {', '.join(dropped)}"
+            + (f"; new in it: {', '.join(new)}" if new else "")
+            + f". Rows of its records would erase their values in the table at {pipeline.table.base_path}. Nothing was written. Bring "
+            f"them back in a new version, or make them `optional_fields` in the pipeline file, as "
+            f"{optional_fields_text([*optional, *dropped], pipeline.own_topic)}: they are null then."
+        )
+
+
+def require_same_meanings(
+    pipeline: Pipeline, stored: pa.Schema, subjects: Sequence[Sequence[RegisteredSchema]], kind: SchemaKind, origin: str
+) -> None:
+    """Raises SchemaRefused if the latest version of a subject has numbers of another unit or meaning than those of the table."""
+    of_events = pipeline.source.envelope == "debezium"
+    changed = [other for each in subjects for other in changed_meanings_of(stored, each, kind, of_events)]
+    if changed:
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: the table at {pipeline.table.base_path} cannot go on with {origin}:\n"
+            + "\n".join(f"  - {other}" for other in changed)
+            + "\nNothing was written. Give the changed column another name in the source, or begin a new table, or declare table.schema to "
+            "have the values as they come."
+        )
 
 
 def version_columns(

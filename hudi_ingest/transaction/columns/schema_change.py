@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
@@ -27,11 +27,10 @@ from hudi_ingest.ledger import Ledger, PendingChange
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
-from hudi_ingest.records.convert.connect.columns import MEANT_REMEDY, infer_columns
-from hudi_ingest.records.convert.values import optional_fields_text
+from hudi_ingest.records.convert.connect.columns import begins_late, infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
-from hudi_ingest.records.schema.evolution import Evolution, absent, evolve, joined, loosened
+from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import (
     KINDS,
@@ -41,7 +40,12 @@ from hudi_ingest.records.schema.registered import (
     json_schema_descriptions,
 )
 from hudi_ingest.transaction.columns.decoding import kafka_keys_of
-from hudi_ingest.transaction.columns.registered_columns import changed_meanings_of, message_of, version_columns
+from hudi_ingest.transaction.columns.registered_columns import (
+    message_of,
+    require_none_dropped,
+    require_same_meanings,
+    version_columns,
+)
 from hudi_ingest.transaction.columns.topic_sample import first_values, newest_key, with_carried
 
 SAMPLE_RECORDS = 10_000
@@ -273,8 +277,8 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
         record = loosened(record)
     if stored is not None:
         if pipeline.table.is_keyed:
-            _require_none_dropped(pipeline, stored, record, origin)
-        _require_same_meanings(
+            require_none_dropped(pipeline, stored, record, origin)
+        require_same_meanings(
             pipeline, stored, [[each.schema for each in subject] for subject in versions], kind, origin
         )
         # Columns dropped in the newest version are still read from older records. Where the two conflict, the newest wins
@@ -286,35 +290,6 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
         descriptions |= _descriptions(kind, version.schema.text, of_events)
     avro = tuple(version.schema for version in latest) if kind == "AVRO" else ()
     return _RecordColumns(record, origin, avro, ids, descriptions=descriptions)
-
-
-def _require_none_dropped(pipeline: Pipeline, stored: pa.Schema, record: pa.Schema, origin: str) -> None:
-    """Raises SchemaRefused if the latest versions lack a field: rows without it would erase its values in a keyed table."""
-    optional = pipeline.source.optional_fields
-    dropped = [path for path in absent(stored, record) if path not in optional]
-    if dropped:
-        new = absent(record, stored)
-        raise SchemaRefused(
-            f"pipeline {pipeline.name}: {origin}, has no longer the fields {', '.join(dropped)}"
-            + (f"; new in it: {', '.join(new)}" if new else "")
-            + f". Rows of its records would erase their values in the table at {pipeline.table.base_path}. Nothing was written. Bring "
-            f"them back in a new version, or set {optional_fields_text([*optional, *dropped], pipeline.own_topic)} in the pipeline file: "
-            "they are null then."
-        )
-
-
-def _require_same_meanings(
-    pipeline: Pipeline, stored: pa.Schema, subjects: Sequence[Sequence[RegisteredSchema]], kind: SchemaKind, origin: str
-) -> None:
-    """Raises SchemaRefused if the latest version of a subject has numbers of another unit or meaning than those of the table."""
-    of_events = pipeline.source.envelope == "debezium"
-    changed = [other for each in subjects for other in changed_meanings_of(stored, each, kind, of_events)]
-    if changed:
-        raise SchemaRefused(
-            f"pipeline {pipeline.name}: the table at {pipeline.table.base_path} cannot go on with {origin}:\n"
-            + "\n".join(f"  - {other}" for other in changed)
-            + f"\nNothing was written. {MEANT_REMEDY[0].upper()}{MEANT_REMEDY[1:]}."
-        )
 
 
 def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str]:
@@ -339,8 +314,11 @@ def _inferred(pipeline: Pipeline) -> _RecordColumns:
             f"pipeline {pipeline.name}: no columns can be inferred from the first {counted(len(sample), 'record')} of "
             f"{pipeline.source.topics_text}:\n{problems}\nWrite the columns as table.schema, in Spark DDL.{partial_columns}"
         )
+    late = begins_late(sample) if envelope == "debezium" else ()
     return _RecordColumns(
-        inferred.schema, f"inferred from the first {counted(len(sample), 'record')}", warnings=tuple(inferred.warnings)
+        inferred.schema,
+        f"inferred from the first {counted(len(sample), 'record')}",
+        warnings=(*inferred.warnings, *late),
     )
 
 

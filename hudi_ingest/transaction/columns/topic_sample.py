@@ -18,7 +18,7 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.transaction import RecentFields
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import KAFKA_KEY
-from hudi_ingest.records.convert.connect.columns import carried_columns
+from hudi_ingest.records.convert.connect.columns import carried_columns, columns_of_payloads
 from hudi_ingest.records.kafka_keys import KafkaKeys
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import absent, evolve, is_within
@@ -134,7 +134,10 @@ def with_carried(
     newest, problems = carried_columns(values, of_events, record)
     recent = _recent(pipeline, properties, timeline, ends)
     # The slices that follow end before the newest records, so what is dropped in them is missing there.
-    lacking = {path for place, columns in newest if _is_later(place, recent) for path in absent(record, columns)}
+    payloads = columns_of_payloads(values) if of_events else []
+    lacking = {
+        path for place, columns in [*newest, *payloads] if _is_later(place, recent) for path in absent(record, columns)
+    }
     recent = replace(recent, paths=tuple(path for path in recent.paths if not is_within(path, lacking)))
     optional = {*pipeline.source.optional_fields, *recent.paths}
     met = properties.get(MET_PROPERTY)
@@ -155,6 +158,7 @@ def with_carried(
         # Fields that the last record of each partition has may be newer than the first records.
         last = {place.rpartition(":")[0]: (place, value) for place, value in reversed(values)}
         of_last, _ = carried_columns([*last.values()], of_events, record)
+        of_last += {place.rpartition(":")[0]: (place, names) for place, names in reversed(payloads)}.values()
         dropped = {path for _, columns in of_last for path in absent(adopted, columns)}
         new = [path for path in _paths(pa.struct(list(adopted))) if of_last and not is_within(path, dropped)]
     if new and pipeline.table.is_keyed:

@@ -128,3 +128,41 @@ def test_the_first_records_of_a_new_keyed_table_may_lack_what_the_newest_have(
     found = proposed_schema(pipeline, Timeline("/nowhere"))
     assert parse_spark_json(found.record).names == ["id", "n", "old", "new"]
     assert found.recent == RecentFields(("id", "new"), {"orders:0": 2}), "n and old are dropped"
+
+
+def plain(op: str, after: Any) -> bytes:
+    return json.dumps({"before": None, "after": after, "op": op}).encode()
+
+
+def made_of(write: Write, monkeypatch: pytest.MonkeyPatch, *values: bytes) -> TransactionSchema:
+    """The columns of a new table of these events, which are all that the topic has."""
+    records = [(f"orders:0:{place}", value) for place, value in enumerate(values)]
+    monkeypatch.setattr(columns, "first_values", lambda pipeline, count: records)
+    newest = (records[::-1], {"orders:0": len(records)})
+    monkeypatch.setattr(topic_sample, "newest_values", lambda pipeline, count: newest)
+    settings: dict[str, Any] = {"table__schema": "infer", "table__base_path": "/nowhere", **KEYED}
+    return proposed_schema(load(write, source__envelope="debezium", **settings), Timeline("/nowhere"))
+
+
+def test_events_without_schemas_show_which_columns_the_source_still_has(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = plain("c", {"id": 1, "n": 1, "old": "x"}), plain("c", {"id": 2, "n": 2, "new": None})
+    for newest in ([new], [new, plain("d", None)]):
+        found = made_of(write, monkeypatch, old, *newest)
+        assert parse_spark_json(found.record).names == ["id", "n", "old", "new"]
+        assert found.recent == RecentFields(("id", "n", "new"), {"orders:0": 1 + len(newest)}), "old is dropped"
+
+
+@pytest.mark.parametrize(("op", "warned"), [("u", True), ("d", True), ("c", False), ("r", False)])
+def test_a_topic_that_begins_with_a_change_of_a_row_names_a_renamed_table(
+    write: Write, monkeypatch: pytest.MonkeyPatch, op: str, warned: bool
+) -> None:
+    row = {"id": 1, "n": 1}
+    for first in (plain(op, None if op == "d" else row), framed(json.loads(plain(op, row)), EVENT)):
+        warnings = made_of(write, monkeypatch, first, plain("c", row)).warnings
+        texts = [text for text in warnings if "the first record of orders:0 changes a row" in text]
+        assert bool(texts) == warned, warnings
+
+
+EVENT = struct(before=struct(id=LONG, n=INT), after=struct(id=LONG, n=INT), op=TEXT)

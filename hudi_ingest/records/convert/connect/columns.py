@@ -88,11 +88,11 @@ class Misread:
 
     def refusal(self, within: str = "") -> Refusal:
         """Of the records that have these values. `within`: the field that holds the row, "" if the record is the row."""
-        expected = f"{ddl_type(self.column)}, as in the table, whose values mean something else: {MEANT_REMEDY}"
+        expected = (
+            f"{ddl_type(self.column)}, as in the table, whose values mean something else: give the changed column another name in the source, "
+            "or begin a new table, or declare table.schema to have the values as they come"
+        )
         return Refusal(Rejected(0, f"{within}.{self.path}".lstrip("."), expected, self.found))
-
-
-MEANT_REMEDY = "give the changed column another name in the source, or begin a new table, or declare table.schema to have the values as they come"
 
 
 def misread(columns: Iterable[pa.Field], connect: ConnectType, parent: str = "") -> Iterator[Misread]:
@@ -189,8 +189,7 @@ def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool, *, allow
         mixed = _columns_of(schemas, of_events, union.schema)[1]
         return Inferred(union.schema, (*map(str, union.refusals), *mixed), ())
     if of_events:
-        members = [(place, members_of(value) or {}) for place, value in plain]
-        plain = [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
+        plain = _afters(plain)
     return infer(plain, allows_bad=allows_bad)
 
 
@@ -200,6 +199,29 @@ def carried_columns(
     """The columns of each schema that these records carry, with the place of its first record; and the problems of the others, among
     which are those whose values would be misread as `known`."""
     return _columns_of(_apart(records)[0], of_events, known)
+
+
+def columns_of_payloads(records: Sequence[tuple[str, bytes]]) -> list[tuple[str, pa.Schema]]:
+    """The names of the columns of each of Debezium's events without a schema that writes a row, with its place; of no type."""
+    rows = [(place, members_of(value)) for place, value in _afters(_apart(records)[1])]
+    return [(place, pa.schema([pa.field(name, pa.null()) for name in names])) for place, names in rows if names]
+
+
+def begins_late(sample: Sequence[tuple[str, bytes]]) -> tuple[str, ...]:
+    """A warning for each Kafka partition whose very first record changes a row that was there before, in an event of Debezium. `sample`:
+    records in their order, with their places."""
+    first = [(place, value) for place, value in sample if place.endswith(":0")]
+    return tuple(
+        f"the first record of {place.rpartition(':')[0]} changes a row that the topic does not have, so the source table is older than its "
+        "topic, as after it was renamed. Rows that have not changed since are missing here: have the connector take a snapshot of it"
+        for place, value in first
+        if (members_of((members_of(value) or {}).get("payload", value)) or {}).get("op") in (b'"u"', b'"d"')
+    )
+
+
+def _afters(plain: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    members = [(place, members_of(value) or {}) for place, value in plain]
+    return [(place, found["after"]) for place, found in members if found.get("after", b"null") != b"null"]
 
 
 @dataclass(frozen=True, slots=True)

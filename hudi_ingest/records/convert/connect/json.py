@@ -21,6 +21,7 @@ from hudi_ingest.records.convert.connect.values import decoded_rows, reading_of,
 from hudi_ingest.records.convert.converter import Decoded, Rejected, shortened
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records, field_names
 from hudi_ingest.records.convert.values import (
+    UNKNOWN,
     Indexes,
     Refusal,
     RequiredFields,
@@ -28,6 +29,7 @@ from hudi_ingest.records.convert.values import (
     regrouped,
     require_values,
     value_bytes,
+    without_faults,
 )
 from hudi_ingest.records.schema.columns import TIMESTAMP
 
@@ -93,8 +95,13 @@ class ConnectJsonConverter:
             reader = self._without_schema if payloads.schema is None else self._reader(payloads.schema)
             if isinstance(reader, Rejected):
                 rejected += [replace(reader, index=index) for index in payloads.places.tolist()]
-            else:
-                groups.append((payloads.places, reader.decode(payloads.values)))
+                continue
+            read = reader.decode(payloads.values)
+            if payloads.schema is None and self._required is not None and self._required.of_payloads:
+                read = without_faults(
+                    read, read.rows, len(payloads.values), _lacking(read, payloads.values, self._required)
+                )
+            groups.append((payloads.places, read))
         rejected.sort(key=lambda value: value.index)
         return regrouped(self._schema, len(values), groups, rejected)
 
@@ -313,6 +320,29 @@ def _inside(values: pa.BinaryArray, before: int, after: int) -> pa.BinaryArray:
     cuts[2::3] = offsets[1:] - after
     parts = pa.BinaryArray.from_buffers(pa.binary(), 3 * len(values), [None, pa.py_buffer(cuts), values.buffers()[2]])
     return parts.take(pa.array(3 * np.arange(len(values)) + 1))
+
+
+def _lacking(read: Decoded, values: pa.BinaryArray, required: RequiredFields) -> dict[int, Rejected]:
+    """The rows, by their places in `read`, whose records have no field for a column. A source loses a column for good, so only if the
+    last row without a value has no field either are the others looked at."""
+    rows = read.rows[required.within]
+    faults: dict[int, Rejected] = {}
+    known: dict[int, Rejected | None] = {}
+
+    def fault_of(place: int) -> Rejected | None:
+        if place not in known:
+            record = values[place if read.kept is None else read.kept[place].as_py()].as_py()
+            row = (members_of(record) or {}).get(required.within, b"")
+            names = pa.struct([pa.field(name, UNKNOWN) for name in members_of(row) or ()])
+            refusal = required.refusal_of(pa.struct([pa.field(required.within, names)]))
+            known[place] = refusal.fault if refusal is not None else None
+        return known[place]
+
+    for index in range(rows.type.num_fields):
+        nulls = pc.indices_nonzero(pc.and_(rows.is_valid(), pc.struct_field(rows, [index]).is_null()))
+        if len(nulls) and fault_of(nulls[-1].as_py()) is not None:
+            faults |= {place: fault for place in nulls.to_pylist() if (fault := fault_of(place)) is not None}
+    return faults
 
 
 def _unframed(index: int, value: bytes) -> Rejected:

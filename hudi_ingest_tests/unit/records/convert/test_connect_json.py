@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hudi_ingest.records.convert.connect.debezium import NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect.values import decimals_of_base64
 from hudi_ingest.records.convert.converter import Decoded
@@ -161,6 +162,26 @@ def test_a_value_is_what_its_schema_says(kind: str, connect: dict[str, Any], val
 def test_a_value_that_is_not_what_its_schema_says_is_bad(kind: str, connect: dict[str, Any], value: Any) -> None:
     refusal = one(kind, connect, value)
     assert refusal.field.partition("[")[0] == "v"
+
+
+def test_an_event_without_a_schema_shows_by_its_fields_that_the_source_has_lost_a_column() -> None:
+    row = parse_ddl("id long, city string, note string")
+    events = event_schema(row, NamingFields(("id",)))
+
+    def outcome(*rows: Any, **required: Any) -> Decoded:
+        needs = RequiredFields(row, within="after", of_payloads=True, **required)
+        values = [json.dumps({"before": {"id": 1, "city": "x"}, "after": each, "op": "u"}).encode() for each in rows]
+        return ConnectJsonConverter(events, False, needs).decode(pa.array(values, pa.binary()))
+
+    whole, renamed = {"id": 1, "city": None, "note": "city"}, {"id": 2, "town": "Bern", "note": None}
+    assert outcome(whole, None).rejected == (), "null is a value, and a delete has no row"
+    found = outcome(whole, renamed, None, {"id": 3, "town": "Bonn"}).rejected
+    assert [(each.index, each.field) for each in found] == [(1, "after.city"), (3, "after.city")]
+    assert found[0].expected.startswith("it in the record, because a row without it would erase its value")
+    assert found[0].found == "no such field; not among the columns: town"
+    assert "`source.optional_fields: [city, note]`" in found[1].expected
+    assert outcome(renamed, optional=frozenset(["city"])).rejected == ()
+    assert outcome(renamed, recent=frozenset(["city"])).rejected == ()
 
 
 def test_records_without_a_schema_are_plain_json_with_dates_as_days() -> None:
