@@ -258,6 +258,18 @@ def test_a_changed_key_is_filled_from_the_old_one_or_refused(table: Table) -> No
         assert table.rows("ad") == {"a": two, "d": {"a": "one", "b": [2]}}
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3, 4])
+@pytest.mark.parametrize("buffered", [1, 300, 500, 1 << 20])
+def test_a_changed_key_is_filled_however_the_changes_before_it_are_written(
+    table: Table, monkeypatch: pytest.MonkeyPatch, batch: int, buffered: int
+) -> None:
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", buffered)
+    one, two = {"a": "one", "b": [1]}, {"a": "two", "b": [2]}
+    table.apply([("a", one, ())], batch)
+    table.apply([("a", two, ()), ("b", one, ()), ("a", None, ()), ("c", one, ("a", MOVED)), ("b", None, ())], batch)
+    assert (table.refused, table.rows("abc")) == ([], {"c": {"a": "two", "b": [1]}})
+
+
 def test_a_replayed_change_that_a_later_delete_undoes_is_neither_written_nor_refused(table: Table) -> None:
     one = {"a": "one", "b": [1]}
     table.apply([("a", one, ()), ("a", one, ("a",)), ("a", None, ())])
