@@ -81,7 +81,8 @@ def test_the_settings_are_for_one_node_on_the_loopback_interface(tmp_path: Path)
     assert values["log.dirs"] == f"{tmp_path}/a\\\\\\u00e9/data"
 
 
-def test_records_and_topics_outlive_a_restart_on_other_ports(tmp_path: Path) -> None:
+def test_records_and_topics_outlive_a_restart_on_other_ports_and_a_kill(tmp_path: Path) -> None:
+    """And then, one that cannot start is told with its log and leaves nothing."""
     home = tmp_path / "home é"
     said: list[str] = []
     first = settings_in(home)
@@ -104,24 +105,24 @@ def test_records_and_topics_outlive_a_restart_on_other_ports(tmp_path: Path) -> 
         assert found.cluster_id == cluster == (home / "cluster-id").read_text()
         assert len(found.topics["kept"].partitions) == 3
         assert consume(second.bootstrap, "kept", 2, len(values)) == values
+        produce(second.bootstrap, "kept", 0, [b"a", b"b"])
+        os.kill(record.pid, signal.SIGKILL)
+        wait_until(lambda: not is_alive(record), what="the broker is dead", timeout_seconds=DEADLINE_SECONDS)
+        record = start_broker(second, said.append)
+        assert consume(second.bootstrap, "kept", 0, 2) == [b"a", b"b"]
     finally:
         stop([record])
     assert not psutil.pid_exists(record.pid)
     assert not any(line.startswith("formatting") for line in said)
 
-
-def test_a_killed_broker_comes_back_with_its_records(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    record = start_broker(settings, silent)
-    try:
-        create_topic(settings.bootstrap, "kept", 1)
-        produce(settings.bootstrap, "kept", 0, [b"a", b"b"])
-        os.kill(record.pid, signal.SIGKILL)
-        wait_until(lambda: not is_alive(record), what="the broker is dead", timeout_seconds=DEADLINE_SECONDS)
-        record = start_broker(settings, silent)
-        assert consume(settings.bootstrap, "kept", 0, 2) == [b"a", b"b"]
-    finally:
-        stop([record])
+    meta = home / "data" / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1", "node.id=7"))
+    with pytest.raises(
+        EnvironmentProblem, match=r"\) ended with exit code 1 before the embedded Kafka broker answers.*node"
+    ) as caught:
+        start_broker(settings_in(home), silent)
+    assert str(home / "broker.log") in str(caught.value)
+    assert not [each for each in psutil.process_iter() if str(home / "server.properties") in _arguments(each)]
 
 
 def test_a_transaction_commits(running: tuple[BrokerSettings, ProcessRecord]) -> None:
@@ -188,20 +189,6 @@ def test_a_home_in_use_is_told_and_its_broker_stays_unharmed(running: tuple[Brok
     assert is_alive(record)
     produce(settings.bootstrap, "unharmed", 0, [b"x"])
     assert consume(settings.bootstrap, "unharmed", 0, 1) == [b"x"]
-
-
-def test_a_broker_that_cannot_start_is_told_with_its_log_and_leaves_nothing(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    record = start_broker(settings, silent)
-    stop([record])
-    meta = tmp_path / "data" / "meta.properties"
-    meta.write_text(meta.read_text().replace("node.id=1", "node.id=7"))
-    with pytest.raises(
-        EnvironmentProblem, match=r"\) ended with exit code 1 before the embedded Kafka broker answers.*node"
-    ) as caught:
-        start_broker(settings_in(tmp_path), silent)
-    assert str(tmp_path / "broker.log") in str(caught.value)
-    assert not [each for each in psutil.process_iter() if str(tmp_path / "server.properties") in _arguments(each)]
 
 
 def _arguments(process: psutil.Process) -> list[str]:
