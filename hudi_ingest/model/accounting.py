@@ -18,7 +18,7 @@ from hudi_ingest.model.report import FieldsSeen, SliceReport
 
 VERSION = 1
 _TIMES = ("earliest_late", "earliest", "latest")
-_SOME = ("deletes", "superseded", "moves", *CONTROL)
+_SOME = ("deletes", "superseded", "moves", *CONTROL, "truncated")
 """Counts that only keyed tables and change formats have."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 CONTROL = ("heartbeats", "boundaries", "ddl", "messages", "truncates")
-"""The counts of records about the source's log itself, which change no row."""
+"""The counts of records about the source's log itself, or about a whole table. None becomes a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +40,13 @@ class Counts:
     messages: int = 0
     """Skipped messages in the source's log, as of `pg_logical_emit_message`."""
     truncates: int = 0
-    """Skipped truncates, with `source.on_truncate: skip`."""
+    """Truncates, applied or skipped as `source.on_truncate` says."""
+    truncated: int = 0
+    """Deletes that truncates wrote to a keyed table: at least one for each row, and one more for each file that has its key, too."""
 
     @property
     def control(self) -> int:
-        """Number of skipped records that have a value."""
+        """Number of records that have a value and become no row."""
         return sum(getattr(self, name) for name in CONTROL)
 
     @property
@@ -66,4 +68,4 @@ class Counts:
     @property
     def rows_in_files(self) -> int:
         """Number of rows that the files must hold."""
-        return self.rows + self.moves - self.superseded
+        return self.rows + self.moves + self.truncated - self.superseded

@@ -21,7 +21,7 @@ _DELETE_MARKER = "_hoodie_is_deleted"
 Totals = Mapping[str, Mapping[str, int]]
 """What all commits of a pipeline add up to, which a commit's checkpoint carries, so that it outlives archived commits and the
 ledger. By kind of transaction, by name: transactions, rows, files, bytes, tombstones, filtered, bad_skipped, bad_kept, gaps, deletes,
-superseded, moves, lost (offsets whose loss was accepted), and late (records before what was complete). Zeros are left out."""
+superseded, moves, truncated, lost (offsets whose loss was accepted), and late (records before what was complete). Zeros are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
         starts, watermarks = situation.starts, situation.watermarks
     pipeline = pipeline.reading({source.topic for source in starts})
     schema = proposed_schema(pipeline, PipelineTable(pipeline).timeline)
-    maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
+    maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc), len(starts))
     slices = [_slice(source, start, watermarks[source].end) for source, start in sorted(starts.items())]
     batches = read_fairly(pipeline, slices, most)
     newest = not is_given and not any(batch.num_rows for batch in batches.values())

@@ -393,7 +393,7 @@ class Pipeline(_Model):
         parts += [self.table.hive_style, self.on_tombstone]
         if source.envelope != "none":
             parts += [source.envelope, source.before_image, source.event_columns]
-        if source.on_truncate != "fail":
+        if source.on_truncate != "apply":
             parts += [source.on_truncate]
         if source.unavailable_value is not None:
             parts += [source.unavailable_value]

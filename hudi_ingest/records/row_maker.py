@@ -96,6 +96,8 @@ class BatchOutcome:
     """Records that a transform left out on purpose, and those of another type than the pipeline's."""
     moves: int = 0
     """Rows beyond one per record."""
+    truncated_at: int | None = None
+    """The offset of the last truncate that is to be applied: all rows before it are to be deleted."""
     fields: FieldsSeen | None = None
     """The fields that the decoded records had; None where nothing was decoded, or the format's fields have no names."""
 
@@ -137,6 +139,8 @@ class RowMaker:
     """Whether records may name their schemas in headers; then the batches need those."""
     own_columns: tuple[str, ...] = ()
     """The columns that fields of the records' own become, not those of keys and events."""
+    applies_truncates: bool = False
+    """Whether truncates are more than control records."""
     key_guard: KeyGuard | None = None
     """What the records' own keys have to be; None if the table's key does not depend on them."""
 
@@ -179,7 +183,7 @@ class RowMaker:
             batch = batch.take(decoded.kept)
             places = _of(places, decoded.kept)
         if self.key_guard is not None:
-            # Records that change no row, like a truncate, may have another key or none.
+            # Records that are no change of a row, like a truncate, may have another key or none.
             self.key_guard.require(source, batch)
 
         record = self._beside_kafka(decoded.rows, batch, source)
@@ -192,7 +196,16 @@ class RowMaker:
         filtered = outcome.filtered + others
         accounted = outcome.rows.num_rows - outcome.moves + skipped + filtered + len(bad)
         _require_all(source, count, accounted, "accounted for")
-        outcome = replace(outcome, bad=tuple(bad), skipped=skipped, control=control, filtered=filtered, fields=fields)
+        truncates = [place for place, kind in control.items() if kind == "truncates" and self.applies_truncates]
+        outcome = replace(
+            outcome,
+            bad=tuple(bad),
+            skipped=skipped,
+            control=control,
+            filtered=filtered,
+            truncated_at=whole["offset"][max(truncates)].as_py() if truncates else None,
+            fields=fields,
+        )
         lenient = self.lenient_converter
         outcome = outcome if lenient is None else self._with_deletes(outcome, lenient, source, whole)
         if self.key_changes is None or LEFT_OUT not in outcome.rows.column_names:
@@ -225,7 +238,8 @@ class RowMaker:
         bad.sort(key=lambda refusal: refusal.index)
         filtered = outcome.filtered + batch.num_rows - len(own) - len(rejected)
         kept = own if outcome.kept is None else _of(own, outcome.kept)
-        return replace(outcome, kept=kept, bad=tuple(bad), filtered=filtered)
+        control = {own[place].as_py(): kind for place, kind in outcome.control.items()}
+        return replace(outcome, kept=kept, bad=tuple(bad), control=control, filtered=filtered)
 
     def _appended_rows(self, source: TopicPartition, record: pa.RecordBatch, places: pa.Array | None) -> BatchOutcome:
         transformed = self.chain.apply(record)

@@ -82,7 +82,8 @@ class BaseFileWriter(DiscardedOnError):
     """
 
     superseded: Mapping[TopicPartition, int] = MappingProxyType({})
-    """Rows that were left out, as KeyedFileWriter leaves some out; none here."""
+    truncated = superseded
+    """Rows that were left out, and deletes of truncates, as KeyedFileWriter has them; none here."""
 
     def __init__(self, storage: TableStorage, layout: BaseFileLayout) -> None:
         self._new_files: NewFiles[BaseFile] = NewFiles(storage, layout.instant, layout.epoch)

@@ -1,5 +1,5 @@
-"""The current rows of some keys of a keyed table, as a transaction finds them at its begin: from the newest file slice of their
-bucket, as readers merge it, with only a few rows in memory.
+"""The current rows of some keys of a keyed table, or all its keys, as a transaction finds them at its begin: from the newest file slice
+of their bucket, as readers merge it, with only a few rows in memory.
 
 Commits that completed after the transaction began are left out. So another attempt, and one that runs beside a compaction or
 another writer, finds the same rows: completed files do not change, and cleaning keeps them for some commits.
@@ -8,15 +8,26 @@ another writer, finds the same rows: completed files do not change, and cleaning
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
-from hudi_ingest.hudi.files.log_reader import Deletes, UnreadableLog, as_type, changes_in, rows_of
+from hudi_ingest.hudi.files.log_reader import (
+    Deletes,
+    UnreadableLog,
+    all_rows,
+    as_type,
+    changes_in,
+    rows_in,
+    rows_of,
+)
 from hudi_ingest.hudi.files.new_files import KeyedLayout
 from hudi_ingest.hudi.storage.paths import TIMELINE, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage, reaching
@@ -122,29 +133,76 @@ class CurrentRows:
         with reaching(storage, f"read the current rows of partition '{partition_path}', bucket {bucket},"):
             if partition_path not in self._names:
                 self._names[partition_path] = storage.names(partition_path)
-            names = self._names[partition_path]
-            slice_ = slice_before(names, layout.file_id(partition_path, bucket), self._completed, layout.instant)
+            slice_ = self._slice(partition_path, bucket, self._names[partition_path])
             if slice_.base is not None:
                 with storage.parquet_file(path_in(partition_path, slice_.base)) as file:
                     found.add(rows_of(file, keys, columns), by)
             for path in (*(path_in(partition_path, name) for name in slice_.logs), *newer):
-                try:
+                with self._readable(path, "be completed with the values that the database left out"):
                     for change in changes_in(storage.read(path), keys, columns):
                         if isinstance(change, Deletes):
                             found.delete(change)
                         else:
                             found.add(change.rows, by)
-                except UnreadableLog as error:
-                    raise TableUnreachable(
-                        f"the log file {path} of the table at {storage.base_path} has {error}, so the rows that it changes cannot "
-                        "be completed with the values that the database left out. Nothing was written. Compact the table "
-                        "(`hudi-ingest services`), which reads such files; the next transaction reads the same offsets."
-                    ) from error
         return found
+
+    def keys_before(
+        self, ordering: int, newer: Mapping[tuple[str, int], Sequence[str]]
+    ) -> Iterator[tuple[str, int, pa.Array]]:
+        """Yield the record keys of all rows that order before a value, in all table partitions, some at a time: with the path of their
+        table partition and their bucket, one bucket after another. `newer`: the paths of log files that the transaction itself has
+        written, by table partition and bucket.
+
+        A key may come once for each file that has it, and also if it is deleted by now.
+        """
+        storage, by = self._storage, self._layout.ordering[0]
+        columns = {by: pa.int64()}
+        names: defaultdict[str, list[str]] = defaultdict(list)
+        with reaching(storage, "list the files"):
+            for file in storage.data_files():
+                folder, _, name = file.path.rpartition("/")
+                names[folder].append(name)
+        for folder in sorted({*names, *(folder for folder, _ in newer)}):
+            for bucket in range(self._layout.buckets):
+                slice_ = self._slice(folder, bucket, names[folder])
+                logs = (*(path_in(folder, name) for name in slice_.logs), *newer.get((folder, bucket), ()))
+                with reaching(storage, f"read the keys of partition '{folder}', bucket {bucket},"):
+                    if slice_.base is not None:
+                        with storage.parquet_file(path_in(folder, slice_.base)) as file:
+                            for rows in all_rows(file, columns):
+                                yield folder, bucket, _before(rows, by, ordering)
+                    for path in logs:
+                        with self._readable(path, "be deleted by the truncate"):
+                            for rows in rows_in(storage.read(path), columns):
+                                yield folder, bucket, _before(rows, by, ordering)
+
+    def _slice(self, partition_path: str, bucket: int, names: Iterable[str]) -> Slice:
+        layout = self._layout
+        return slice_before(names, layout.file_id(partition_path, bucket), self._completed, layout.instant)
+
+    @contextmanager
+    def _readable(self, path: str, purpose: str) -> Iterator[None]:
+        """Raises TableUnreachable for a log file that cannot be read. `purpose`: what can therefore not happen to its rows."""
+        try:
+            yield
+        except UnreadableLog as error:
+            raise TableUnreachable(
+                f"the log file {path} of the table at {self._storage.base_path} has {error}, so the rows that it changes cannot "
+                f"{purpose}. Nothing was written. Compact the table "
+                "(`hudi-ingest services`), which reads such files; the next transaction reads the same offsets."
+            ) from error
 
     @cached_property
     def _completed(self) -> Completed:
         return Completed.of(self._storage.names(TIMELINE))
+
+
+def _before(rows: pa.Table, by: str, ordering: int) -> pa.Array:
+    """The keys of the rows that order before a value. A row without one, which another writer may have left, is among them."""
+    keys = rows[RECORD_KEY]
+    if by in rows.column_names:
+        keys = keys.filter(pc.fill_null(pc.less(rows[by], ordering), True))
+    return keys.combine_chunks()
 
 
 def column_of(found: Found, name: str, kind: pa.DataType) -> pa.ChunkedArray:

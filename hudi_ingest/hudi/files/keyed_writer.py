@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -86,11 +88,17 @@ class KeyedFileWriter(DiscardedOnError):
     as written nor as superseded.
 
     `files` holds, by Kafka partition, the reports of its part of closed files, complete after `close`; `superseded` how many of its
-    rows were left out because a newer one of the same key was written.
+    rows were left out because a newer one of the same key was written, or because of a later `truncate`; `truncated` how many deletes
+    its truncates wrote.
     """
 
     def __init__(self, storage: TableStorage, layout: KeyedLayout, refuse: Refuse | None = None) -> None:
         self.superseded: Counter[TopicPartition] = Counter()
+        self.truncated: Counter[TopicPartition] = Counter()
+        self._truncated_at: int | None = None
+        """The offset of the last truncate."""
+        self._has_to_delete = False
+        """Whether that one's deletes are yet to be written."""
         self._refuse = refuse
         self._current = CurrentRows(storage, layout)
         self._written: dict[tuple[str, int], list[str]] = {}
@@ -110,6 +118,12 @@ class KeyedFileWriter(DiscardedOnError):
 
     def write(self, source: RowSource, rows: pa.Table) -> None:
         """Write rows of `source` with the table's columns (Kafka columns included) and DELETED. Raises Fenced, OSError."""
+        if self._truncated_at is not None:
+            count = rows.num_rows
+            rows = rows.filter(pc.greater(rows[OFFSET], self._truncated_at))
+            self.superseded[source.source] += count - rows.num_rows
+        if not rows.num_rows:
+            return
         if self._first is None:
             self._first, self._next_number = source, pc.min(rows[OFFSET]).as_py()
         self._buffer(source.source, rows)
@@ -122,6 +136,20 @@ class KeyedFileWriter(DiscardedOnError):
             if held.num_rows:
                 self._buffer(source.source, held)
 
+    def truncate(self, source: RowSource, offset: int) -> None:
+        """Delete all rows that are ordered before the offset: those that the table had when the transaction began, and those written here,
+        also if they are passed later. For tables ordered by offsets whose rows all come from `source`, by this writer alone.
+
+        The deletes are ordered by the offset of the truncate, so what comes after it wins in whichever order files are read. They are
+        written before such rows all the same, because CDC queries go by the order of files. Raises Fenced, OSError.
+        """
+        for buffered, rows in self._buffered:
+            self.superseded[buffered] += rows.num_rows
+        self._drop_buffered()
+        if self._first is None:
+            self._first, self._next_number = source, offset
+        self._truncated_at, self._has_to_delete = offset, True
+
     def close(self) -> None:
         self._write_buffered()
         if self._first is not None:
@@ -131,6 +159,7 @@ class KeyedFileWriter(DiscardedOnError):
         self._new_files.discard()
         self._drop_buffered()
         self.superseded.clear()
+        self.truncated.clear()
 
     def _buffer(self, source: TopicPartition, rows: pa.Table) -> None:
         self._buffered.append((source, rows))
@@ -141,6 +170,8 @@ class KeyedFileWriter(DiscardedOnError):
 
     def _write_buffered(self, may_wait: bool = False) -> None:
         """Write the last change of each key. Those of keys that change often `may_wait` for more."""
+        if self._has_to_delete:
+            self._write_deletes()
         if self._first is None or not self._buffered:
             return
         sources = sorted({source for source, _ in self._buffered})
@@ -193,6 +224,33 @@ class KeyedFileWriter(DiscardedOnError):
                 self._new_files.report(sources[number], part)
         self._next_number += 1
 
+    def _write_deletes(self) -> None:
+        """Delete the rows before the last truncate, bucket by bucket, with some of their keys in memory at a time."""
+        source, offset = self._first, self._truncated_at
+        assert source is not None and offset is not None
+        self._has_to_delete = False
+        # Those of this task are read, too.
+        self._new_files.wait_closed()
+        written = {place: tuple(paths) for place, paths in self._written.items()}
+        for (folder, bucket), parts in groupby(self._current.keys_before(offset, written), itemgetter(0, 1)):
+            path, stream, deletes = self._path(source, folder, bucket), None, 0
+            for _, _, keys in parts:
+                if not len(keys):
+                    continue
+                stream = stream or self._new_files.open(source, folder, path)
+                stream.write(self._delete_block(folder, keys, [pa.repeat(offset, len(keys))]))
+                self._new_files.rows_are_written()
+                self._new_files.check_if_due(source)
+                deletes += len(keys)
+            if stream is None:
+                continue
+            self._new_files.rows_are_complete(source)
+            size, file_id = self._new_files.close(path), self._layout.file_id(folder, bucket)
+            self._new_files.report(source.source, LogFile(folder, file_id, path, 0, deletes, size, offset, offset))
+            self._written.setdefault((folder, bucket), []).append(path)
+            self.truncated[source.source] += deletes
+        self._next_number += 1
+
     def _filled(
         self, rows: pa.Table, of_rows: np.ndarray, slots: Slots, last: _Last, sources: Sequence[TopicPartition]
     ) -> tuple[pa.Table, _Last, np.ndarray]:
@@ -224,11 +282,7 @@ class KeyedFileWriter(DiscardedOnError):
     def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> LogFile:
         """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
         layout = self._layout
-        file_id = layout.file_id(partition_path, bucket)
-        name = log_file_name(
-            file_id, layout.instant, log_token(source.source.topic, source.write_token, self._next_number)
-        )
-        path = path_in(partition_path, name)
+        file_id, path = layout.file_id(partition_path, bucket), self._path(source, partition_path, bucket)
         deletes = rows.slice(upserts)
         blocks = []
         if upserts:
@@ -237,9 +291,7 @@ class KeyedFileWriter(DiscardedOnError):
             )
         if deletes.num_rows:
             ordering = [deletes[name] for name in layout.ordering]
-            blocks.append(
-                delete_block(layout.instant, layout.schema_json, partition_path, deletes[RECORD_KEY], ordering)
-            )
+            blocks.append(self._delete_block(partition_path, deletes[RECORD_KEY], ordering))
         stream = self._new_files.open(source, partition_path, path)
         for block in blocks:
             stream.write(block)
@@ -247,6 +299,18 @@ class KeyedFileWriter(DiscardedOnError):
         self._new_files.rows_are_complete(source)
         size = self._new_files.close(path)
         return LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, 0, 0)
+
+    def _path(self, source: RowSource, partition_path: str, bucket: int) -> str:
+        """Return the path of the bucket's next file."""
+        layout = self._layout
+        token = log_token(source.source.topic, source.write_token, self._next_number)
+        return path_in(partition_path, log_file_name(layout.file_id(partition_path, bucket), layout.instant, token))
+
+    def _delete_block(
+        self, partition_path: str, keys: pa.Array, ordering: Sequence[pa.Array | pa.ChunkedArray]
+    ) -> bytes:
+        layout = self._layout
+        return delete_block(layout.instant, layout.schema_json, partition_path, keys, ordering)
 
     def _data_block(self, rows: pa.Table) -> bytes:
         """Encode rows with Hudi's columns."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -238,16 +238,12 @@ def delete_block(
     Raises ValueError for a null or a type that cannot order changes (`is_ordering_type`).
     """
     folder = _text(partition_path.encode())
-    values = [b"".join(parts) for parts in zip(*map(_wrapped, ordering), strict=True)]
+    values = [*map(_wrapped, ordering)]
     if len(ordering) > 1:
-        array = _long(_SEVERAL) + _long(1) + _long(len(ordering))
-        values = [array + value + b"\0" for value in values]
-    records = [
-        b"\x02%b\x02%b%b" % (_text(key), folder, value)
-        for key, value in zip(keys.cast(pa.binary()).to_pylist(), values, strict=True)
-    ]
-    count = _long(len(records)) if records else b""  # 0 would end the list
-    deletes = b"".join((count, *records, b"\0"))
+        values = [_long(_SEVERAL) + _long(1) + _long(len(ordering)), *values, b"\0"]
+    records = _joined([b"\x02", _texts(keys), b"\x02" + folder, *values], len(keys))
+    count = _long(len(records)) if len(records) else b""  # 0 would end the list
+    deletes = b"".join((count, *records.to_pylist(), b"\0"))
     content = struct.pack(">ii", _CONTENT_VERSION, len(deletes)) + deletes
     return _block(DELETE_BLOCK, {INSTANT_HEADER: instant, SCHEMA_HEADER: schema}, content)
 
@@ -296,24 +292,18 @@ def _decimal(value: Decimal) -> bytes:
     return _text(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True))
 
 
-_WRAPPERS: Mapping[pa.DataType, tuple[int, pa.DataType, Callable[..., bytes]]] = {
-    pa.int64(): (_LONG, pa.int64(), _long),
-    # As Spark has it in a row, with which a delete is compared; the union's own branch for timestamps compares as greater.
-    pa.timestamp("us", tz="UTC"): (_LONG, pa.int64(), _long),
-    pa.string(): (_STRING, pa.binary(), _text),
-}
-"""Of each type: its branch, the Arrow type whose Python values are encoded, and how."""
-
-
-def _wrapped(values: pa.Array | pa.ChunkedArray) -> list[bytes]:
+def _wrapped(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Encode ordering values with their types."""
     if not is_ordering_type(values.type):
         raise ValueError(f"{values.type} cannot order changes")
     if values.null_count:
         raise ValueError("an ordering value is null")
     if pa.types.is_decimal(values.type):
-        branch, plain, encode = _DECIMAL, values.type, _decimal
+        branch, encoded = _DECIMAL, pa.array([*map(_decimal, values.to_pylist())], pa.binary())
+    elif pa.types.is_string(values.type):
+        branch, encoded = _STRING, _texts(values)
     else:
-        branch, plain, encode = _WRAPPERS[values.type]
-    prefix = _long(branch)
-    return [prefix + encode(value) for value in values.cast(plain).to_pylist()]
+        # Times, too, as Spark has them in a row, with which a delete is compared; the union's own branch for timestamps compares as
+        # greater.
+        branch, encoded = _LONG, _longs(_numbers(values))
+    return _joined([_long(branch), encoded], len(values))

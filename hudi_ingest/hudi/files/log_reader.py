@@ -1,4 +1,4 @@
-"""Read log files of MERGE_ON_READ tables, ours and those of other writers: the rows and deletes of some keys. Pure.
+"""Read log files of MERGE_ON_READ tables, ours and those of other writers: the rows and deletes of some keys, or all rows. Pure.
 
 log_file.py describes the bytes. Of a block, only the rows with a wanted key are decoded.
 """
@@ -52,23 +52,36 @@ def changes_in(content: bytes, keys: pa.Array, columns: Mapping[str, pa.DataType
 
     Raises UnreadableLog."""
     wanted = frozenset(keys.to_pylist())
-    place = 0
-    while place < len(content):
-        kind, header, body, place = _block(content, place)
-        if {_COMPACTED_HEADER, _PARTIAL_HEADER} & header.keys() and header.get(_PARTIAL_HEADER, "true") != "false":
-            raise UnreadableLog("a block of partial updates or of a log compaction")
+    for kind, header, body in _blocks(content):
         if kind == DELETE_BLOCK:
             yield Deletes([(key, ordering) for key, ordering in _deletes(body) if key in wanted])
         elif kind == PARQUET_BLOCK:
             yield Upserts(rows_of(pq.ParquetFile(pa.BufferReader(body)), keys, columns))
-        elif kind == AVRO_BLOCK:
-            yield Upserts(_avro_rows(body, json.loads(header[SCHEMA_HEADER]), wanted, columns))
         else:
-            raise UnreadableLog(f"a block of kind {kind}")
+            yield Upserts(_avro_rows(body, json.loads(header[SCHEMA_HEADER]), wanted, columns))
+
+
+def rows_in(content: bytes, columns: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+    """Yield all rows of a log file, with RECORD_KEY and these columns, without the deletes. Raises UnreadableLog."""
+    for kind, header, body in _blocks(content):
+        if kind == PARQUET_BLOCK:
+            yield from all_rows(pq.ParquetFile(pa.BufferReader(body)), columns)
+        elif kind == AVRO_BLOCK:
+            yield _avro_rows(body, json.loads(header[SCHEMA_HEADER]), None, columns)
 
 
 _BATCH_ROWS = 4096
 """Rows read at once, of which each may have large values."""
+_BATCH_KEYS = 64 * 1024
+"""Rows read at once of which only their keys and numbers are needed."""
+
+
+def all_rows(file: pq.ParquetFile, columns: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+    """Yield all rows, some at a time, with RECORD_KEY and those of these columns, of numbers, that the file has."""
+    names = file.schema_arrow.names
+    kinds = {RECORD_KEY: pa.string(), **{name: kind for name, kind in columns.items() if name in names}}
+    for batch in file.iter_batches(_BATCH_KEYS, columns=[*kinds]):
+        yield pa.table({name: as_type(pa.chunked_array([batch[name]]), kind) for name, kind in kinds.items()})
 
 
 def rows_of(file: pq.ParquetFile, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> pa.Table:
@@ -112,6 +125,18 @@ def as_type(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         return values.cast(kind)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return pa.chunked_array([pa.array(values.to_pylist(), kind)])
+
+
+def _blocks(content: bytes) -> Iterator[tuple[int, dict[int, str], bytes]]:
+    """Yield each block's kind, header and content."""
+    place = 0
+    while place < len(content):
+        kind, header, body, place = _block(content, place)
+        if {_COMPACTED_HEADER, _PARTIAL_HEADER} & header.keys() and header.get(_PARTIAL_HEADER, "true") != "false":
+            raise UnreadableLog("a block of partial updates or of a log compaction")
+        if kind not in (DELETE_BLOCK, PARQUET_BLOCK, AVRO_BLOCK):
+            raise UnreadableLog(f"a block of kind {kind}")
+        yield kind, header, body
 
 
 def _block(content: bytes, place: int) -> tuple[int, dict[int, str], bytes, int]:
@@ -159,8 +184,9 @@ def _deletes(content: bytes) -> Iterator[tuple[str, int | None]]:
 
 
 def _avro_rows(
-    content: bytes, schema: Mapping[str, Any], wanted: Collection[str], columns: Mapping[str, pa.DataType]
+    content: bytes, schema: Mapping[str, Any], wanted: Collection[str] | None, columns: Mapping[str, pa.DataType]
 ) -> pa.Table:
+    """Decode the rows of the `wanted` keys; all if None."""
     reader = _Reader()
     reads = [(field["name"], reader.of(field["type"])) for field in schema["fields"]]
     names = [name for name, _ in reads]
@@ -174,7 +200,7 @@ def _avro_rows(
         data = BytesIO(content[place + 4 : place + 4 + size])
         place += 4 + size
         row = {name: read(data) for name, read in reads[:keys_end]}
-        if row[RECORD_KEY] not in wanted:
+        if wanted is not None and row[RECORD_KEY] not in wanted:
             continue
         row |= {name: read(data) for name, read in reads[keys_end:last]}
         for name, values in found.items():

@@ -93,9 +93,11 @@ class KafkaSource(Model):
     the whole row, which PostgreSQL sends after `alter table … replica identity full`, and MySQL with `binlog_row_image=FULL`;
     `table.partition_by` and `table.ordering` need it for columns beyond the key. Only with `envelope: debezium`."""
 
-    on_truncate: Literal["fail", "skip"] = "fail"
-    """What happens to a truncate in Debezium's events, which are not applied. `fail` makes it a bad record. `skip` counts it and
-    continues; the table keeps the rows. Only with `envelope: debezium`."""
+    on_truncate: Literal["apply", "fail", "skip"] = "apply"
+    """What happens to a truncate in Debezium's events. `apply` deletes all rows of the table that were written before it, with
+    `table.mode: upsert`, without `table.ordering`, and from a topic with one partition; elsewhere nothing says which rows those are, and
+    it is a bad record. `fail` always makes it one. `skip` counts it and continues; the table keeps the rows. Only with
+    `envelope: debezium`."""
 
     event_columns: dict[str, str] = Field(
         default_factory=dict,
@@ -240,7 +242,7 @@ class KafkaSource(Model):
     @field_validator("on_truncate")
     @classmethod
     def _only_debezium_has_truncates(cls, value: str, info: ValidationInfo) -> str:
-        if value == "skip" and info.data.get("envelope", "debezium") != "debezium":
+        if value != "apply" and info.data.get("envelope", "debezium") != "debezium":
             raise ValueError(f"only with `envelope: debezium`, and that is {info.data['envelope']}; remove it")
         return value
 

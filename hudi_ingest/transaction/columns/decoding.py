@@ -22,6 +22,7 @@ from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard
 from hudi_ingest.records.convert.connect.debezium import (
     KEY_CHANGE_FIELDS,
+    TRUNCATES_FAIL,
     AvailableValues,
     DebeziumConverter,
     KeyChanges,
@@ -51,8 +52,11 @@ _logger = logging.getLogger(__name__)
 # The libraries of avro, protobuf and the registry are extras, so what imports them is imported in functions.
 
 
-def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: datetime) -> RowMaker:
-    """The row maker of a transaction that began then and has these columns. Raises what `converter_of` raises."""
+def row_maker_of(
+    pipeline: Pipeline, schema: TransactionSchema, began_at: datetime, kafka_partitions: int = 1
+) -> RowMaker:
+    """The row maker of a transaction that began then and has these columns. `kafka_partitions`: how many the topics have. Raises what
+    `converter_of` raises."""
     pipeline = pipeline.with_record(parse_spark_json(schema.record), schema.record_key)
     registry = pipeline.source.schema_registry
     values = _values(pipeline, schema)
@@ -60,7 +64,7 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
     deletes = table.is_keyed and (table.delete_field is not None or source.envelope == "debezium")
     nullable = pa.schema([column.with_nullable(True) for column in values.schema])
     return RowMaker(
-        converter=_converter_of_values(pipeline, values),
+        converter=_converter_of_values(pipeline, values, kafka_partitions),
         lenient_converter=_converter_of_values(pipeline, replace(values, schema=nullable, required=None))
         if deletes and is_built_in(source.format)
         else None,
@@ -82,6 +86,7 @@ def row_maker_of(pipeline: Pipeline, schema: TransactionSchema, began_at: dateti
         record_type=_record_type(pipeline),
         schema_headers=registry is not None and registry.schema_ids == "headers",
         own_columns=tuple(pipeline.table.record.names),
+        applies_truncates=applies_truncates(pipeline, kafka_partitions),
         key_guard=_key_guard(pipeline),
     )
 
@@ -144,8 +149,11 @@ def converter_of(pipeline: Pipeline, schema: TransactionSchema | None = None) ->
     return _converter_of_values(pipeline, _values(pipeline, schema))
 
 
-def _converter_of_values(pipeline: Pipeline, values: _RecordPart) -> Converter:
-    converter = _converter(pipeline, values) if pipeline.source.envelope != "debezium" else _changes(pipeline, values)
+def _converter_of_values(pipeline: Pipeline, values: _RecordPart, kafka_partitions: int = 1) -> Converter:
+    if pipeline.source.envelope == "debezium":
+        converter = _changes(pipeline, values, kafka_partitions)
+    else:
+        converter = _converter(pipeline, values)
     placeholder = pipeline.unavailable_value
     return converter if placeholder is None else AvailableValues(converter, placeholder, pipeline.fills_values)
 
@@ -242,7 +250,7 @@ def _keys(pipeline: Pipeline) -> _RecordPart | None:
     return _RecordPart("source.key", key, key.columns, None, subjects, registry, envelope=envelope)
 
 
-def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
+def _changes(pipeline: Pipeline, values: _RecordPart, kafka_partitions: int = 1) -> Converter:
     """The converter of Debezium's events to the rows that they write and delete."""
     table, chain = pipeline.table, pipeline.chain
     row = values.schema
@@ -252,7 +260,34 @@ def _changes(pipeline: Pipeline, values: _RecordPart) -> Converter:
     fields = NamingFields(tuple(name for name in row.names if name in naming), whole)
     columns = pipeline.source.event_columns
     events = _converter(pipeline, replace(values, schema=event_schema(row, fields, columns.values())))
-    return DebeziumConverter(events, row, fields, columns, not table.is_keyed, pipeline.source.on_truncate == "skip")
+    refused = _refused_truncates(pipeline, kafka_partitions)
+    return DebeziumConverter(events, row, fields, columns, not table.is_keyed, refused)
+
+
+def applies_truncates(pipeline: Pipeline, kafka_partitions: int = 1) -> bool:
+    """Whether truncates delete rows, if the topics have so many Kafka partitions."""
+    is_asked = pipeline.source.envelope == "debezium" and pipeline.source.on_truncate == "apply"
+    return is_asked and not _refused_truncates(pipeline, kafka_partitions)
+
+
+def _refused_truncates(pipeline: Pipeline, kafka_partitions: int) -> str:
+    """Return why truncates are bad records; "" if they are applied or skipped. A truncate deletes what was written before it, and only
+    the offsets of one Kafka partition say what that was."""
+    table, on_truncate = pipeline.table, pipeline.source.on_truncate
+    if on_truncate != "apply":
+        return TRUNCATES_FAIL if on_truncate == "fail" else ""
+    if not table.is_keyed:
+        return "rows can only be deleted with `table.mode: upsert`"
+    if pipeline.routing is not None:
+        return "`route` shares the topic among tables, so nothing says whose rows it deletes"
+    if table.ordering is not None:
+        return "`table.ordering` does not say which rows it deletes"
+    if kafka_partitions > 1:
+        return (
+            f"the topic has {kafka_partitions} partitions, so nothing says which rows it deletes; read a topic with one partition into "
+            "a new table"
+        )
+    return ""
 
 
 def _converter(pipeline: Pipeline, part: _RecordPart) -> Converter:

@@ -47,6 +47,7 @@ from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.write_client import HudiWriter
+from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, RetryPlan
 from hudi_ingest.model.report import BaseFile, SliceReport
@@ -56,7 +57,7 @@ from hudi_ingest.records.convert.formats import ENTRY_POINTS, is_built_in
 from hudi_ingest.records.transform.chain import Chain, PythonFunction
 from hudi_ingest.spark.executors import executor_problem
 from hudi_ingest.spark.session import answers, job_group
-from hudi_ingest.transaction.columns.decoding import row_maker_of
+from hudi_ingest.transaction.columns.decoding import applies_truncates, row_maker_of
 from hudi_ingest.transaction.dead_letters.letter_file import (
     LetterLayout,
     keeps_letters,
@@ -129,7 +130,7 @@ def write_slices(
         task = WriteTask(
             storage=storage,
             layout=_layout(spark, pipeline, transaction),
-            maker=row_maker_of(pipeline, transaction.schema, transaction.began_at),
+            maker=row_maker_of(pipeline, transaction.schema, transaction.began_at, _kafka_partitions(pipeline)),
             attempts=dict(attempts),
             letters=_letter_layout(pipeline, transaction),
             most_bad=most_bad_records(pipeline, plan.kind),
@@ -163,6 +164,15 @@ def write_slices(
         )
         for slice_ in slices
     )
+
+
+def _kafka_partitions(pipeline: Pipeline) -> int:
+    """Return how many Kafka partitions the topics have, if truncates depend on it, else 1. Not the plan's slices: a replay reads some of
+    them. Raises KafkaUnreachable, KafkaRefused, TopicMissing."""
+    if not applies_truncates(pipeline):
+        return 1
+    with kept_cluster(pipeline.source) as cluster:
+        return sum(len(topic.partitions) for topic in cluster.topics().values())
 
 
 def _layout(spark: SparkSession, pipeline: Pipeline, transaction: OpenTransaction) -> BaseFileLayout | KeyedLayout:

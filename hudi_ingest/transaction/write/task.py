@@ -271,6 +271,11 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 progress.counts = Counts.total((progress.counts, counts))
                 refused = too_many()
                 origin = _row_source(source, task.attempts)
+                if outcome.truncated_at is not None and not refused:
+                    if source in task.continued:
+                        raise OutOfOrder(f"{source}: a truncate deletes rows that another task may be writing")
+                    assert not isinstance(writer, BaseFileWriter), "only tables with keys apply truncates"
+                    writer.truncate(origin, outcome.truncated_at)
                 if outcome.rows.num_rows and not refused:
                     if LEFT_OUT in outcome.rows.column_names and source in task.continued:
                         raise OutOfOrder(f"{source}: a record needs a row that another task may be writing")
@@ -293,7 +298,11 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 partition=source.partition,
                 first_offset=progress.first_offset,
                 last_offset=progress.last_offset,
-                **replace(progress.counts, superseded=writer.superseded.get(source, 0)).counts,
+                **replace(
+                    progress.counts,
+                    superseded=writer.superseded.get(source, 0),
+                    truncated=writer.truncated.get(source, 0),
+                ).counts,
                 value_bytes=progress.value_bytes,
                 files=tuple(writer.files.get(source, ())),
                 bad_records=tuple(progress.bad_records),

@@ -284,6 +284,27 @@ def test_keys_that_change_often_do_not_fill_files(storage: TableStorage, monkeyp
     assert writer.superseded == {ORDERS_3.source: 1997}
 
 
+def test_a_truncate_deletes_the_keys_of_all_partitions_and_buckets(
+    storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", 1)
+    before = [Change(f"k{n}", f"d{n % 3}", 0, n) for n in range(20)]
+    with KeyedFileWriter(storage, layout(ordering=("_kafka_offset",))) as writer:
+        writer.write(ORDERS_3, rows(before))
+        early = {*log_files_below(storage)}
+        writer.truncate(ORDERS_3, 22)
+        writer.write(ORDERS_3, rows([Change("late", "d9", 0, 21), Change("k1", "d1", 0, 23)]))
+        writer.close()
+    assert (writer.superseded, writer.truncated) == ({ORDERS_3.source: 1}, {ORDERS_3.source: 20})
+    deleting = [file for file in files_of(writer) if file.first_offset == 22]
+    places = {file.path: (file.partition_path, file.file_id) for file in files_of(writer)}
+    assert sorted(places[file.path] for file in deleting) == sorted(places[path] for path in early)
+    deletes = [one for file in deleting for block in read_log(storage.read(file.path)) for one in block.deletes]
+    assert sorted(deletes) == sorted((change.id, f"dt={change.dt}", ("long", 22)) for change in before)
+    (newer,) = [file for file in files_of(writer) if file.first_offset > 22]
+    assert (newer.upserts, newer.last_offset) == (1, 23)
+
+
 def test_no_value_and_an_empty_one_share_a_folder_and_its_keys(storage: TableStorage) -> None:
     with KeyedFileWriter(storage, layout()) as writer:
         writer.write(ORDERS_3, rows([Change("a", None, 0, 0), Change("a", "", 0, 1)]))

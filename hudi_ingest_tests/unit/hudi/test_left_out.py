@@ -1,4 +1,6 @@
-"""Values that the database left out: filled from the key's earlier change or its current row, wherever that is, as a dictionary has it."""
+"""Values that the database left out: filled from the key's earlier change or its current row, wherever that is, as a dictionary has it;
+and truncates, which delete all rows before them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hudi_ingest.hudi.files import keyed_writer
+from hudi_ingest.hudi.files import keyed_writer, log_reader
 from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_keys, with_meta_columns
 from hudi_ingest.hudi.files.current_rows import Completed, CurrentRows, Slice, column_of, slice_before
 from hudi_ingest.hudi.files.file_groups import RowSource, fixed_id
@@ -28,6 +30,7 @@ from hudi_ingest.hudi.storage.paths import TIMELINE, heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.changes import DELETED, LEFT_OUT, OLD_KEY
+from hudi_ingest_tests.support.log_blocks import read_log
 from hudi_ingest_tests.unit.hudi import test_avro_rows
 
 SOURCE = RowSource(TopicPartition("orders", 0), "0-0-17")
@@ -52,6 +55,8 @@ COMMAND = _block(0, {}, b"")
 PARTIAL = _block(3, {7: "true"}, b"")
 
 Values = dict[str, Any]
+TRUNCATE: tuple[str, None, Sequence[str]] = ("", None, ())
+"""A change of all keys."""
 
 
 @dataclass
@@ -85,7 +90,7 @@ class Table:
         self.transactions += 10
 
     def apply(self, changes: Sequence[tuple[str, Values | None, Sequence[str]]], batch: int = 1000) -> KeyedFileWriter:
-        """Write one transaction: of each change its key, its values (None deletes) and the columns that are left out."""
+        """Write one transaction: of each change its key, its values (None deletes) and the columns that are left out; or TRUNCATE."""
         layout = self.layout()
         self.storage.write(heartbeat_path(self.instant), b"")
         TableEpoch(self.storage).advance(layout.epoch.number, layout.epoch.transaction_id)
@@ -95,7 +100,14 @@ class Table:
 
         with KeyedFileWriter(self.storage, layout, refuse) as writer:
             for start in range(0, len(changes), batch):
-                part = changes[start : start + batch]
+                numbered = [*enumerate(changes[start : start + batch], self.offset)]
+                self.offset += len(numbered)
+                offsets = [offset for offset, change in numbered if change != TRUNCATE]
+                part = [change for _, change in numbered if change != TRUNCATE]
+                for offset in [offset for offset, change in numbered if change == TRUNCATE][-1:]:
+                    writer.truncate(SOURCE, offset)
+                if not part:
+                    continue
                 rows = pa.table(
                     {
                         "id": pa.array([key for key, _, _ in part], pa.string()),
@@ -106,7 +118,7 @@ class Table:
                             )
                             for name in ("a", "b")
                         },
-                        "_kafka_offset": pa.array(range(self.offset, self.offset + len(part)), pa.int64()),
+                        "_kafka_offset": pa.array(offsets, pa.int64()),
                         DELETED: pa.array([values is None for _, values, _ in part]),
                     }
                 )
@@ -114,11 +126,10 @@ class Table:
                     lists = [[name for name in gone if name in GONE] or None for _, _, gone in part]
                     rows = rows.append_column(LEFT_OUT, pa.array(lists, pa.list_(pa.string())))
                     old = [
-                        self.offset + place - 1 if MOVED in gone else -1 if MOVED_FROM_ELSEWHERE in gone else None
-                        for place, (_, _, gone) in enumerate(part)
+                        offset - 1 if MOVED in gone else -1 if MOVED_FROM_ELSEWHERE in gone else None
+                        for offset, (_, _, gone) in zip(offsets, part, strict=True)
                     ]
                     rows = rows.append_column(OLD_KEY, pa.array(old, pa.int64()))
-                self.offset += len(part)
                 writer.write(SOURCE, rows)
             writer.close()
         self.complete("deltacommit")
@@ -163,7 +174,7 @@ def table(tmp_path: Path) -> Table:
     return Table(LocalStorage(str(tmp_path / "table")))
 
 
-CHANGE = st.tuples(
+CHANGE: st.SearchStrategy[Any] = st.just(TRUNCATE) | st.tuples(
     st.sampled_from("abcd"),
     st.one_of(
         st.none(),
@@ -207,7 +218,9 @@ def test_each_row_is_what_its_changes_come_to(
                     source = pending.pop(old, None)
                     changes.append((old, None, ()))
                     gone = (*gone, MOVED) if gone else ()
-                if values is None:
+                if not key:
+                    pending.clear()
+                elif values is None:
                     gone = ()
                     pending.pop(key, None)
                 elif not gone:
@@ -223,8 +236,99 @@ def test_each_row_is_what_its_changes_come_to(
             writer = table.apply(changes, batch)
             written = sum(file.rows for files in writer.files.values() for file in files)
             refused = len(table.refused) - before[1]
-            assert written + writer.superseded[SOURCE.source] + refused == len(changes)
+            records = len(changes) - changes.count(TRUNCATE) + writer.truncated[SOURCE.source]
+            assert written + writer.superseded[SOURCE.source] + refused == records
             assert table.rows("abcd") == expected
+
+
+def test_a_truncate_deletes_what_the_table_had_and_what_the_transaction_wrote_before_it(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = {"a": "one", "b": [1]}, {"a": "two", "b": [2]}
+    table.apply([("a", one, ()), ("b", one, ()), ("c", one, ())])
+    table.compact("abc")
+    table.apply([("c", two, ()), ("d", two, ()), ("b", None, ())])
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", 1)
+    writer = table.apply(
+        [("e", one, ()), ("a", two, ("b",)), TRUNCATE, TRUNCATE, ("a", two, ()), ("f", one, ()), ("f", None, ())], 1
+    )
+    assert table.rows("abcdef") == {"a": two}
+    assert (table.refused, writer.superseded[SOURCE.source]) == ([], 0)
+    # a, b and c of the base file, c and d of the log file; e and a of the transaction's own.
+    assert writer.truncated[SOURCE.source] == 7
+    (files,) = writer.files.values()
+    (deleting,) = [file for file in files if file.deletes == 7]
+    assert (deleting.first_offset, deleting.last_offset) == (9, 9)
+    later = [file.path for file in files if file.first_offset > 9]
+    assert all(deleting.path < path for path in later), "CDC queries read it before the rows that came after it"
+    ordering = {value for block in read_log(table.storage.read(deleting.path)) for _, _, value in block.deletes or ()}
+    assert ordering == {("long", 9)}
+    # Each row of each file, whether it was deleted before or not: 3, 2, and the 4 of the last transaction.
+    assert table.apply([TRUNCATE]).truncated[SOURCE.source] == 9
+    assert table.rows("abcdef") == {}
+    table.compact("abcdef")
+    emptied = table.apply([TRUNCATE])
+    assert (+emptied.truncated, emptied.files) == ({}, {})
+
+
+def test_keys_are_deleted_some_at_a_time_in_one_file_of_each_bucket(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.apply([(key, {"a": key, "b": []}, ()) for key in "abcdefg"])
+    table.compact("abcdefg")
+    monkeypatch.setattr(log_reader, "_BATCH_KEYS", 3)
+    (files,) = table.apply([TRUNCATE]).files.values()
+    ((file,), blocks) = files, read_log(table.storage.read(files[0].path))
+    assert (file.upserts, file.deletes, len(blocks) > 2) == (0, 7, True)
+    assert sorted(key for block in blocks for key, _, _ in block.deletes or ()) == [*"abcdefg"]
+    assert table.rows("abcdefg") == {}
+
+
+def test_what_is_left_out_after_a_truncate_is_not_filled_from_rows_before_it(table: Table) -> None:
+    one = {"a": "one", "b": [1]}
+    table.apply([("a", one, ()), ("b", one, ())])
+    table.apply([("c", one, ()), TRUNCATE, ("a", one, ("a",)), ("c", one, ("a",)), ("b", one, ()), ("b", one, ("b",))])
+    assert table.refused == [(4, DELETED_BEFORE), (5, NOT_THERE)]
+    assert table.rows("abc") == {"b": one}
+
+
+def test_a_truncate_that_is_replayed_leaves_what_came_after_it(table: Table) -> None:
+    one, two = {"a": "one", "b": [1]}, {"a": "two", "b": [2]}
+    changes = [("a", one, ()), TRUNCATE, ("b", two, ()), ("a", two, ())]
+    table.apply(changes)
+    table.compact("ab")
+    # Another writer's row, whose ordering value is small.
+    table.offset = 0
+    table.apply([("c", one, ())])
+    for start in (0, 1):
+        table.offset = start
+        table.apply(changes[start:])
+        assert table.rows("abc") == {"a": two, "b": two}
+
+
+def test_rows_without_an_offset_are_older_than_any_truncate(table: Table) -> None:
+    keys = pa.table({RECORD_KEY: ["a", "b"]})
+    with_offsets = keys.append_column("_kafka_offset", pa.array([None, 7], pa.int64()))
+    for instant, rows in (("20261121115900000", keys), ("20261121115900001", with_offsets)):
+        stream = pa.BufferOutputStream()
+        pq.write_table(rows, stream)
+        content = parquet_block(instant, SCHEMA, stream.getvalue().to_pybytes())
+        table.storage.write(f".{fixed_id(0)}_{instant}.log.1_0-0-0", content)
+    table.complete("deltacommit")
+    parts = CurrentRows(table.storage, table.layout()).keys_before(7, {})
+    assert [keys.to_pylist() for _, _, keys in parts] == [["a", "b"], ["a"]]
+
+
+def test_a_truncate_deletes_what_was_there_when_the_transaction_began(table: Table) -> None:
+    one = {"a": "one", "b": [1]}
+    table.apply([("a", one, ())])
+    layout = table.layout()
+    table.transactions += 1
+    table.apply([("b", one, ())])
+    table.compact("ab")
+    for _ in range(2):
+        parts = CurrentRows(table.storage, layout).keys_before(9, {})
+        assert [(folder, bucket, keys.to_pylist()) for folder, bucket, keys in parts] == [("", 0, ["a"])]
 
 
 def test_what_no_earlier_row_fills_is_refused_with_the_changes_before_it_that_lack_the_same(table: Table) -> None:

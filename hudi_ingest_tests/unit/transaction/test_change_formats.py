@@ -51,10 +51,10 @@ CUSTOMERS: dict[str, Any] = {
 }
 
 
-def maker_of(pipeline: Pipeline) -> RowMaker:
+def maker_of(pipeline: Pipeline, kafka_partitions: int = 1) -> RowMaker:
     columns = spark_json(pipeline.table_schema.columns)
     schema = TransactionSchema("declared", spark_json(pipeline.table.record), columns, True)
-    maker: RowMaker = pickle.loads(pickle.dumps(row_maker_of(pipeline, schema, NOW)))
+    maker: RowMaker = pickle.loads(pickle.dumps(row_maker_of(pipeline, schema, NOW, kafka_partitions)))
     return maker
 
 
@@ -86,6 +86,52 @@ def event(op: str, before: Any = None, after: Any = None) -> bytes:
 
 def rows_of(outcome: BatchOutcome, *names: str) -> list[tuple[Any, ...]]:
     return list(zip(*outcome.rows.select([*names, DELETED]).to_pydict().values(), strict=True))
+
+
+ORDERED = {"source__event_columns": {"lsn": "source.lsn"}, "table__ordering": "lsn"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "kafka_partitions", "truncated_at", "refused"),
+    [
+        ({}, 1, 3, ""),
+        ({}, 3, None, "because the topic has 3 partitions"),
+        ({"source__on_truncate": "skip"}, 3, None, ""),
+        (
+            {"source__on_truncate": "fail"},
+            1,
+            None,
+            "because `source.on_truncate` is fail; `apply` deletes the table's rows; skip it",
+        ),
+        (ORDERED, 1, None, "because `table.ordering` does not say"),
+        ({**ORDERED, "source__on_truncate": "skip"}, 1, None, ""),
+    ],
+)
+def test_a_truncate_is_applied_where_offsets_say_what_was_before_it(
+    write: Write, settings: dict[str, Any], kafka_partitions: int, truncated_at: int | None, refused: str
+) -> None:
+    pipeline = load(write, **CUSTOMERS, **settings)
+    ann = json.dumps({"op": "c", "after": {"id": 1, "name": "ann"}, "source": {"lsn": 7}}).encode()
+    values = [ann, event("t"), ann, event("t"), ann, None]
+    outcome = maker_of(pipeline, kafka_partitions).make(TopicPartition("t", 0), batch_of(pipeline, values))
+    assert (outcome.rows.num_rows, outcome.truncated_at) == (3, truncated_at)
+    if refused:
+        assert [(bad.index, bad.field, bad.found) for bad in outcome.bad] == [
+            (1, "op", "t, a truncate"),
+            (3, "op", "t, a truncate"),
+        ]
+        assert refused in outcome.bad[0].expected
+        return
+    assert (outcome.bad, outcome.skipped, outcome.control) == ((), 3, {1: "truncates", 3: "truncates"})
+
+
+def test_tables_that_share_a_topic_or_only_grow_refuse_truncates(write: Write) -> None:
+    append = {**CUSTOMERS, "table__mode": "append"}
+    del append["table__key"]
+    (bad,) = made(load(write, **append), event("t")).bad
+    assert "because rows can only be deleted with `table.mode: upsert`" in bad.expected
+    told = problems(write, source__on_truncate="skip")
+    assert told == ["source.on_truncate: only with `envelope: debezium`, and that is none; remove it"]
 
 
 def test_events_become_rows_deletes_and_moves(write: Write) -> None:

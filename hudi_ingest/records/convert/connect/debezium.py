@@ -1,7 +1,7 @@
 """Change events of Debezium: `before`, `after` and `op`, as its connectors for PostgreSQL and MySQL write them.
 
 r (snapshot), c (insert) and u (update) write the row `after`; d (delete) deletes the row `before`. Of `before` only those fields
-are read that name a row: its key, its table partition and its ordering.
+are read that name a row: its key, its table partition and its ordering. t (truncate) has neither, and concerns all rows.
 
 Where the database left a value out of an update, Debezium writes a placeholder in the shape of the column's type. AvailableValues
 refuses rows that have one, or says where they have it.
@@ -52,9 +52,10 @@ _ONLY_INSERTS = (
 _EVENT = "an event with `op`; a flattened record (ExtractNewRecordState) has none (remove `source.envelope`)"
 _DOCUMENT = "; MongoDB's connector sends text: flatten it (ExtractNewDocumentState), and remove `source.envelope`"
 _TRUNCATE = (
-    "r, c, u or d; a truncate is not applied: delete the table's rows with Spark SQL, then skip this record "
-    "(`source.on_truncate: skip`), or have Debezium leave truncates out (`skipped.operations`)"
+    "; skip it (`source.on_truncate: skip`) and then delete the table's rows with Spark SQL that are older, or have Debezium leave "
+    "truncates out (`skipped.operations`)"
 )
+TRUNCATES_FAIL = "`source.on_truncate` is fail; `apply` deletes the table's rows"
 _OF_BOUNDARIES = {"status", "id", "event_count", "data_collections"}
 _OF_DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _OF_MESSAGES = {"op", "source", "message"}
@@ -119,16 +120,16 @@ class DebeziumConverter:
         naming: NamingFields,
         fields: Mapping[str, str] | None = None,
         inserts_only: bool = False,
-        skips_truncates: bool = False,
+        refused_truncates: str = TRUNCATES_FAIL,
     ) -> None:
-        """`inserts_only`: there are no columns DELETED and BEFORE, and events that are no inserts are bad. `skips_truncates`: they are
-        control records, and not bad."""
+        """`inserts_only`: there are no columns DELETED and BEFORE, and events that are no inserts are bad. `refused_truncates`: why
+        truncates are bad; if "", they are control records."""
         self._events = events
         self._row = row
         self._naming = naming
         self._fields = dict(fields or {})
         self._inserts_only = inserts_only
-        self._skips_truncates = skips_truncates
+        self._refused_truncates = refused_truncates
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises what `events` raises; bad content never raises."""
@@ -173,7 +174,9 @@ class DebeziumConverter:
 
         operations, after = events["op"], events["after"]
         if not pc.all(pc.is_in(operations, value_set=_OF_ROWS), min_count=0).as_py():
-            refuse(pc.equal(operations, "t"), "op", _TRUNCATE, "t, a truncate", "truncates" * self._skips_truncates)
+            why = self._refused_truncates
+            expected = f"{_OPERATIONS}, because {why}{_TRUNCATE}"
+            refuse(pc.equal(operations, "t"), "op", expected, "t, a truncate", "" if why else "truncates")
             refuse(pc.equal(operations, "m"), "op", _OPERATIONS, "m, a message", "messages")
         if self._inserts_only:
             inserts = pc.is_in(operations, value_set=_INSERTS)

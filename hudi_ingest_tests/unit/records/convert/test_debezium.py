@@ -105,9 +105,9 @@ def test_records_about_the_log_are_told_from_bad_ones(value: bytes, kind: str) -
     assert (found.index, found.control) == (1, kind)
 
 
-def test_a_truncate_is_skipped_where_the_pipeline_says_so() -> None:
+def test_a_truncate_is_a_control_record_where_the_pipeline_says_so() -> None:
     events = ConnectJsonConverter(event_schema(ROW, BY_KEY), framed=False)
-    converter = DebeziumConverter(events, ROW, BY_KEY, skips_truncates=True)
+    converter = DebeziumConverter(events, ROW, BY_KEY, refused_truncates="")
     (found,) = converter.decode(pa.array([event("c", None, ANN), event("t")], pa.binary())).rejected
     assert (found.index, found.control) == (1, "truncates")
 

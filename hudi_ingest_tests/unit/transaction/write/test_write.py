@@ -22,6 +22,7 @@ from hudi_ingest.exceptions import (
     SchemaOutdated,
     WriteIncomplete,
 )
+from hudi_ingest.hudi.files import keyed_writer
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
@@ -45,6 +46,7 @@ from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Drop, Filter, InsertKafka, Mask, Redact
+from hudi_ingest.transaction.checks import require_complete
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
 from hudi_ingest.transaction.write.job import root_cause
 from hudi_ingest.transaction.write.reports import longest_gaps, require_all_replaced, slice_report
@@ -89,7 +91,7 @@ def task(first: int, last: int, rows: int, **counts: int) -> TaskReport:
 def test_p1_each_count_of_tasks_is_that_of_the_slice_and_of_the_accounting() -> None:
     """All numbers differ, so that no two can change places."""
     first = task(10, 79, 1, skipped=2, filtered=4, rejected=8, deletes=16, superseded=32, moves=3)
-    control = {"heartbeats": 41, "boundaries": 42, "ddl": 43, "messages": 44, "truncates": 28}
+    control = {"heartbeats": 41, "boundaries": 42, "ddl": 43, "messages": 44, "truncates": 28, "truncated": 45}
     second = task(80, 1099, 100, skipped=200, filtered=300, rejected=400, deletes=5, superseded=6, moves=7, **control)
     expected = {
         "rows": 101,
@@ -253,7 +255,7 @@ def test_p1_a_tombstone_is_skipped_a_row_or_a_bad_record_and_always_accounted_fo
 
 def test_p1_a_task_counts_control_records_by_kind_and_accounts_for_them_once(writing: WriteTask) -> None:
     rows = ConnectJsonConverter(event_schema(RECORD, NamingFields(())), framed=False)
-    events = DebeziumConverter(rows, RECORD, NamingFields(()), inserts_only=True, skips_truncates=True)
+    events = DebeziumConverter(rows, RECORD, NamingFields(()), inserts_only=True, refused_truncates="")
     row = {"op": "c", "after": json.loads(good(1))}
     values = [{"ts_ms": 5}, row, {"op": "t"}, {"ts_ms": 6}, {"op": "m"}]
     mirror = replace(writing, maker=replace(writing.maker, converter=events))
@@ -286,6 +288,64 @@ def test_p1_p8_a_task_of_a_keyed_table_counts_deletes_and_changes_that_were_supe
     assert sum(file.rows for file in whole.written) == whole.rows_in_files == 5
     assert (sum(file.upserts for file in whole.log_files), sum(file.deletes for file in whole.log_files)) == (1, 4)
     assert SliceReport.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+
+
+def mirroring(writing: WriteTask) -> WriteTask:
+    """Of a keyed table with Debezium's events."""
+    names = {"_hoodie_record_key": ["null", "string"], "_kafka_offset": "long"}
+    fields = [{"name": name, "type": kind} for name, kind in names.items()]
+    schema = json.dumps({"type": "record", "name": "order", "fields": fields})
+    naming = NamingFields(("id",))
+    events = ConnectJsonConverter(event_schema(RECORD, naming), framed=False)
+    maker = RowMaker(
+        DebeziumConverter(events, RECORD, naming, refused_truncates=""),
+        Chain.of(RECORD, ()),
+        COLUMNS,
+        record_key=("id",),
+        keyed=KeyedRows(("id",)),
+        applies_truncates=True,
+    )
+    layout = KeyedLayout(INSTANT, writing.layout.epoch, (), ("id",), ("_kafka_offset",), 2, schema, "zstd")
+    return replace(writing, layout=layout, maker=maker, most_bad=None)
+
+
+def events_of(*keys: str) -> list[bytes | None]:
+    """Inserts of keys; t truncates."""
+    rows = [{"op": "t"} if key == "t" else {"op": "c", "after": {"id": key, "n": 1}} for key in keys]
+    return [json.dumps(row).encode() for row in rows]
+
+
+def test_p1_p8_a_task_accounts_for_a_truncate_and_for_what_it_deletes(
+    writing: WriteTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", 1)
+    whole = Slice("orders", 3, 5, 14)
+    batches = (
+        batch(5, events_of("a", "b")),
+        batch(7, events_of("c", "t", "d", "t", "e")),
+        batch(12, events_of("f", "g")),
+    )
+    report = slice_report(whole, 2, [run(mirroring(writing), *batches)], 1.0)
+    # a and b are in a file before the truncate; c and d never are.
+    counts = report.rows, report.skipped, report.truncates, report.superseded, report.truncated
+    assert counts == (7, 2, 2, 2, 2)
+    assert report.accounted
+    assert sum(file.rows for file in report.written) == report.rows_in_files == 7
+    assert SliceReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    require_complete(IngestPlan("orders", "t1", 1, (whole,)), [report])
+    control = replace(mirroring(writing), maker=replace(mirroring(writing).maker, applies_truncates=False))
+    skipped = run(replace(control, attempts={TopicPartition("orders", 3): 3}), *batches)
+    assert (skipped.rows, skipped.truncates, skipped.truncated, skipped.superseded) == (7, 2, 0, 0)
+
+
+def test_a_truncate_is_left_to_a_task_that_reads_all_before_it(writing: WriteTask) -> None:
+    source = TopicPartition("orders", 3)
+    task = replace(mirroring(writing), continued=frozenset([source]))
+    assert run(task, batch(5, events_of("a"))).rows == 1
+    (error,) = outcomes(task, iter([(source, batch(6, events_of("a", "t")))]))
+    assert isinstance(error, bytes)
+    with pytest.raises(OutOfOrder):
+        require_none([error])
 
 
 def filling(writing: WriteTask) -> WriteTask:
