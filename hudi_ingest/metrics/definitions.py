@@ -145,7 +145,7 @@ TOMBSTONES = Metric(
 CONTROL_RECORDS = Metric(
     "hudi_ingest_control_records_total",
     "counter",
-    "Records of a connector that are about its log and were skipped; `record` is `heartbeats`, `boundaries` of transactions, `ddl`, `messages` or `truncates`.",
+    "Records of a connector that become no row; `record` is `heartbeats`, `boundaries` of transactions, `ddl`, `messages` or `truncates`, applied or skipped.",
     ("pipeline", "kind", "record"),
     "",
     _COMMITS,

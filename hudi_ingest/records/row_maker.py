@@ -238,8 +238,7 @@ class RowMaker:
         bad.sort(key=lambda refusal: refusal.index)
         filtered = outcome.filtered + batch.num_rows - len(own) - len(rejected)
         kept = own if outcome.kept is None else _of(own, outcome.kept)
-        control = {own[place].as_py(): kind for place, kind in outcome.control.items()}
-        return replace(outcome, kept=kept, bad=tuple(bad), control=control, filtered=filtered)
+        return replace(outcome, kept=kept, bad=tuple(bad), filtered=filtered)
 
     def _appended_rows(self, source: TopicPartition, record: pa.RecordBatch, places: pa.Array | None) -> BatchOutcome:
         transformed = self.chain.apply(record)

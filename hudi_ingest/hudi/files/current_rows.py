@@ -153,28 +153,43 @@ class CurrentRows:
         table partition and their bucket, one bucket after another. `newer`: the paths of log files that the transaction itself has
         written, by table partition and bucket.
 
-        A key may come once for each file that has it, and also if it is deleted by now.
+        A key may come once for each file that has it, and also if it is deleted by now; but not if a newer file has a row of it that
+        does not order before the value, as in a replay. Only such keys are remembered.
         """
-        storage, by = self._storage, self._layout.ordering[0]
-        columns = {by: pa.int64()}
         names: defaultdict[str, list[str]] = defaultdict(list)
-        with reaching(storage, "list the files"):
-            for file in storage.data_files():
+        with reaching(self._storage, "list the files"):
+            for file in self._storage.data_files():
                 folder, _, name = file.path.rpartition("/")
                 names[folder].append(name)
+        by = self._layout.ordering[0]
         for folder in sorted({*names, *(folder for folder, _ in newer)}):
             for bucket in range(self._layout.buckets):
                 slice_ = self._slice(folder, bucket, names[folder])
-                logs = (*(path_in(folder, name) for name in slice_.logs), *newer.get((folder, bucket), ()))
-                with reaching(storage, f"read the keys of partition '{folder}', bucket {bucket},"):
-                    if slice_.base is not None:
-                        with storage.parquet_file(path_in(folder, slice_.base)) as file:
-                            for rows in all_rows(file, columns):
-                                yield folder, bucket, _before(rows, by, ordering)
-                    for path in logs:
-                        with self._readable(path, "be deleted by the truncate"):
-                            for rows in rows_in(storage.read(path), columns):
-                                yield folder, bucket, _before(rows, by, ordering)
+                logs = [*(path_in(folder, name) for name in slice_.logs), *newer.get((folder, bucket), ())]
+                later: list[pa.Array] = []
+                for rows in self._rows_newest_first(folder, bucket, slice_.base, logs):
+                    keys = rows[RECORD_KEY]
+                    if by in rows.column_names:
+                        is_before = pc.fill_null(pc.less(rows[by], ordering), True)
+                        if not pc.all(is_before, min_count=0).as_py():
+                            later += keys.filter(pc.invert(is_before)).chunks
+                        keys = keys.filter(is_before)
+                    if later:
+                        keys = keys.filter(pc.invert(pc.is_in(keys, pa.chunked_array(later))))
+                    yield folder, bucket, keys.combine_chunks()
+
+    def _rows_newest_first(
+        self, partition_path: str, bucket: int, base: str | None, logs: Sequence[str]
+    ) -> Iterator[pa.Table]:
+        """Yield all rows of a slice, with RECORD_KEY and the ordering column, some at a time: those of the last log file first."""
+        storage, columns = self._storage, {self._layout.ordering[0]: pa.int64()}
+        with reaching(storage, f"read the keys of partition '{partition_path}', bucket {bucket},"):
+            for path in reversed(logs):
+                with self._readable(path, "be deleted by the truncate"):
+                    yield from rows_in(storage.read(path), columns)
+            if base is not None:
+                with storage.parquet_file(path_in(partition_path, base)) as file:
+                    yield from all_rows(file, columns)
 
     def _slice(self, partition_path: str, bucket: int, names: Iterable[str]) -> Slice:
         layout = self._layout
@@ -195,14 +210,6 @@ class CurrentRows:
     @cached_property
     def _completed(self) -> Completed:
         return Completed.of(self._storage.names(TIMELINE))
-
-
-def _before(rows: pa.Table, by: str, ordering: int) -> pa.Array:
-    """The keys of the rows that order before a value. A row without one, which another writer may have left, is among them."""
-    keys = rows[RECORD_KEY]
-    if by in rows.column_names:
-        keys = keys.filter(pc.fill_null(pc.less(rows[by], ordering), True))
-    return keys.combine_chunks()
 
 
 def column_of(found: Found, name: str, kind: pa.DataType) -> pa.ChunkedArray:

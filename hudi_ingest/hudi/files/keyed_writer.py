@@ -8,9 +8,9 @@ unless they have times inside nested columns: hudi-rs does not read those from A
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 
 import numpy as np
@@ -40,6 +40,8 @@ MOST_AVRO_BYTES = 2 * 1024 * 1024
 """Of rows in memory, as many as make an Avro block; more make a Parquet block, which has a tenth of the bytes."""
 _MOST_AVRO_ROWS = 16 * 1024
 """Texts that repeat take little memory, but are written out for each row."""
+_MOST_DELETE_BLOCKS = 16
+"""Delete blocks of a truncate in a file, which a later lookup reads whole: about a million keys, and 50 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +219,8 @@ class KeyedFileWriter(DiscardedOnError):
             first = order[start]
             path, bucket = last.paths[last.folders[first]], int(last.buckets[first])
             upserts = int(end - start - deleted[order[start:end]].sum())
-            file = self._write_file(self._first, path, bucket, rows.slice(start, end - start), upserts)
-            self._written.setdefault((path, bucket), []).append(file.path)
+            blocks = self._blocks(path, bucket, rows.slice(start, end - start), upserts)
+            file = self._write_file(self._first, path, bucket, blocks, upserts, int(end - start) - upserts)
             offsets = rows[OFFSET].slice(start, end - start).to_numpy()
             for number, part in _parts(file, origins[start:end], offsets):
                 self._new_files.report(sources[number], part)
@@ -232,24 +234,18 @@ class KeyedFileWriter(DiscardedOnError):
         # Those of this task are read, too.
         self._new_files.wait_closed()
         written = {place: tuple(paths) for place, paths in self._written.items()}
+        first = last = self._next_number
         for (folder, bucket), parts in groupby(self._current.keys_before(offset, written), itemgetter(0, 1)):
-            path, stream, deletes = self._path(source, folder, bucket), None, 0
-            for _, _, keys in parts:
-                if not len(keys):
-                    continue
-                stream = stream or self._new_files.open(source, folder, path)
-                stream.write(self._delete_block(folder, keys, [pa.repeat(offset, len(keys))]))
-                self._new_files.rows_are_written()
-                self._new_files.check_if_due(source)
-                deletes += len(keys)
-            if stream is None:
-                continue
-            self._new_files.rows_are_complete(source)
-            size, file_id = self._new_files.close(path), self._layout.file_id(folder, bucket)
-            self._new_files.report(source.source, LogFile(folder, file_id, path, 0, deletes, size, offset, offset))
-            self._written.setdefault((folder, bucket), []).append(path)
-            self.truncated[source.source] += deletes
-        self._next_number += 1
+            self._next_number = first
+            keys_of_blocks = (keys for *_, keys in parts if len(keys))
+            while some := [*islice(keys_of_blocks, _MOST_DELETE_BLOCKS)]:
+                blocks = [self._delete_block(folder, keys, [pa.repeat(offset, len(keys))]) for keys in some]
+                file = self._write_file(source, folder, bucket, blocks, 0, sum(map(len, some)))
+                self._new_files.report(source.source, replace(file, first_offset=offset, last_offset=offset))
+                self.truncated[source.source] += file.deletes
+                self._next_number += 1
+                last = max(last, self._next_number)
+        self._next_number = last
 
     def _filled(
         self, rows: pa.Table, of_rows: np.ndarray, slots: Slots, last: _Last, sources: Sequence[TopicPartition]
@@ -279,32 +275,33 @@ class KeyedFileWriter(DiscardedOnError):
         extra = [name for name in (LEFT_OUT, OLD_KEY, RECORD) if name in rows.column_names]
         return filled.rows.drop_columns(extra), last, refused
 
-    def _write_file(self, source: RowSource, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> LogFile:
-        """Write a file of rows, of which the first `upserts` are upserts and the others deletes."""
-        layout = self._layout
-        file_id, path = layout.file_id(partition_path, bucket), self._path(source, partition_path, bucket)
-        deletes = rows.slice(upserts)
-        blocks = []
+    def _blocks(self, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> Iterator[bytes]:
+        """Yield the blocks of a file of rows, of which the first `upserts` are upserts and the others deletes."""
+        layout, deletes = self._layout, rows.slice(upserts)
         if upserts:
-            blocks.append(
-                self._data_block(with_meta_columns(rows.slice(0, upserts), layout.instant, partition_path, file_id))
-            )
+            file_id = layout.file_id(partition_path, bucket)
+            yield self._data_block(with_meta_columns(rows.slice(0, upserts), layout.instant, partition_path, file_id))
         if deletes.num_rows:
             ordering = [deletes[name] for name in layout.ordering]
-            blocks.append(self._delete_block(partition_path, deletes[RECORD_KEY], ordering))
+            yield self._delete_block(partition_path, deletes[RECORD_KEY], ordering)
+
+    def _write_file(
+        self, source: RowSource, partition_path: str, bucket: int, blocks: Iterable[bytes], upserts: int, deletes: int
+    ) -> LogFile:
+        """Write a file of blocks with so many upserts and deletes. Its offsets are not in the report yet."""
+        file_id = self._layout.file_id(partition_path, bucket)
+        token = log_token(source.source.topic, source.write_token, self._next_number)
+        path = path_in(partition_path, log_file_name(file_id, self._layout.instant, token))
+        # Encoded before there is a file.
+        blocks = [*blocks]
         stream = self._new_files.open(source, partition_path, path)
         for block in blocks:
             stream.write(block)
             self._new_files.rows_are_written()
         self._new_files.rows_are_complete(source)
         size = self._new_files.close(path)
-        return LogFile(partition_path, file_id, path, upserts, deletes.num_rows, size, 0, 0)
-
-    def _path(self, source: RowSource, partition_path: str, bucket: int) -> str:
-        """Return the path of the bucket's next file."""
-        layout = self._layout
-        token = log_token(source.source.topic, source.write_token, self._next_number)
-        return path_in(partition_path, log_file_name(layout.file_id(partition_path, bucket), layout.instant, token))
+        self._written.setdefault((partition_path, bucket), []).append(path)
+        return LogFile(partition_path, file_id, path, upserts, deletes, size, 0, 0)
 
     def _delete_block(
         self, partition_path: str, keys: pa.Array, ordering: Sequence[pa.Array | pa.ChunkedArray]

@@ -18,6 +18,7 @@ from dagster import (
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.model.accounting import SliceAccount
 from hudi_ingest.model.complete_through import Completenesses, holding_back, of_table
+from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import BaseFile, CommitReceipt, LogFile, SliceReport
@@ -80,9 +81,8 @@ def complete_metadata(states: Completenesses) -> dict[str, Any]:
 
 def changes_of(slices: Iterable[SliceReport | SliceAccount]) -> dict[str, int]:
     """Sum what only a commit to a keyed table counts; empty if there is none of it."""
-    counts = [(piece.deletes, piece.superseded, piece.moves) for piece in slices]
-    totals = (sum(count) for count in zip(*counts, strict=True))
-    return {name: total for name, total in zip(("deletes", "superseded", "moves"), totals, strict=False) if total}
+    counts = Counts.total(slices).counts
+    return {name: counts[name] for name in ("deletes", "superseded", "moves", "truncated") if counts[name]}
 
 
 def by_kind(kind: TransactionKind, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -103,6 +103,7 @@ _PLOTTED = {
     "deletes",
     "superseded",
     "moves",
+    "truncated",
     "bad records",
     "files",
     "bytes",

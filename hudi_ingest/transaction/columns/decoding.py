@@ -278,8 +278,6 @@ def _refused_truncates(pipeline: Pipeline, kafka_partitions: int) -> str:
         return TRUNCATES_FAIL if on_truncate == "fail" else ""
     if not table.is_keyed:
         return "rows can only be deleted with `table.mode: upsert`"
-    if pipeline.routing is not None:
-        return "`route` shares the topic among tables, so nothing says whose rows it deletes"
     if table.ordering is not None:
         return "`table.ordering` does not say which rows it deletes"
     if kafka_partitions > 1:

@@ -45,11 +45,20 @@ def two_parts() -> tuple[SliceReport, SliceReport]:
 def test_d2_a_commit_to_a_keyed_table_shows_its_deletes_and_its_log_files() -> None:
     file = LogFile("dt=a", "00000001-x-0", "dt=a/.00000001-x-0_1.log.1_0-1-0", 3, 2, 500, 10, 20)
     report = SliceReport(
-        Slice("orders", 0, 10, 17), 1, rows=7, deletes=4, superseded=3, moves=1, log_files=(file,), seconds=1.0
+        Slice("orders", 0, 10, 17),
+        1,
+        rows=7,
+        deletes=4,
+        superseded=3,
+        moves=1,
+        truncated=9,
+        log_files=(file,),
+        seconds=1.0,
     )
     assert "deletes" not in materialization(receipt(), {}, "")
     shown = materialization(replace(receipt(), reports=(report,)), {}, "")
     assert (shown["rows"], shown["deletes"], shown["superseded"], shown["moves"]) == (7, 4, 3, 1)
+    assert shown["truncated"] == 9
     assert (shown["files"], shown["bytes"]) == (1, 500)
     assert [record.data["rows"] for record in shown["written files"].records] == [5]
 

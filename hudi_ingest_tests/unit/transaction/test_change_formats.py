@@ -125,7 +125,7 @@ def test_a_truncate_is_applied_where_offsets_say_what_was_before_it(
     assert (outcome.bad, outcome.skipped, outcome.control) == ((), 3, {1: "truncates", 3: "truncates"})
 
 
-def test_tables_that_share_a_topic_or_only_grow_refuse_truncates(write: Write) -> None:
+def test_tables_that_only_grow_refuse_truncates(write: Write) -> None:
     append = {**CUSTOMERS, "table__mode": "append"}
     del append["table__key"]
     (bad,) = made(load(write, **append), event("t")).bad
