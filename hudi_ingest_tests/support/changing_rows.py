@@ -1,7 +1,7 @@
 """Rows of an upstream table that change at random: as records of a topic, and as the changes that a keyed table must apply.
 
-Two forms. `debezium`: envelopes of a table that is partitioned by a column that changes; offsets order, and updates leave out a text
-that they do not change. `fields`: JSON rows with
+Three forms. `debezium`: envelopes of a table that is partitioned by a column that changes; offsets order, and updates leave out a text
+that they do not change. `mirror`: the same from one Kafka partition, and the table is truncated now and then. `fields`: JSON rows with
 a flag that deletes and a time that orders, which need not rise; the table partition is derived from the key.
 """
 
@@ -23,8 +23,9 @@ _DELETED_SHARE = 0.25
 _MOVED_SHARE = 0.3
 _LEFT_OUT_SHARE = 0.4
 _LEFT_OUT = "__debezium_unavailable_value"
+_TRUNCATED_SHARE = 0.05
 
-Form = Literal["debezium", "fields"]
+Form = Literal["debezium", "mirror", "fields"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,15 @@ class ChangingRows:
     _rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     _number: int = 0
 
+    @property
+    def kafka_partitions(self) -> int:
+        """How many the topic has."""
+        return 1 if self.form == "mirror" else KAFKA_PARTITIONS
+
     def settings(self) -> dict[str, Any]:
         """Blocks of the pipeline file."""
         table = {"mode": "upsert", "key": ["id"], "buckets": 2, "partition_by": ["dt"]}
-        if self.form == "debezium":
+        if self.form != "fields":
             columns = "id string not null, n long not null, note string, dt string"
             return {
                 "source": {"envelope": "debezium", "before_image": "row"},
@@ -58,17 +64,21 @@ class ChangingRows:
         return {"table": {**table, "schema": columns, "ordering": "at", "delete_field": "gone"}}
 
     def records(self, dice: random.Random, count: int) -> list[Record]:
-        return [self._record(dice) for _ in range(count)]
+        """The last one is no truncate, so that it writes a file."""
+        return [self._record(dice, is_last=number == count - 1) for number in range(count)]
 
-    def _record(self, dice: random.Random) -> Record:
+    def _record(self, dice: random.Random, is_last: bool) -> Record:
         key = f"k{dice.randrange(_KEYS)}"
         self._number += 1
-        kafka_partition = int(key[1:]) % KAFKA_PARTITIONS
+        kafka_partition = int(key[1:]) % self.kafka_partitions
         offset = self.offsets[kafka_partition]
         self.offsets[kafka_partition] += 1
+        if self.form == "mirror" and not is_last and dice.random() < _TRUNCATED_SHARE:
+            self._rows.clear()
+            return Record(kafka_partition, b'{"op": "t"}', (Change("", "", kafka_partition, offset, None),))
         note = dice.choice((None, "", "ö" * dice.randrange(1, 40), f"note {self._number}"))
         row = {"id": key, "n": self._number, "note": note, "dt": dice.choice(_DAYS)}
-        draw = self._debezium if self.form == "debezium" else self._fields
+        draw = self._fields if self.form == "fields" else self._debezium
         value, changes = draw(dice, row, kafka_partition, offset)
         return Record(kafka_partition, json.dumps(value).encode(), tuple(changes))
 

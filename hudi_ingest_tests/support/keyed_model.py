@@ -13,7 +13,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of one key: the upsert of `row`, or a delete if that is None. `ordering` is None if offsets order."""
+    """One change of one key: the upsert of `row`, or a delete if that is None, of all keys if `key` is "". `ordering` is None if
+    offsets order."""
 
     table_partition: str
     key: str
@@ -36,10 +37,19 @@ class KeyedModel:
 
     def __init__(self) -> None:
         self._latest: dict[Slot, Change] = {}
+        self._truncated_at = -1
+        """The offset of the last delete of all keys."""
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Apply the changes of one commit, in any order; an equal change (a replay's) takes the other's place."""
+        changes = [*changes]
+        self._truncated_at = max([self._truncated_at, *(change.offset for change in changes if not change.key)])
+        older = [slot for slot, change in self._latest.items() if change.offset < self._truncated_at]
+        for slot in older:
+            del self._latest[slot]
         for change in changes:
+            if change.offset <= self._truncated_at:
+                continue
             slot = change.table_partition, change.key
             known = self._latest.get(slot)
             if known is None or known.rank <= change.rank:
