@@ -101,7 +101,7 @@ ORDERED = {"source__event_columns": {"lsn": "source.lsn"}, "table__ordering": "l
             {"source__on_truncate": "fail"},
             1,
             None,
-            "because `source.on_truncate` is fail; `apply` deletes the table's rows; skip it",
+            "because `source.on_truncate` is fail (`apply` deletes the table's rows); skip it",
         ),
         (ORDERED, 1, None, "because `table.ordering` does not say"),
         ({**ORDERED, "source__on_truncate": "skip"}, 1, None, ""),

@@ -55,7 +55,7 @@ _TRUNCATE = (
     "; skip it (`source.on_truncate: skip`) and then delete the table's rows with Spark SQL that are older, or have Debezium leave "
     "truncates out (`skipped.operations`)"
 )
-TRUNCATES_FAIL = "`source.on_truncate` is fail; `apply` deletes the table's rows"
+TRUNCATES_FAIL = "`source.on_truncate` is fail (`apply` deletes the table's rows)"
 _OF_BOUNDARIES = {"status", "id", "event_count", "data_collections"}
 _OF_DDL = {"source", "databaseName", "ddl", "tableChanges"}
 _OF_MESSAGES = {"op", "source", "message"}
