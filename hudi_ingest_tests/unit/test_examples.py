@@ -83,9 +83,12 @@ def test_a_converter_of_ones_own_makes_rows_and_rejects_what_is_none(folder: Pat
 
 
 @example("downstream")
-def test_the_asset_downstream_depends_on_the_table(folder: Path) -> None:
-    graph = importlib.import_module("definitions").defs.resolve_asset_graph()
+def test_the_assets_downstream_depend_on_the_table_and_on_its_complete_hours(folder: Path) -> None:
+    found = importlib.import_module("definitions")
+    graph = found.defs.resolve_asset_graph()
     assert graph.get(AssetKey(["popular_pages"])).parent_keys == {AssetKey(["clicks"])}
+    assert graph.get(AssetKey(["clicks_of_the_hour"])).parent_keys == {AssetKey(["clicks_hours"])}
+    assert AssetKey(["clicks"]) in graph.get(AssetKey(["clicks_hours"])).parent_keys
 
 
 @example("embedded")
