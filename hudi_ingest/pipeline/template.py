@@ -104,7 +104,7 @@ def _changed(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     if changes.get("mode") == "append":
         # What the others have for their keys.
         table = {key: value for key, value in table.items() if key not in _OF_KEYED}
-    own = {_STEPS: [*(data.get(_STEPS) or []), *changes[_STEPS]]} if _STEPS in changes else {}
+    own: dict[str, Any] = {_STEPS: [*(data.get(_STEPS) or []), *changes[_STEPS]]} if _STEPS in changes else {}
     if _OPTIONAL in changes:
         source = data["source"]
         own["source"] = {**source, _OPTIONAL: [*(source.get(_OPTIONAL) or []), *changes[_OPTIONAL]]}
