@@ -21,7 +21,7 @@ from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
-from hudi_ingest_tests.support.java import QUICK, QUICK_SPARK, java_options
+from hudi_ingest_tests.support.java import QUICK, QUICK_SPARK, ROOM, java_options
 from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
 
@@ -55,7 +55,7 @@ def fault_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session", autouse=True)
 def quick_spark() -> None:
     """Every Spark that the tests start has a JVM that is soon at work: none lives long enough to gain by more."""
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_SPARK}".strip()
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_SPARK} {ROOM}".strip()
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@ QUICK_SPARK = f"{QUICK} -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:ReservedCode
 """G1's threads take another tenth. The quick compiler alone has 48 MB for its code, which a worker's Spark fills within minutes, and then
 it compiles anew the code that it has just thrown away; that, and collections that only make room for classes, take a fifth. For JVMs
 that the product starts without a collector of its choice."""
+ROOM = "-XX:NewSize=640m -XX:OldSize=384m -Xlog:gc+ergo=off"
+"""For a driver's heap from its start. A commit allocates hundreds of megabytes, of which next to nothing stays: a heap that begins small
+takes three times as long for its collections, of which several a commit are full ones. A heap of less takes what it has."""
 
 
 @contextmanager
