@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial, reduce
@@ -40,6 +41,7 @@ from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.requests.allowed_ranges import to_read
 from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.upkeep.table_services import run_services
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
@@ -61,9 +63,9 @@ def never(run_id: str) -> bool | None:
 
 
 @pytest.fixture
-def spark(ground: Ground) -> SparkSession:
+def spark(spark_home: Home) -> SparkSession:
     """Another system's session: none of Hudi's settings is set in it."""
-    return current_session(ground.home).newSession()
+    return current_session(spark_home).newSession()
 
 
 def record(partition: int, number: int) -> tuple[str, int, str]:
@@ -96,6 +98,36 @@ def streamed(ground: Ground, spark: SparkSession, options: Mapping[str, str] = K
     ground.send_rows(1, 5 + 4)
     write(ground, spark, [record(0, n) for n in range(10)], streamer(ground, 10, 0), "bulk_insert", options)
     write(ground, spark, [record(1, n) for n in range(5)], streamer(ground, 10, 5), options=options)
+
+
+@pytest.fixture(scope="module")
+def theirs(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+    """A ground with a table of Hudi Streamer's, which nobody changes: see `elsewhere`."""
+    with fresh_ground(bootstrap_servers, tmp_path_factory.mktemp("theirs")) as ground:
+        create_topic(bootstrap_servers, ground.name, 2)
+        streamed(ground, current_session(ground.home).newSession())
+        yield ground
+
+
+@pytest.fixture
+def elsewhere(theirs: Ground, tmp_path: Path) -> Iterator[Ground]:
+    """The same topic, which stays as it is, and a place of its own for a table."""
+    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
+    ground = replace(theirs, home=home, _ledgers=[])
+    yield ground
+    ground.close()
+
+
+@pytest.fixture
+def copied(theirs: Ground, elsewhere: Ground) -> Ground:
+    """With a copy of the table, as `streamed` leaves it. No test sends records to the topic."""
+    shutil.copytree(theirs.base_path, elsewhere.base_path)
+    return elsewhere
+
+
+def ours(ground: Ground) -> Pipeline:
+    """A pipeline that continues the table, with a consumer group of its own."""
+    return make_pipeline(ground, name=f"t{uuid.uuid4().hex[:10]}", table={"take_over": "hudi_streamer"})
 
 
 def contents(ground: Ground, spark: SparkSession) -> list[tuple[int, str]]:
@@ -182,13 +214,12 @@ def test_x6_a_table_of_hudi_streamer_is_continued_where_it_ended(
     assert placed == {place: each for place, each in ground.produced.items() if place not in before}
 
 
-def test_x6_the_plan_says_what_was_found_and_changes_nothing(ground: Ground, topic: str, spark: SparkSession) -> None:
-    streamed(ground, spark)
-    make_pipeline(ground, table={"take_over": "hudi_streamer"})
+def test_x6_the_plan_says_what_was_found_and_changes_nothing(copied: Ground) -> None:
+    pipeline, ground, topic = ours(copied), copied, copied.name
     before = (Path(ground.base_path) / ".hoodie" / "hoodie.properties").read_text()
     found = CliRunner().invoke(
         cli.app,
-        ["plan", ground.name],
+        ["plan", pipeline.name],
         env={"HUDI_INGEST_PIPELINES": str(ground.home.pipelines), "HUDI_INGEST_HOME": str(ground.home.root)},
     )
     assert found.exit_code == 0, found.output
@@ -276,12 +307,9 @@ def test_x6_a_table_of_structured_streaming_is_continued_by_its_checkpoint(
     assert contents(ground, spark) == produced(ground)
 
 
-def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(
-    ground: Ground, topic: str, spark: SparkSession
-) -> None:
-    streamed(ground, spark)
-    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
-    ground.run(pipeline)
+def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(copied: Ground) -> None:
+    pipeline, topic = ours(copied), copied.name
+    copied.run(pipeline)
     known = known_state(pipeline, observe(pipeline), [TopicPartition(topic, 0)])
     judges: list[Callable[[list[Slice]], object]] = [
         partial(to_read, known, TransactionKind.BACKFILL, skip_covered=True),
@@ -297,14 +325,12 @@ def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(
     assert to_read(known, TransactionKind.REPLAY, [Slice(topic, 0, 10, 17)]) == {TopicPartition(topic, 0): ((10, 17),)}
 
 
-def test_x6_p7_other_writers_change_rows_of_ours_by_the_tables_own_keys(
-    ground: Ground, topic: str, spark: SparkSession
-) -> None:
-    streamed(ground, spark)
-    ground.run(make_pipeline(ground, table={"take_over": "hudi_streamer"}))
-    spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
-    spark.sql(f"delete from {ground.name} where id in ('0-3', '0-12')")
-    spark.sql(f"update {ground.name} set n = 100 where id in ('1-2', '1-7')")
+def test_x6_p7_other_writers_change_rows_of_ours_by_the_tables_own_keys(copied: Ground, spark: SparkSession) -> None:
+    ground, pipeline = copied, ours(copied)
+    ground.run(pipeline)
+    spark.sql(f"create table {pipeline.name} using hudi location '{ground.base_path}'")
+    spark.sql(f"delete from {pipeline.name} where id in ('0-3', '0-12')")
+    spark.sql(f"update {pipeline.name} set n = 100 where id in ('1-2', '1-7')")
     changed = [record(0, 14)]
     frame = spark.createDataFrame([(i, 200, dt) for i, _, dt in changed], "id string, n long, dt string")
     frame.createOrReplaceTempView("changed")
@@ -316,7 +342,7 @@ def test_x6_p7_other_writers_change_rows_of_ours_by_the_tables_own_keys(
     wide.write.format("hudi").options(
         **{"hoodie.table.name": "theirs", "hoodie.datasource.write.operation": "upsert", **KEYED}
     ).mode("append").save(ground.base_path)
-    spark.catalog.refreshTable(ground.name)
+    spark.catalog.refreshTable(pipeline.name)
     updates = {"1-2": 100, "1-7": 100, "0-14": 200}
     expected = sorted((updates.get(i, n), i) for n, i in produced(ground) if i not in ("0-3", "0-12"))
     assert contents(ground, spark) == expected
@@ -345,11 +371,8 @@ def test_x6_hudi_streamer_goes_on_behind_ours_and_a_new_pipeline_behind_it(
         ground.run(first)
 
 
-def test_x6_p4_a_commit_of_the_other_system_meanwhile_refuses_ours(
-    ground: Ground, topic: str, spark: SparkSession
-) -> None:
-    streamed(ground, spark)
-    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+def test_x6_p4_a_commit_of_the_other_system_meanwhile_refuses_ours(copied: Ground, spark: SparkSession) -> None:
+    ground, pipeline, topic = copied, ours(copied), copied.name
     stale = ground.plan(pipeline)
     write(ground, spark, [record(0, 10)], streamer(ground, 11, 5))
     protocol = ground.protocol(pipeline)
@@ -367,11 +390,10 @@ def test_x6_p4_a_commit_of_the_other_system_meanwhile_refuses_ours(
 
 
 def test_x6_p4_the_guard_refuses_a_take_over_of_a_table_that_was_not_seen_as_it_is(
-    ground: Ground, topic: str, spark: SparkSession
+    copied: Ground, spark: SparkSession
 ) -> None:
     """Inside Hudi's lock: what lies between our last look and the commit."""
-    streamed(ground, spark)
-    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+    ground, pipeline = copied, ours(copied)
     protocol = ground.protocol(pipeline)
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
     reports = protocol.write(opened, opened.plan.slices)
@@ -385,9 +407,8 @@ def test_x6_p4_the_guard_refuses_a_take_over_of_a_table_that_was_not_seen_as_it_
     assert contents(ground, spark) == produced(ground)
 
 
-def test_x6_a_table_that_is_still_being_written_is_refused(ground: Ground, topic: str, spark: SparkSession) -> None:
-    streamed(ground, spark)
-    pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
+def test_x6_a_table_that_is_still_being_written_is_refused(copied: Ground, spark: SparkSession) -> None:
+    ground, pipeline = copied, ours(copied)
     writer = HudiWriter(spark, pipeline)
     with writer._client(writer._meta_client()) as theirs:
         instant = theirs.startCommit("commit")
@@ -405,24 +426,6 @@ def test_x6_p6_where_there_is_no_table_nothing_is_begun(ground: Ground, topic: s
     with pytest.raises(TableMismatch, match=r"there is no table at .*remove table\.take_over to begin a new table"):
         ground.run(make_pipeline(ground, table={"take_over": "hudi_streamer"}))
     assert not Path(ground.base_path).exists()
-
-
-@pytest.fixture(scope="module")
-def theirs(bootstrap_servers: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    """A ground with a table of Hudi Streamer's, which nobody changes: see `refused`."""
-    with fresh_ground(bootstrap_servers, tmp_path_factory.mktemp("theirs")) as ground:
-        create_topic(bootstrap_servers, ground.name, 2)
-        streamed(ground, current_session(ground.home).newSession())
-        yield ground
-
-
-@pytest.fixture
-def refused(theirs: Ground, tmp_path: Path) -> Iterator[Ground]:
-    """The same topic, and a place of its own for a table. What is refused changes neither."""
-    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
-    ground = replace(theirs, home=home, _ledgers=[])
-    yield ground
-    ground.close()
 
 
 def contents_of_files(ground: Ground) -> dict[str, bytes]:
@@ -465,13 +468,14 @@ def lost(ground: Ground, spark: SparkSession) -> None:
         (lost, r"the next offset to read is 1000, but this partition, or another one of the topic, ends before"),
     ],
 )
-def test_x6_p6_offsets_that_cannot_be_trusted_are_refused(theirs: Ground, refused: Ground, act: Any, said: str) -> None:
-    shutil.copytree(theirs.base_path, refused.base_path)
-    act(refused, current_session(refused.home).newSession())
-    before = contents_of_files(refused)
+def test_x6_p6_offsets_that_cannot_be_trusted_are_refused(
+    copied: Ground, spark: SparkSession, act: Any, said: str
+) -> None:
+    act(copied, spark)
+    before = contents_of_files(copied)
     with pytest.raises((TableMismatch, OffsetsLost), match=said):
-        refused.run(make_pipeline(refused, table={"take_over": "hudi_streamer"}))
-    assert contents_of_files(refused) == before
+        copied.run(ours(copied))
+    assert contents_of_files(copied) == before
 
 
 def test_x6_what_moves_or_removes_rows_does_not_stand_against_a_take_over(
@@ -529,20 +533,24 @@ FOREIGN_TABLES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("options", "table", "said"), FOREIGN_TABLES.values(), ids=FOREIGN_TABLES.keys())
 def test_x6_p6_a_table_that_rows_of_ours_would_not_fit_is_refused(
-    theirs: Ground, refused: Ground, options: dict[str, str], table: dict[str, Any], said: str
+    theirs: Ground, elsewhere: Ground, options: dict[str, str], table: dict[str, Any], said: str
 ) -> None:
     if options:
-        session = current_session(refused.home).newSession()
+        session = current_session(elsewhere.home).newSession()
         write(
-            refused, session, [record(0, n) for n in range(10)], streamer(refused, 10, 0), options={**KEYED, **options}
+            elsewhere,
+            session,
+            [record(0, n) for n in range(10)],
+            streamer(elsewhere, 10, 0),
+            options={**KEYED, **options},
         )
     else:
-        shutil.copytree(theirs.base_path, refused.base_path)
-    before = contents_of_files(refused)
+        shutil.copytree(theirs.base_path, elsewhere.base_path)
+    before = contents_of_files(elsewhere)
     with pytest.raises(Exception, match=said) as told:
-        refused.run(make_pipeline(refused, table={**table, "take_over": "hudi_streamer"}))
+        elsewhere.run(make_pipeline(elsewhere, table={**table, "take_over": "hudi_streamer"}))
     assert type(told.value).__name__ in ("TableMismatch", "SchemaRefused")
-    assert contents_of_files(refused) == before
+    assert contents_of_files(elsewhere) == before
 
 
 def test_x6_p6_rows_with_other_keys_or_folders_than_ours_would_have_are_refused(
