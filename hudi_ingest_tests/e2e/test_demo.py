@@ -1,8 +1,11 @@
-"""The whole path as a new user takes it: broker, engine, Dagster's daemon and sensor, 200,000 records, an outside reader."""
+"""The whole path as a new user takes it: broker, engine, Dagster's daemon and sensor, 200,000 records, an outside reader; and a pipeline of
+one's own with the package that the wheel installs.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from dataclasses import replace
@@ -12,14 +15,26 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hudi_ingest.home.folder import Home
+from hudi_ingest import __version__
+from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE, Home
+from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import accepts_connections, free_port
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
+from hudi_ingest_tests.support.ground import Ground
 from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support.wheel import build, install, outside
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
 
 PIPELINES = Path(__file__).parent.parent.parent / "pipelines"
+README = PIPELINES.parent / "README.md"
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `hudi-ingest` of an environment into which the wheel was installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    return install(build(folder)[1], folder / "environment")
 
 
 def test_p1_p2_demo_once_is_exact_leaves_no_process_behind_and_lets_no_other_page_in(tmp_path: Path) -> None:
@@ -49,6 +64,31 @@ def test_p1_p2_demo_once_is_exact_leaves_no_process_behind_and_lets_no_other_pag
     facts = json.loads(out)
     assert (facts["rows"], facts["lost"], facts["duplicate"], facts["foreign"]) == (200_000, 0, 0, 0)
     assert processes_of(running) == []
+
+
+def test_a_pipeline_of_ones_own_begins_in_an_empty_folder(installed: Path, ground: Ground, tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    variables = {BOOTSTRAP_VARIABLE: ground.bootstrap_servers, TABLES_VARIABLE: str(tmp_path / "tables")}
+
+    def command(*arguments: str) -> str:
+        done = subprocess.run(
+            [installed, *arguments], cwd=folder, env=outside(variables), capture_output=True, text=True, timeout=600
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert command("--version").strip() == __version__
+    file = re.search(r"```yaml\n(name: payments\n.*?)```", README.read_text(), re.DOTALL)
+    record = re.search(r"echo '(.*)' > payment.json", README.read_text())
+    assert file is not None and record is not None
+    (folder / "pipelines").mkdir()
+    (folder / "pipelines" / "payments.yaml").write_text(file[1].replace("[payments]", f"[{ground.name}]"))
+    create_topic(ground.bootstrap_servers, ground.name, 2)
+    ground.send(0, [record[1].encode()])
+    assert command("validate", "pipelines/payments.yaml").startswith("pipelines/payments.yaml: ok")
+    assert json.loads(command("run", "payments", "--json"))["rows"] == 1
+    assert "committed" in command("status")
 
 
 def status_of_the_page(port: int, host: str) -> int:
