@@ -26,7 +26,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz schedules bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
+.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz schedules bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ cluster-demo: $(VENV)/requirements-dev.ready ## S3, a Spark cluster, a metastore
 
 cdc-demo: $(VENV)/requirements.ready ## a PostgreSQL table through Debezium to a Hudi table, with kills meanwhile, then compared; ARGS="--seconds 30"
 	@$(VENV)/bin/hudi-ingest cdc-demo $(ARGS)
+
+mirror-demo: $(VENV)/requirements.ready ## the same with one pipeline file for ten tables, most with random columns, which change, too; ARGS="--tables 3 --seconds 30 --seed 7"
+	@$(VENV)/bin/hudi-ingest cdc-demo --tables 10 $(ARGS)
 
 test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster; WORKERS=2
 	@$(FETCH_JARS) 2>/dev/null & $(PYTEST) -m "not long" $(ARGS)

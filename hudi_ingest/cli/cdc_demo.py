@@ -1,29 +1,32 @@
-"""The CDC demo: hudi-ingest mirrors a PostgreSQL table that keeps changing, through Debezium and Kafka, while parts of the way are
+"""The CDC demo: hudi-ingest mirrors PostgreSQL tables that keep changing, through Debezium and Kafka, while parts of the way are
 killed."""
 
 from __future__ import annotations
 
+import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
+from hudi_ingest.exceptions import EnvironmentProblem, TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.read_amplification import COMPACT, read_amplification, why_due
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.ledger.tables import AttemptState
+from hudi_ingest.ledger.tables import AttemptState, TransactionRow
 from hudi_ingest.local.cdc_stack import (
-    NAME,
+    PARTS,
     CdcStack,
     acknowledged_position,
+    connector_runs,
     fetch_jars,
     require_postgresql,
     running_cdc,
@@ -32,45 +35,74 @@ from hudi_ingest.local.cdc_stack import (
 from hudi_ingest.local.cluster_stack import emptied
 from hudi_ingest.local.processes import require_running, wait_until
 from hudi_ingest.local.progress import Report, elapsed, one_interrupt
-from hudi_ingest.local.samples import KEY, NEW_COLUMN, SCHEMA, TABLE, CustomerWriter
-from hudi_ingest.local.verification import RowComparison, column_names, compare_rows, read_with_hudi_rs, read_with_spark
+from hudi_ingest.local.source_tables import DatabaseWriter, SourceTable, customers, random_tables
+from hudi_ingest.local.verification import RowComparison, compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
+from hudi_ingest.operations.health.status import PipelineStatus, statuses
+from hudi_ingest.operations.upkeep.table_services import ServicesResult, run_services
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe
 
 T = TypeVar("T")
 
 FIRST_ROWS = 2_000
+"""Of all tables together, but 50 of each at least."""
 PER_SECOND = 150
 CATCH_UP_SECONDS = 300
-_SEED = 19
-_REPORT_SECONDS = 10.0
+CATCH_UP_SECONDS_PER_TABLE = 10
+KILLED = (*PARTS, "a run", "Kafka Connect")
+SECONDS_FOR_KILLS = 120
+"""In so many seconds each of KILLED is killed once, and at least once in all."""
+_REPORT_SECONDS = 5.0
 _STATUS_SECONDS = 1.0
 _HISTORY = 1_000
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CdcDemoSettings:
+    """`tables`: the one of customers, and beyond it tables with random columns."""
+
+    seconds: int
+    tables: int
+    seed: int
+    truncates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CdcDemoResult:
     """The outcome. `changes`: how many of each kind PostgreSQL has committed; `killed`: in words, in order; `repeated`: transactions
-    that were rolled back; `comparisons`: by who read the Hudi table."""
+    that were rolled back; `tables`: comparisons by the source table and who read the Hudi table."""
 
+    seed: int
     changes: dict[str, int]
     records: int
     commits: int
     compactions: int
     repeated: int
     killed: tuple[str, ...]
-    comparisons: dict[str, RowComparison]
+    tables: dict[str, dict[str, RowComparison]]
     seconds: float
 
     @property
+    def comparisons(self) -> dict[str, RowComparison]:
+        """Return the sums over all tables, by reader."""
+        readers = dict.fromkeys(reader for found in self.tables.values() for reader in found)
+        return {reader: RowComparison.total(found[reader] for found in self.tables.values()) for reader in readers}
+
+    @property
+    def different(self) -> list[str]:
+        """Return the tables that a reader does not find equal."""
+        return [name for name, found in self.tables.items() if not all(rows.equal for rows in found.values())]
+
+    @property
     def equal(self) -> bool:
-        return all(comparison.equal for comparison in self.comparisons.values())
+        return not self.different
 
     def in_words(self) -> list[str]:
         kinds = ", ".join(f"{count:,} × {kind}" for kind, count in sorted(self.changes.items()))
         lines = [
-            f"changes in PostgreSQL: {kinds}",
+            f"seed {self.seed}, changes in PostgreSQL: {kinds}",
             f"{self.records:,} records in {self.commits} commits, compacted {self.compactions} times; transactions rolled back: "
             f"{self.repeated}",
             *(f"killed: {killed}" for killed in self.killed),
@@ -80,20 +112,44 @@ class CdcDemoResult:
                 f"{reader}: {rows.rows:,} rows, {rows.missing} missing, {rows.extra} extra, {rows.duplicate} duplicate, "
                 f"{rows.different} different"
             )
-            lines += [f"  {example}" for example in rows.examples]
+        return [*lines, *table_lines(self.tables), self._verdict, f"everything is stopped, after {self.seconds:.0f} s"]
+
+    @property
+    def _verdict(self) -> str:
         verdict = "equals" if self.equal else "does NOT equal"
-        return [
-            *lines,
-            f"the Hudi table {verdict} `select * from {TABLE}`, row by row and column by column",
-            f"everything is stopped, after {self.seconds:.0f} s",
-        ]
+        values = "row by row and column by column"
+        if len(self.tables) == 1:
+            return f"the Hudi table {verdict} `select * from {next(iter(self.tables))}`, {values}"
+        if self.equal:
+            return f"each of the {len(self.tables)} Hudi tables equals `select *` from its source, {values}"
+        return f"{len(self.different)} of {len(self.tables)} Hudi tables do NOT equal `select *` from their sources"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "equal": self.equal}
+        comparisons = {reader: asdict(rows) for reader, rows in self.comparisons.items()}
+        return {**asdict(self), "comparisons": comparisons, "equal": self.equal}
 
 
-def run_cdc_demo(home: Home, seconds: int, report: Report) -> CdcDemoResult:
-    """Change a PostgreSQL table for `seconds` while hudi-ingest follows and parts of the way are killed, compare both tables, and
+def table_lines(tables: Mapping[str, Mapping[str, RowComparison]]) -> list[str]:
+    """Return a line for each table: its rows, whether each reader finds them equal, and the first difference."""
+    readers = list(dict.fromkeys(reader for found in tables.values() for reader in found))
+    width = max(len("table"), *(len(name) for name in tables))
+    lines = [f"{'table':{width}}  {'rows':>8}  {''.join(f'{reader:11}' for reader in readers)}first difference"]
+    for name, found in tables.items():
+        rows = next(iter(found.values())).rows
+        equal = "".join(f"{'equal' if found[reader].equal else 'NOT equal':11}" for reader in readers)
+        first = next((f"{reader}: {found[reader].examples[0]}" for reader in readers if not found[reader].equal), "")
+        lines.append(f"{name:{width}}  {rows:>8,}  {equal}{first}".rstrip())
+    return lines
+
+
+def kills(seconds: int, dice: random.Random) -> list[str]:
+    """Return what is killed in so many seconds, in this order: all of KILLED once or several times, each time in another order."""
+    rounds = max(1, seconds // SECONDS_FOR_KILLS)
+    return [part for _ in range(rounds) for part in dice.sample(KILLED, len(KILLED))]
+
+
+def run_cdc_demo(home: Home, settings: CdcDemoSettings, report: Report) -> CdcDemoResult:
+    """Change PostgreSQL tables while hudi-ingest follows and parts of the way are killed, compare them with the Hudi tables, and
     stop everything. The home is emptied first.
 
     Raises EnvironmentProblem, also if PostgreSQL is not installed, or if hudi-ingest does not catch up in time.
@@ -101,26 +157,39 @@ def run_cdc_demo(home: Home, seconds: int, report: Report) -> CdcDemoResult:
     require_postgresql()
     fetch_jars(report)
     began = time.monotonic()
+    report(f"seed {settings.seed}")
+    # One for everything that is random, and drawn from by one thread at a time.
+    dice = random.Random(settings.seed)
+    tables = [customers(dice), *random_tables(settings.tables - 1, dice, truncates=settings.truncates)]
+    killed = kills(settings.seconds, dice)
     with one_interrupt() as ignore_further, emptied(home), running_database(report) as database:
         try:
-            writer = CustomerWriter(sa.create_engine(database), _SEED)
-            with elapsed(report, f"inserting {FIRST_ROWS:,} customers"):
-                writer.create(FIRST_ROWS)
-            with running_cdc(home, database, report) as cdc, Ledger.open(home.ledger_url) as ledger:
+            writer = DatabaseWriter(sa.create_engine(database), tables, dice)
+            first = max(50, FIRST_ROWS // len(tables))
+            with elapsed(report, f"creating {_counted(len(tables))}"):
+                writer.create(first)
+            report(f"PostgreSQL has {_counted(len(tables))} with {first:,} rows each")
+            with running_cdc(home, database, tables, report) as cdc, Ledger.open(home.ledger_url) as ledger:
                 demo = _Demo(cdc, writer, ledger, report)
-                demo.change(seconds)
+                demo.find_pipelines()
+                demo.change(settings.seconds, killed)
                 records = demo.catch_up()
                 compactions = demo.compactions()
-                comparisons = demo.compare()
-                history = ledger.transactions.history(NAME, _HISTORY)
+                found = demo.compare()
+                history = [
+                    row
+                    for pipeline in demo.pipelines.values()
+                    for row in ledger.transactions.history(pipeline.name, _HISTORY)
+                ]
             return CdcDemoResult(
+                seed=settings.seed,
                 changes=dict(writer.counts),
                 records=records,
                 commits=sum(row.state is TransactionState.COMMITTED for row in history),
                 compactions=compactions,
                 repeated=sum(row.state is TransactionState.ABORTED for row in history),
                 killed=tuple(demo.killed),
-                comparisons=comparisons,
+                tables=found,
                 seconds=time.monotonic() - began,
             )
         finally:
@@ -132,91 +201,123 @@ def demo_home(home: Home) -> Home:
     return home.below("cdc-demo")
 
 
+def _counted(tables: int) -> str:
+    return "1 table" if tables == 1 else f"{tables} tables"
+
+
 @dataclass
 class _Demo:
     cdc: CdcStack
-    writer: CustomerWriter
+    writer: DatabaseWriter
     ledger: Ledger
     report: Report
+    pipelines: dict[str, Pipeline] = field(default_factory=dict)
+    """By the name of the source table."""
     killed: list[str] = field(default_factory=list)
     _began: float = field(default_factory=time.monotonic)
     _reported: float = field(default_factory=time.monotonic)
 
-    def change(self, seconds: int) -> None:
-        """Change the table for so long, and kill one part after the other meanwhile."""
-        steps: tuple[tuple[float, Callable[[], None]], ...] = (
-            (0.1, self._kill_engine),
-            (0.3, self._kill_run),
-            (0.45, self._kill_connect),
-            (0.6, self._add_column),
-            (0.75, self._kill_run),
-            (0.9, self._kill_connect),
-            (1.0, lambda: None),
-        )
-        self.report(f"waiting for a commit of the first {FIRST_ROWS:,} customers")
-        # The first transaction creates the table: what is killed then is not in the middle of changes.
-        self._wait_until(self._has_commit, "the first customers are committed")
+    def find_pipelines(self) -> None:
+        """Wait until hudi-ingest has found all topics, and until each table has a commit.
+
+        The first transaction creates a table: what is killed then is not in the middle of changes.
+        """
+        tables = len(self.writer.tables)
+        self.report(f"waiting for a commit of the first rows of {_counted(tables)}")
+        self.pipelines = self._wait_until(self._all_pipelines, f"Dagster has found the topics of {_counted(tables)}")
+        self._wait_until(self._have_commits, f"the first rows of {_counted(tables)} are committed")
+
+    def change(self, seconds: int, parts: Sequence[str]) -> None:
+        """Change the tables for so long, and kill one part after the other meanwhile."""
         self.report(f"about {PER_SECOND} changes a second for {seconds} s")
         self._began = time.monotonic()
         with self._writing() as writing:
-            for share, step in steps:
+            for number, part in enumerate((*parts, "")):
+                share = (number + 0.5) / len(parts) if part else 1.0
                 while time.monotonic() - self._began < share * seconds:
                     if writing.done():
                         writing.result()
                     require_running(self.cdc.processes, "all changes were made")
                     self._show_progress()
                     time.sleep(_STATUS_SECONDS)
-                step()
+                if part:
+                    self._kill(part)
 
     def catch_up(self) -> int:
-        """Wait until the Hudi table has all changes. Returns the number of records in Kafka."""
+        """Wait until the Hudi tables have all changes. Returns the number of records in Kafka."""
         position = self.writer.finish()
         self.report("no more changes; waiting for the last of them")
-        self._wait_until(lambda: (acknowledged_position(self.cdc.connect) or 0) >= position, "Kafka has all changes")
-        deadline = time.monotonic() + CATCH_UP_SECONDS
+        connect = self.cdc.connect
+        self._wait_until(
+            lambda: connector_runs(connect) and (acknowledged_position(connect) or 0) >= position,
+            "Kafka has all changes",
+        )
+        seconds = self._most_seconds
+        deadline = time.monotonic() + seconds
         while True:
-            require_running(self.cdc.processes, "the Hudi table had all changes")
+            require_running(self.cdc.processes, "the Hudi tables had all changes")
             self._show_progress()
-            status = self._status()
-            if status is not None and status.lag == 0 and self._open_transaction() is None:
-                return _records(status)
+            found = self._statuses()
+            behind = [name for name in self.pipelines if name not in found or found[name].lag != 0]
+            if not behind and not self._open_transactions():
+                return sum(map(_records, found.values()))
             if time.monotonic() > deadline:
+                reasons = "".join(map(self._why_behind, behind[:_SHOWN]))
                 raise EnvironmentProblem(
-                    f"not all changes were committed within {CATCH_UP_SECONDS} s. {self._last_abort()}The runs' errors are in "
-                    f"{self.cdc.home.logs} and {self.cdc.home.dagster}."
+                    f"not all changes were committed within {seconds} s: {len(behind)} of {_counted(len(self.pipelines))} are behind. "
+                    f"{reasons}The runs' errors are in {self.cdc.home.logs} and {self.cdc.home.dagster}."
                 )
             time.sleep(_STATUS_SECONDS)
 
-    def compare(self) -> dict[str, RowComparison]:
-        expected = self.writer.rows()
-        self.report(f"comparing with the {len(expected):,} rows of PostgreSQL")
-        base_path = self.cdc.pipeline().table.base_path
-        readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
-            "hudi-rs": lambda: read_with_hudi_rs(base_path),
-            "Spark": lambda: read_with_spark(base_path, self.cdc.home),
-        }
-        comparisons = {}
-        for name, read in readers.items():
-            with elapsed(self.report, f"reading with {name}"):
-                comparisons[name] = compare_rows(expected, read(), KEY)
-        return comparisons
+    def compare(self) -> dict[str, dict[str, RowComparison]]:
+        """Return what each reader finds in each table, by its name and the reader's."""
+        found: dict[str, dict[str, RowComparison]] = {}
+        for table in self.writer.tables:
+            expected = self.writer.rows(table)
+            self.report(f"comparing with the {len(expected):,} rows of {table.name} ({len(found)} tables are compared)")
+            base_path = self.pipelines[table.name].table.base_path
+            readers: dict[str, Callable[[], list[dict[str, Any]]]] = {
+                "hudi-rs": partial(read_with_hudi_rs, base_path),
+                "Spark": partial(read_with_spark, base_path, self.cdc.home),
+            }
+            found[table.name] = {}
+            for reader, read in readers.items():
+                with elapsed(self.report, f"reading {table.name} with {reader}"):
+                    found[table.name][reader] = compare_rows(expected, read(), *table.key)
+        return found
 
     def compactions(self) -> int:
-        """Wait for the compaction that is due, which a busy machine starts late, and return how many the table's timeline has."""
-        commits = self._wait_until(self._compacted, "the compaction that is due has run")
-        return sum(commit.operation == COMPACT for commit in commits)
+        """Wait for the compactions that are due, which a busy machine starts late, and return how many the tables' timelines have.
 
-    def _compacted(self) -> Sequence[CommittedInstant] | None:
-        """The table's commits; None while a compaction is due."""
-        pipeline = self.cdc.pipeline()
-        commits = observe(pipeline).committed.commits
-        due = why_due(pipeline.table.compaction, read_amplification(commits), datetime.now(timezone.utc))
-        return None if due else commits
+        Compacts tables with wider columns once more: hudi-rs refuses them until their next compaction.
+        """
+        commits = self._wait_until(self._compacted, "the compactions that are due have run")
+        count = sum(commit.operation == COMPACT for commit in commits)
+        for table in self.writer.tables:
+            if table.is_widened:
+                done = self._wait_until(partial(self._compact, table), f"{table.name} is compacted")
+                count += len(done.compactions)
+        return count
+
+    def _compacted(self) -> list[CommittedInstant] | None:
+        """The commits of all tables; None while a compaction is due."""
+        now = datetime.now(timezone.utc)
+        found = [(pipeline, observe(pipeline).committed.commits) for pipeline in self.pipelines.values()]
+        due = any(why_due(pipeline.table.compaction, read_amplification(commits), now) for pipeline, commits in found)
+        return None if due else [commit for _, commits in found for commit in commits]
+
+    def _compact(self, table: SourceTable) -> ServicesResult | None:
+        """None while the schedule's services are at work on the table."""
+        pipeline, home = self.pipelines[table.name], self.cdc.home
+        try:
+            return run_services(pipeline, compact=True, clean=False, home=home, report=lambda line: None)
+        except TransactionInFlight:
+            return None
 
     @contextmanager
     def _writing(self) -> Iterator[Future[None]]:
         stopping = threading.Event()
-        with ThreadPoolExecutor(1, "customers") as pool:
+        with ThreadPoolExecutor(1, "writer") as pool:
             writing = pool.submit(self.writer.keep_changing, PER_SECOND, stopping)
             try:
                 yield writing
@@ -224,47 +325,34 @@ class _Demo:
                 stopping.set()
         writing.result()
 
-    def _kill_engine(self) -> None:
+    def _kill(self, part: str) -> None:
+        if part == "Kafka Connect":
+            self.cdc.kill_connect()
+            self.killed.append(part)
+            return
         transaction = self._await_writing()
-        self.cdc.kill_engine()
-        self.killed.append(f"the engine, while {transaction} was writing")
-
-    def _kill_run(self) -> None:
-        transaction = self._await_writing()
-        while not self.cdc.kill_run():
+        if part in PARTS:
+            self.cdc.kill(part)
+            self.killed.append(f"{part}, while {transaction} was writing")
+            return
+        while not (runs := self.cdc.kill_runs()):
             # It ended a moment ago.
             transaction = self._await_writing()
-        self.killed.append(f"the run of {transaction}")
-
-    def _kill_connect(self) -> None:
-        self.cdc.kill_connect()
-        self.killed.append("Kafka Connect")
-
-    def _add_column(self) -> None:
-        """Declare the column first: values of a column that the pipeline does not know would be left out."""
-        self.report(f"adding {NEW_COLUMN}, to the pipeline first")
-        self.cdc.declare_columns(f"{SCHEMA}, {NEW_COLUMN}")
-        base_path = self.cdc.pipeline().table.base_path
-        self._wait_until(
-            lambda: NEW_COLUMN.split()[0] in column_names(base_path),
-            "a commit has brought the Hudi table the new column",
-        )
-        self.writer.add_column()
+        self.killed.append(f"the run of {transaction}" + (f", and {runs - 1} more" if runs > 1 else ""))
 
     def _await_writing(self) -> str:
         """Wait until an op writes, and return its transaction."""
         return self._wait_until(self._writing_transaction, "a transaction writes")
 
     def _writing_transaction(self) -> str | None:
-        transaction = self._open_transaction()
-        if transaction is None:
-            return None
-        attempts = self.ledger.attempts.of_transaction(transaction)
-        return transaction if any(attempt.state is AttemptState.RUNNING for attempt in attempts) else None
+        for row in self._open_transactions():
+            attempts = self.ledger.attempts.of_transaction(row.transaction_id)
+            if any(attempt.state is AttemptState.RUNNING for attempt in attempts):
+                return row.transaction_id
+        return None
 
-    def _open_transaction(self) -> str | None:
-        row = self.ledger.transactions.open_in(self.cdc.pipeline().table.base_path)
-        return row.transaction_id if row is not None else None
+    def _open_transactions(self) -> list[TransactionRow]:
+        return list(self.ledger.overview().open.values())
 
     def _wait_until(self, condition: Callable[[], T | None], what: str) -> T:
         """Wait for the condition and show progress meanwhile. Raises EnvironmentProblem."""
@@ -273,7 +361,11 @@ class _Demo:
             self._show_progress()
             return condition()
 
-        return wait_until(watched, what=what, timeout_seconds=CATCH_UP_SECONDS, records_to_watch=self.cdc.processes)
+        return wait_until(watched, what=what, timeout_seconds=self._most_seconds, records_to_watch=self.cdc.processes)
+
+    @property
+    def _most_seconds(self) -> int:
+        return CATCH_UP_SECONDS + CATCH_UP_SECONDS_PER_TABLE * len(self.writer.tables)
 
     def _show_progress(self) -> None:
         """Report every few seconds."""
@@ -281,29 +373,37 @@ class _Demo:
         if now - self._reported < _REPORT_SECONDS:
             return
         self._reported = now
-        status = self._status()
-        if status is not None and status.lag is not None:
-            records = _records(status)
+        found = [status for status in self._statuses().values() if status.lag is not None]
+        if found:
+            records, lag = sum(map(_records, found)), sum(status.lag or 0 for status in found)
+            behind = sum(status.lag != 0 for status in found)
+            commits = sum(status.sequence for status in found)
             self.report(
                 f"{now - self._began:.0f} s: {self.writer.counts.total():,} changes, {records:,} records in Kafka, "
-                f"{records - status.lag:,} of them in {status.sequence} commits"
+                f"{records - lag:,} of them in {commits} commits; {behind} of {_counted(len(self.writer.tables))} behind"
             )
 
-    def _has_commit(self) -> bool:
-        status = self._status()
-        return status is not None and status.sequence > 0
+    def _all_pipelines(self) -> dict[str, Pipeline] | None:
+        found = self.cdc.pipelines(self.ledger.topics.of_template)
+        return found if len(found) == len(self.writer.tables) else None
 
-    def _status(self) -> PipelineStatus | None:
-        """Return the pipeline's status; None if broker or table do not answer now."""
-        pipeline = self.cdc.pipeline()
-        try:
-            return pipeline_status(pipeline, observe(pipeline), self.ledger)
-        except (KafkaUnreachable, TableUnreachable):
-            return None
+    def _have_commits(self) -> bool:
+        found = self._statuses()
+        return all(name in found and found[name].sequence > 0 for name in self.pipelines)
 
-    def _last_abort(self) -> str:
-        reasons = [row.reason for row in self.ledger.transactions.history(NAME, _HISTORY) if row.reason]
-        return f"The last transaction that was rolled back: {reasons[0]} " if reasons else ""
+    def _statuses(self) -> dict[str, PipelineStatus]:
+        """Return the pipelines' statuses by source table, without those whose broker or table does not answer now."""
+        found = statuses([*self.pipelines.values()], self.ledger)
+        by_table = {name: found[pipeline.name] for name, pipeline in self.pipelines.items()}
+        return {name: status for name, status in by_table.items() if isinstance(status, PipelineStatus)}
+
+    def _why_behind(self, name: str) -> str:
+        [status] = statuses([self.pipelines[name]], self.ledger).values()
+        trouble = status.error if isinstance(status, PipelineStatus) else status
+        now = f"{name} cannot be asked: {trouble} " if trouble is not None else ""
+        rows = self.ledger.transactions.history(self.pipelines[name].name, _HISTORY)
+        reasons = [row.reason for row in rows if row.reason]
+        return now + (f"The last transaction of {name} that was rolled back: {reasons[0]} " if reasons else "")
 
 
 def _records(status: PipelineStatus) -> int:

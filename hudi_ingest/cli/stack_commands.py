@@ -140,13 +140,21 @@ def cluster_demo(
 
 @app.command("cdc-demo")
 def cdc_demo(
-    seconds: Annotated[int, typer.Option(min=1, help="How long the PostgreSQL table changes.")] = 120,
+    seconds: Annotated[int, typer.Option(min=1, help="How long the PostgreSQL tables change.")] = 120,
+    tables: Annotated[
+        int, typer.Option(min=1, help="Number of tables: one of customers, all others with random columns.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 19,
+    truncates: Annotated[
+        bool, typer.Option("--truncates", help="Truncate tables, too: a truncate still stops its pipeline.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replicate a changing PostgreSQL table through Debezium and Kafka, kill parts along the way, compare both tables and stop everything."""
-    from hudi_ingest.cli.cdc_demo import demo_home, run_cdc_demo
+    """Replicate changing PostgreSQL tables through Debezium and Kafka, kill parts along the way, compare all tables and stop everything."""
+    from hudi_ingest.cli.cdc_demo import CdcDemoSettings, demo_home, run_cdc_demo
 
-    result = run_cdc_demo(demo_home(Home.from_environment()), seconds, progress)
+    settings = CdcDemoSettings(seconds, tables, seed, truncates)
+    result = run_cdc_demo(demo_home(Home.from_environment()), settings, progress)
     if as_json:
         print_json(result.to_dict())
     else:

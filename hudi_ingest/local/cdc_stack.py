@@ -1,4 +1,4 @@
-"""PostgreSQL, Debezium in Kafka Connect, and the embedded stack with a pipeline that mirrors a table of customers.
+"""PostgreSQL, Debezium in Kafka Connect, and the embedded stack with a pipeline file that mirrors all tables.
 
 Everything listens on the loopback interface only, on free ports, and ends with the block that started it.
 """
@@ -20,27 +20,30 @@ import psutil
 import sqlalchemy as sa
 import yaml
 
-from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic, java_property, logging_options
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, require_port_free, start, stop, wait_until
 from hudi_ingest.local.progress import Report, elapsed
-from hudi_ingest.local.samples import KEY, NEW_COLUMN, PARTITION, SCHEMA, TABLE
-from hudi_ingest.local.stack import ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
-from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.local.source_tables import SCHEMA, SourceTable
+from hudi_ingest.local.stack import BROKER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
+from hudi_ingest.pipeline.expansion import SeenTopics, expand
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.jars import connect_jars, kafka_jars, spark_jars
 from hudi_ingest.spark.java import find_java
 
-NAME = "customers"
+FILE = "shop.yaml"
 TOPIC_PREFIX = "shop"
 KAFKA_PARTITIONS = 4
 INTERVAL_SECONDS = 5
+"""And a second for each table beyond five: a machine with two cores commits about one transaction a second."""
 COMPACTED_COMMITS = 3
 START_TIMEOUT_SECONDS = 180.0
 REQUEST_TIMEOUT_SECONDS = 5.0
 CONNECTOR = "postgresql"
+PARTS: Mapping[str, str] = {"the engine": ENGINE, "Dagster's daemon": DAEMON, "the broker": BROKER}
+"""What of the embedded stack may be killed, with the name of its process."""
 LOGICAL_REPLICATION: Mapping[str, str] = {"wal_level": "logical"}
 """PostgreSQL's settings without which Debezium cannot read its changes."""
 
@@ -61,28 +64,29 @@ class CdcStack:
     def processes(self) -> Sequence[ProcessRecord]:
         return (*self._stack.processes, self._worker)
 
-    def pipeline(self) -> Pipeline:
-        """Load the pipeline as its file is now."""
-        return load_pipeline(_pipeline_file(self.home.pipelines), self._stack.environment)
+    def pipelines(self, seen: SeenTopics) -> dict[str, Pipeline]:
+        """Load the pipelines of the tables whose topics hudi-ingest has `seen`, by the table's name. Raises ConfigError."""
+        path = self.home.pipelines / FILE
+        loaded = expand(path, self._stack.environment, seen).loaded
+        if problems := [problem for file in loaded for problem in file.problems]:
+            raise ConfigError(str(path), problems)
+        pipelines = [file.pipeline for file in loaded if file.pipeline is not None]
+        return {pipeline.source.topics[0].removeprefix(f"{TOPIC_PREFIX}."): pipeline for pipeline in pipelines}
 
-    def declare_columns(self, schema: str) -> None:
-        """Change the pipeline file."""
-        write_pipeline(self.home.pipelines, schema)
-
-    def kill_engine(self) -> None:
-        """Kill the engine with all that it started, and start it again as `hudi-ingest up` does."""
-        stop([record for record in self._stack.processes if record.name == ENGINE], grace_seconds=0)
-        self._report("killed the engine")
+    def kill(self, part: str) -> None:
+        """Kill one of PARTS with all that it started, and start it again as `hudi-ingest up` does."""
+        stop([record for record in self._stack.processes if record.name == PARTS[part]], grace_seconds=0)
+        self._report(f"killed {part}")
         self._stack = bring_up(self.home, self._stack.settings, self._report)
 
-    def kill_run(self) -> bool:
-        """Kill the process of each run that is under way; Dagster's daemon notices. False if there is none."""
+    def kill_runs(self) -> int:
+        """Kill the process of each run that is under way; Dagster's daemon notices. Returns how many there were."""
         processes = run_processes(self._stack)
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
                 self._report(f"killed the run's process {process.pid}")
-        return bool(processes)
+        return len(processes)
 
     def kill_connect(self) -> None:
         """Kill Kafka Connect and start it again; what it had not noted as sent, it sends again."""
@@ -109,19 +113,24 @@ def running_database(report: Report) -> Iterator[sa.URL]:
 
 
 @contextmanager
-def running_cdc(home: Home, database: sa.URL, report: Report) -> Iterator[CdcStack]:
-    """Start the rest in the home, for a `database` that has the table. Raises EnvironmentProblem if a part does not start."""
+def running_cdc(home: Home, database: sa.URL, tables: Sequence[SourceTable], report: Report) -> Iterator[CdcStack]:
+    """Start the rest in the home, for a `database` that has the tables. Raises
+    EnvironmentProblem if a part does not start."""
     home.pipelines.mkdir()
     with ExitStack() as running:
         running.callback(bring_down, home, report)
         stack = bring_up(home, StackSettings(kafka_port=free_port(), ui_port=free_port()), report)
         servers = stack.bootstrap_servers
-        connect = ConnectSettings(home.root / "connect", free_port(), servers, database, TABLE, TOPIC_PREFIX)
-        create_topic(servers, connect.topic, KAFKA_PARTITIONS)
+        names = tuple(table.name for table in tables)
+        more = {"skipped.operations": "none"} if any(table.is_truncated for table in tables) else {}
+        connect = ConnectSettings(home.root / "connect", free_port(), servers, database, names, TOPIC_PREFIX, more)
+        for topic, table in zip(connect.topics, tables, strict=True):
+            # A truncate is in one of the Kafka partitions, and in no order with the changes in others.
+            create_topic(servers, topic, 1 if table.is_truncated else KAFKA_PARTITIONS)
         cdc = CdcStack(home, stack, connect, start_connect(connect, report), report)
         running.callback(lambda: stop(cdc.processes[-1:]))
         running.callback(report, "stopping Kafka Connect")
-        path = write_pipeline(home.pipelines, SCHEMA)
+        path = write_pipeline(home.pipelines, tables)
         report(f"wrote {path}, which Dagster loads by itself; its UI is at {stack.url}")
         yield cdc
 
@@ -130,7 +139,7 @@ def require_postgresql() -> None:
     """Raises EnvironmentProblem if PostgreSQL is not installed."""
     if postgresql.programs() is None:
         raise EnvironmentProblem(
-            "PostgreSQL is not installed, and the demo mirrors a table of a PostgreSQL server, which it starts itself. Install it "
+            "PostgreSQL is not installed, and the demo mirrors tables of a PostgreSQL server, which it starts itself. Install it "
             "(`apt-get install postgresql`, `dnf install postgresql-server`, `brew install postgresql`), or put the folder of "
             "its `initdb` on PATH."
         )
@@ -142,46 +151,43 @@ def fetch_jars(report: Report) -> None:
         fetch(report)
 
 
-def write_pipeline(folder: Path, schema: str) -> Path:
-    """Write the pipeline file and return its path. `schema`: the columns."""
-    content = {
-        "name": NAME,
+def write_pipeline(folder: Path, tables: Sequence[SourceTable]) -> Path:
+    """Write the pipeline file that mirrors the tables, and return its path."""
+    content: dict[str, Any] = {
+        "name": "{topic}",
         # So sensor and compaction schedule are on from the start.
         "enabled": True,
         "source": {
             "bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}",
-            "topics": [f"{TOPIC_PREFIX}.{TABLE}"],
+            "topics_pattern": rf"{TOPIC_PREFIX}\.{SCHEMA}\..+",
             "envelope": "debezium",
-            # The table is REPLICA IDENTITY FULL.
+            # Of the partitioned table; the others have default replica identity and need only the key.
             "before_image": "row",
-            # Declared before the database has it, so records lack it for a while.
-            "optional_fields": [NEW_COLUMN.split()[0]],
+            # A connector that was killed sends changes again from before a column was added; they lack it.
+            "optional_fields": sorted({name for table in tables for name in table.added}),
         },
         "table": {
-            "base_path": f"${{HUDI_INGEST_TABLES}}/{NAME}",
-            "schema": schema,
+            "base_path": "${HUDI_INGEST_TABLES}/{topic}",
+            "schema": "infer",
             "mode": "upsert",
-            "key": [KEY],
-            "partition_by": [PARTITION],
+            "key": "kafka_key",
             "buckets": 2,
             "compaction": {"delta_commits": COMPACTED_COMMITS},
         },
-        "transaction": {"interval_seconds": INTERVAL_SECONDS},
+        "tables": {f"{TOPIC_PREFIX}.{table.name}": {"partition_by": [table.place]} for table in tables if table.place},
+        "transaction": {"interval_seconds": max(INTERVAL_SECONDS, len(tables))},
     }
     folder.mkdir(exist_ok=True)
     # Renamed into place, because Dagster reads it at any time.
-    partial = _pipeline_file(folder).with_suffix(".partial")
+    partial = (folder / FILE).with_suffix(".partial")
     partial.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    return partial.rename(_pipeline_file(folder))
-
-
-def _pipeline_file(folder: Path) -> Path:
-    return folder / f"{NAME}.yaml"
+    return partial.rename(folder / FILE)
 
 
 @dataclass(frozen=True)
 class ConnectSettings:
-    """A worker with one connector, which writes the changes of `table` (`schema.table`) to the existing topic `<prefix>.<table>`.
+    """A worker with one connector, which writes the changes of each of `tables` (`schema.table`) to the existing topic
+    `<prefix>.<table>`.
 
     `home` holds the settings, the log and the connector's position in PostgreSQL's log, so a worker that is started again there
     goes on where the last one stopped. `database`: SQLAlchemy's URL, with the password. `more`: settings of the connector that
@@ -192,7 +198,7 @@ class ConnectSettings:
     port: int
     bootstrap_servers: str
     database: sa.URL = field(repr=False)
-    table: str
+    tables: tuple[str, ...]
     prefix: str
     more: Mapping[str, str] = field(default_factory=dict)
 
@@ -201,8 +207,8 @@ class ConnectSettings:
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
-    def topic(self) -> str:
-        return f"{self.prefix}.{self.table}"
+    def topics(self) -> tuple[str, ...]:
+        return tuple(f"{self.prefix}.{table}" for table in self.tables)
 
     @property
     def log(self) -> Path:
@@ -229,7 +235,7 @@ def start_connect(settings: ConnectSettings, report: Callable[[str], None]) -> P
     record = start("connect", [*command, *map(str, files)], log=settings.log, env=os.environ, cwd=home)
     try:
         wait_until(
-            lambda: _is_running(settings),
+            lambda: connector_runs(settings),
             what=f"Debezium's connector runs in Kafka Connect at {settings.url}",
             timeout_seconds=START_TIMEOUT_SECONDS,
             records_to_watch=[record],
@@ -277,7 +283,7 @@ def connector_properties(settings: ConnectSettings) -> dict[str, str]:
         "database.password": str(database.password or ""),
         "database.dbname": str(database.database),
         "topic.prefix": settings.prefix,
-        "table.include.list": settings.table,
+        "table.include.list": ",".join(settings.tables),
         "publication.autocreate.mode": "filtered",
         # PostgreSQL frees the slot of a worker that was killed when it notices, so a new one may have to ask again.
         "slot.max.retries": "60",
@@ -286,7 +292,8 @@ def connector_properties(settings: ConnectSettings) -> dict[str, str]:
     }
 
 
-def _is_running(settings: ConnectSettings) -> bool:
+def connector_runs(settings: ConnectSettings) -> bool:
+    """Whether the connector runs; False also if Connect does not answer. Raises EnvironmentProblem if it has failed."""
     status = _get(f"{settings.url}/connectors/{CONNECTOR}/status")
     parts = [status["connector"], *status["tasks"]] if status else []
     failed = next((part for part in parts if part["state"] == "FAILED"), None)

@@ -72,14 +72,31 @@ class RowComparison:
     def equal(self) -> bool:
         return not (self.missing or self.extra or self.duplicate or self.different)
 
+    @classmethod
+    def total(cls, comparisons: Iterable[RowComparison]) -> RowComparison:
+        """Return the sums over several tables, with the first examples."""
+        rows = tuple(comparisons)
+        return cls(
+            rows=sum(each.rows for each in rows),
+            missing=sum(each.missing for each in rows),
+            extra=sum(each.extra for each in rows),
+            duplicate=sum(each.duplicate for each in rows),
+            different=sum(each.different for each in rows),
+            examples=tuple(example for each in rows for example in each.examples)[:_MOST_EXAMPLES],
+        )
 
-def compare_rows(expected: Iterable[Mapping[str, Any]], found: Iterable[Mapping[str, Any]], key: str) -> RowComparison:
+
+def compare_rows(expected: Iterable[Mapping[str, Any]], found: Iterable[Mapping[str, Any]], *key: str) -> RowComparison:
     """Compare rows by their key, in any order. Each key is expected once."""
-    wanted = {row[key]: row for row in expected}
-    seen: Counter[Any] = Counter()
+
+    def shown(identifier: tuple[Any, ...]) -> str:
+        return ", ".join(f"{name} {value}" for name, value in zip(key, identifier, strict=True))
+
+    wanted = {tuple(row[name] for name in key): row for row in expected}
+    seen: Counter[tuple[Any, ...]] = Counter()
     different, examples = set(), []
     for row in found:
-        identifier = row[key]
+        identifier = tuple(row[name] for name in key)
         seen[identifier] += 1
         if identifier not in wanted:
             continue
@@ -88,14 +105,14 @@ def compare_rows(expected: Iterable[Mapping[str, Any]], found: Iterable[Mapping[
         if names:
             different.add(identifier)
         examples += [
-            f"{key} {identifier}: {name} is {_shown(row, name)} instead of {_shown(other, name)}" for name in names
+            f"{shown(identifier)}: {name} is {_shown(row, name)} instead of {_shown(other, name)}" for name in names
         ]
     missing = [identifier for identifier in wanted if identifier not in seen]
     extra = [identifier for identifier in seen if identifier not in wanted]
     duplicate = [identifier for identifier, count in seen.items() if count > 1]
-    examples += [f"{key} {identifier} is missing" for identifier in missing]
-    examples += [f"{key} {identifier} should not be there" for identifier in extra]
-    examples += [f"{key} {identifier} is there {seen[identifier]} times" for identifier in duplicate]
+    examples += [f"{shown(identifier)} is missing" for identifier in missing]
+    examples += [f"{shown(identifier)} should not be there" for identifier in extra]
+    examples += [f"{shown(identifier)} is there {seen[identifier]} times" for identifier in duplicate]
     return RowComparison(
         rows=sum(seen.values()),
         missing=len(missing),

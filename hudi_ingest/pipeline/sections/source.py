@@ -91,7 +91,8 @@ class KafkaSource(Model):
     before_image: Literal["key", "row"] = "key"
     """What `before` of Debezium's events holds. `key`: at least the columns of the key, as PostgreSQL sends by default. `row`:
     the whole row, which PostgreSQL sends after `alter table … replica identity full`, and MySQL with `binlog_row_image=FULL`;
-    `table.partition_by` and `table.ordering` need it for columns beyond the key. Only with `envelope: debezium`."""
+    `table.partition_by` and `table.ordering` need it for columns beyond the key. Tables without such columns, in the same file,
+    need only the key all the same. Only with `envelope: debezium`."""
 
     on_truncate: Literal["apply", "fail", "skip"] = "apply"
     """What happens to a truncate in Debezium's events. `apply` deletes all rows of the table that were written before it, with

@@ -255,9 +255,12 @@ def _changes(pipeline: Pipeline, values: _RecordPart, kafka_partitions: int = 1)
     table, chain = pipeline.table, pipeline.chain
     row = values.schema
     ordering = [table.ordering] if table.ordering is not None else []
+    in_key = chain.sources(table.key_columns)
     naming = chain.sources([*table.key_columns, *table.partition_columns, *ordering] if table.is_keyed else [])
-    whole = pipeline.source.before_image == "row"
-    fields = NamingFields(tuple(name for name in row.names if name in naming), whole)
+    names = tuple(name for name in row.names if name in naming)
+    # A table that its key alone names needs no whole rows: of the tables of one file, some may send them and others only their keys.
+    whole = pipeline.source.before_image == "row" and not in_key.issuperset(names)
+    fields = NamingFields(names, whole)
     columns = pipeline.source.event_columns
     events = _converter(pipeline, replace(values, schema=event_schema(row, fields, columns.values())))
     refused = _refused_truncates(pipeline, kafka_partitions)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,38 +17,39 @@ from typer.testing import CliRunner
 from hudi_ingest.cli import cdc_demo as module
 from hudi_ingest.cli import stack_commands
 from hudi_ingest.cli.app import app
-from hudi_ingest.cli.cdc_demo import CdcDemoResult
+from hudi_ingest.cli.cdc_demo import KILLED, CdcDemoResult, CdcDemoSettings, kills
 from hudi_ingest.home.folder import HOME_VARIABLE
 from hudi_ingest.hudi.files.read_amplification import COMPACT
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.cdc_stack import COMPACTED_COMMITS, write_pipeline
-from hudi_ingest.local.samples import KEY, NEW_COLUMN, PARTITION, SCHEMA
+from hudi_ingest.local.source_tables import SourceTable, customers, random_tables
 from hudi_ingest.local.verification import RowComparison
-from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.model.offsets import SeenTopic
+from hudi_ingest.pipeline.expansion import expand
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 assert stack_commands
 SAME = RowComparison(rows=2_500, missing=0, extra=0, duplicate=0, different=0, examples=())
 GOOD = CdcDemoResult(
+    seed=19,
     changes={"insert": 3_000, "delete": 500},
     records=4_200,
     commits=12,
     compactions=2,
     repeated=2,
     killed=("Kafka Connect",),
-    comparisons={"hudi-rs": SAME, "Spark": SAME},
+    tables={"public.customers": {"hudi-rs": SAME, "Spark": SAME}},
     seconds=200.4,
 )
-BAD = replace(
-    GOOD,
-    comparisons={"hudi-rs": SAME, "Spark": replace(SAME, different=1, examples=("id 7: vip is True instead of None",))},
-)
+DIFFERENT = replace(SAME, different=1, examples=("id 7: vip is True instead of None",))
+BAD = replace(GOOD, tables={"public.customers": {"hudi-rs": SAME, "Spark": DIFFERENT}})
 
 
 def ends(result: CdcDemoResult, monkeypatch: pytest.MonkeyPatch, home: Path, *options: str) -> tuple[int, str]:
     """The exit code and the output of the command, if the demo has that result."""
     monkeypatch.setenv(HOME_VARIABLE, str(home))
-    monkeypatch.setattr(module, "run_cdc_demo", lambda home, seconds, report: result)
+    monkeypatch.setattr(module, "run_cdc_demo", lambda home, settings, report: result)
     done = CliRunner().invoke(app, ["cdc-demo", *options])
     return done.exit_code, done.output
 
@@ -90,15 +93,67 @@ def test_it_waits_for_the_compaction_that_is_due(monkeypatch: pytest.MonkeyPatch
     logs = [commit(number, f".group_1.log.{number}_0-0-0", "UPSERT") for number in range(COMPACTED_COMMITS)]
     states = iter([logs, logs, [*logs, commit(30, "group_0-0-0_1.parquet", COMPACT)]])
     monkeypatch.setattr(module, "observe", lambda _: SimpleNamespace(committed=SimpleNamespace(commits=next(states))))
-    variables = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092", "HUDI_INGEST_TABLES": str(tmp_path)}
-    pipeline = load_pipeline(write_pipeline(tmp_path / "pipelines", SCHEMA), variables)
-    cdc: Any = SimpleNamespace(pipeline=lambda: pipeline, processes=())
+    [table] = tables = [customers(random.Random(1))]
+    cdc: Any = SimpleNamespace(processes=())
+    writer: Any = SimpleNamespace(tables=tables)
     nothing: Any = None
-    assert module._Demo(cdc, nothing, nothing, print).compactions() == 1
+    pipelines = {table.name: pipeline_of(table, tmp_path, tables)}
+    assert module._Demo(cdc, writer, nothing, print, pipelines).compactions() == 1
 
 
-def test_its_pipeline_is_valid_before_and_after_the_new_column(tmp_path: Path) -> None:
-    variables = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092", "HUDI_INGEST_TABLES": str(tmp_path)}
-    for schema in (SCHEMA, f"{SCHEMA}, {NEW_COLUMN}"):
-        pipeline = load_pipeline(write_pipeline(tmp_path / "pipelines", schema), variables)
-        assert (pipeline.table.key, pipeline.table.partition_by) == ((KEY,), (PARTITION,))
+def pipeline_of(table: SourceTable, folder: Path, tables: list[SourceTable]) -> Pipeline:
+    """The table's pipeline, of the demo's file for all of them."""
+    variables = {"KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:9092", "HUDI_INGEST_TABLES": str(folder)}
+    topics = [SeenTopic(f"shop.{each.name}", datetime.now(timezone.utc), True) for each in tables]
+    loaded = expand(write_pipeline(folder / "pipelines", tables), variables, lambda template: topics).loaded
+    assert [file.problems for file in loaded] == [()] * len(tables)
+    return next(file.pipeline for file in loaded if file.pipeline and table.name in file.pipeline.source.topics[0])
+
+
+def test_one_file_mirrors_all_tables(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    tables = [customers(dice), *random_tables(3, dice)]
+    pipeline = pipeline_of(tables[2], tmp_path, tables)
+    assert pipeline.name == "shop_public_table_02"
+    assert pipeline.table.finds_key
+    assert pipeline.table.partition_by == ()
+    assert pipeline.source.optional_fields == ("added_0", "added_1", "points")
+    of_customers = pipeline_of(tables[0], tmp_path, tables)
+    assert (of_customers.table.partition_by, of_customers.source.before_image) == (("country",), "row")
+
+
+def test_its_options_are_what_the_demo_gets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: list[CdcDemoSettings] = []
+
+    def run(home: object, settings: CdcDemoSettings, report: object) -> CdcDemoResult:
+        given.append(settings)
+        return GOOD
+
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(module, "run_cdc_demo", run)
+    # As `make mirror-demo ARGS=…` has it: what is given last counts.
+    line = ["cdc-demo", "--tables", "10", "--tables", "3", "--seconds", "30", "--seed", "7"]
+    assert [CliRunner().invoke(app, each).exit_code for each in (line, ["cdc-demo", "--truncates"])] == [0, 0]
+    assert given == [CdcDemoSettings(30, 3, 7, False), CdcDemoSettings(120, 1, 19, True)]
+    assert CliRunner().invoke(app, ["cdc-demo", "--tables", "0"]).exit_code == 2
+
+
+def test_of_several_tables_each_has_a_line_with_its_first_difference(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tables = {**GOOD.tables, "public.orders": {"hudi-rs": SAME, "Spark": DIFFERENT}}
+    code, output = ends(replace(GOOD, tables=tables), monkeypatch, tmp_path)
+    assert code == 1
+    lines = [line.split() for line in output.splitlines()]
+    assert ["public.customers", "2,500", "equal", "equal"] in lines
+    different = "public.orders 2,500 equal NOT equal Spark: id 7: vip is True instead of None"
+    assert different.split() in lines
+    assert "1 of 2 Hudi tables do NOT equal" in output
+    assert "Spark: 5,000 rows, 0 missing, 0 extra, 0 duplicate, 1 different" in output
+
+
+def test_every_part_is_killed_once_in_a_short_demo_and_in_every_two_minutes_of_a_long_one() -> None:
+    assert Counter(kills(30, random.Random(7))) == Counter(KILLED)
+    long = kills(250, random.Random(7))
+    assert Counter(long[:5]) == Counter(long[5:]) == Counter(KILLED)
+    assert long == kills(250, random.Random(7)) != kills(250, random.Random(8))

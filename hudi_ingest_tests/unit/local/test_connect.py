@@ -13,7 +13,7 @@ SETTINGS = ConnectSettings(
     port=8083,
     bootstrap_servers="127.0.0.1:9092",
     database=sa.make_url("postgresql+psycopg2://reader:se=cret@127.0.0.1:5432/shop"),
-    table="public.customers",
+    tables=("public.customers", "public.orders"),
     prefix="shop",
     more={"decimal.handling.mode": "string"},
 )
@@ -28,8 +28,8 @@ def test_only_the_connectors_settings_hold_the_password_and_only_loopback_is_lis
     assert worker["offset.storage.file.filename"] == "/h/connect/offsets"
 
 
-def test_the_connector_reads_one_table_and_its_settings_can_be_overridden() -> None:
+def test_the_connector_reads_the_tables_alone_and_its_settings_can_be_overridden() -> None:
     connector = connector_properties(SETTINGS)
-    assert (connector["database.dbname"], connector["table.include.list"]) == ("shop", "public.customers")
+    assert (connector["database.dbname"], connector["table.include.list"]) == ("shop", "public.customers,public.orders")
     assert connector["decimal.handling.mode"] == "string"
-    assert SETTINGS.topic == "shop.public.customers"
+    assert SETTINGS.topics == ("shop.public.customers", "shop.public.orders")

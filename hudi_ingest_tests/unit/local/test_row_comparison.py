@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from hudi_ingest.local.verification import compare_rows
+from hudi_ingest.local.verification import RowComparison, compare_rows
 
 EXPECTED: list[dict[str, Any]] = [{"id": 1, "name": "a", "balance": Decimal("1.50")}, {"id": 2, "name": None}]
 
@@ -42,3 +42,22 @@ def test_true_is_not_one() -> None:
 def test_long_values_that_differ_at_their_end_are_different() -> None:
     comparison = compare_rows([{"id": 1, "notes": "x" * 99 + "a"}], [{"id": 1, "notes": "x" * 99 + "b"}], "id")
     assert (comparison.different, len(comparison.examples)) == (1, 1)
+
+
+def test_a_key_of_two_columns_is_named_whole() -> None:
+    expected = [{"shop": "a", "number": 1, "paid": 5}, {"shop": "a", "number": 2, "paid": 6}]
+    found = [{"shop": "a", "number": 1, "paid": 7}, {"shop": "b", "number": 2, "paid": 6}]
+    comparison = compare_rows(expected, found, "shop", "number")
+    assert comparison.examples == (
+        "shop a, number 1: paid is 7 instead of 5",
+        "shop a, number 2 is missing",
+        "shop b, number 2 should not be there",
+    )
+
+
+def test_the_total_has_every_difference() -> None:
+    one = compare_rows(EXPECTED, EXPECTED[:1], "id")
+    other = compare_rows(EXPECTED, [*EXPECTED, {"id": 3}], "id")
+    total = RowComparison.total([one, other])
+    assert (total.rows, total.missing, total.extra, total.examples) == (4, 1, 1, (*one.examples, *other.examples))
+    assert not total.equal

@@ -168,6 +168,14 @@ def test_events_become_rows_deletes_and_moves(write: Write) -> None:
     assert [(bad.field, bad.found) for bad in unmoved.bad] == [("before", "null")]
 
 
+def test_only_a_table_that_needs_the_row_before_an_update_refuses_one_without_it(write: Write) -> None:
+    pipeline = load(write, **CUSTOMERS, source__before_image="row")
+    ann = {"id": 1, "name": "ann", "country": "eu"}
+    outcome = made(pipeline, event("u", None, ann), event("u", ann, {**ann, "id": 2}), event("d", {"id": 2}))
+    assert outcome.bad == ()
+    assert rows_of(outcome, "id") == [(1, False), (1, True), (2, False), (2, True)]
+
+
 def test_the_ordering_of_a_delete_is_that_of_the_row_it_deletes(write: Write) -> None:
     pipeline = load(write, **CUSTOMERS, source__before_image="row", table__ordering="changed_at")
     full = {"id": 1, "name": "ann", "changed_at": "2026-01-31T10:00:00Z"}
