@@ -146,7 +146,8 @@ def cdc_demo(
     ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 19,
     truncates: Annotated[
-        bool, typer.Option("--truncates", help="Truncate tables, too: a truncate still stops its pipeline.")
+        bool,
+        typer.Option("--truncates", help="Also truncate every other table with random columns."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
