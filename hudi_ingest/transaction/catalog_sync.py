@@ -7,6 +7,7 @@ catalog, even if it began first.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +35,16 @@ _ROUNDS = 3
 class CatalogWriter(Protocol):
     """What writes to the catalog; see hudi/services/catalog_client.py."""
 
-    def sync(self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool) -> None: ...
+    def sync(
+        self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool, complete_through: str = ""
+    ) -> None: ...
+
+
+def complete_through_of(commits: Sequence[CommittedInstant], key: str) -> str:
+    """Return the time through which the table is complete by the newest of its commits under this key, in ISO 8601; "" if by none.
+    `commits`: newest first."""
+    newest = next((commit.metadata[key] for commit in commits if key in commit.metadata), "{}")
+    return str(json.loads(newest).get("complete_through") or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +82,10 @@ class CatalogSync:
         place = self.pipeline.catalog_place
         for _ in range(_ROUNDS):
             known = state if state.catalog == place else CatalogState()
+            complete = complete_through_of(commits, self.pipeline.complete_key)
             began = time.monotonic()
             try:
-                self.writer.sync(catalog, self.table.timeline.schema(), known, full=full)
+                self.writer.sync(catalog, self.table.timeline.schema(), known, full=full, complete_through=complete)
             except IngestError as error:
                 write_state(self.table.storage, state.failed(str(error), datetime.now(timezone.utc)))
                 raise

@@ -13,6 +13,7 @@ import pytest
 from dagster import DagsterInstance, RunRequest, SkipReason
 
 from hudi_ingest.hudi.services import catalog_client, catalog_state
+from hudi_ingest.hudi.services.catalog_client import COMPLETE_PROPERTY
 from hudi_ingest.hudi.services.catalog_state import CatalogState, read_state
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop
@@ -247,3 +248,22 @@ def check_of(pipeline: Pipeline, instance: DagsterInstance, check: str) -> tuple
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert isinstance(record.evaluation, AssetCheckEvaluation)
     return record.evaluation.passed, "no metastore answers there" in (record.evaluation.description or "")
+
+
+def test_the_catalog_has_the_time_through_which_the_table_is_complete(
+    ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader
+) -> None:
+    pipeline = make_pipeline(
+        ground,
+        source={"lateness_seconds": 60},
+        table={"schema": "id string, dt string", "partition_by": ["dt"]},
+        catalog={"type": "hms", "uris": metastore.settings.uri},
+    )
+    times = []
+    for day in ("01", "02"):
+        send(ground, {"id": day, "dt": day})
+        assert ground.run(pipeline).warnings == ()
+        metadata = PipelineTable(pipeline).timeline.completed()[0].metadata[pipeline.complete_key]
+        times.append(json.loads(metadata)["complete_through"])
+        assert reader.property(pipeline.catalog_table, COMPLETE_PROPERTY) == times[-1]
+    assert times[0] < times[1]

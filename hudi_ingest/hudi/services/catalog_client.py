@@ -20,20 +20,25 @@ CALL_SECONDS = 10
 """How long the metastore may take for an answer."""
 SYNC_SECONDS = 45
 """How long a sync may take. The first one in a JVM loads Hive's classes."""
+COMPLETE_PROPERTY = "hudi_ingest.complete_through"
+"""The table's property in the catalog, as of the last sync: a later time may be true by now."""
 _OURS = "hudi-ingest catalog:"
 
 
 class CatalogClient(HudiWriter):
     """Syncs one pipeline's table to its catalog."""
 
-    def sync(self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool) -> None:
+    def sync(
+        self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool, complete_through: str = ""
+    ) -> None:
         """Bring the catalog's table up to the newest commit. `columns`: the table's; `state`: what the catalog is known to
-        have; `full`: compare all partitions, not only those of newer commits.
+        have; `full`: compare all partitions, not only those of newer commits; `complete_through`: the time through which the table is
+        complete, which becomes a property there, "" if there is none.
 
         Two syncs at once are harmless, but the one that began first may end last. Raises CatalogNotSynced, EngineLost.
         """
         instant, completed = ("", "") if full else (state.instant, _instant_text(state.completed_at))
-        sync, hive = sync_options(self._pipeline, columns, full), hive_settings(catalog)
+        sync, hive = sync_options(self._pipeline, columns, full, complete_through), hive_settings(catalog)
         with java_errors(f"sync {self._base_path} to its catalog"):
             syncer = self._java_object(
                 "CatalogSync", json.dumps(sync), json.dumps(hive), str(SYNC_SECONDS), instant, completed
@@ -43,8 +48,8 @@ class CatalogClient(HudiWriter):
             raise CatalogNotSynced(not_synced_text(self._pipeline, catalog, causes.splitlines()))
 
 
-def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool) -> dict[str, str]:
-    """Build the options of Hudi's sync tool."""
+def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool, complete_through: str = "") -> dict[str, str]:
+    """Build the options of Hudi's sync tool. `complete_through`: as of `CatalogClient.sync`."""
     catalog, table = pipeline.catalog, pipeline.table
     assert catalog is not None
     database, _, name = pipeline.catalog_table.partition(".")
@@ -69,6 +74,7 @@ def sync_options(pipeline: Pipeline, columns: pa.Schema, full: bool) -> dict[str
         "hoodie.meta.sync.incremental": str(not full).lower(),
         # Of a keyed table not only <name>_ro and <name>_rt.
         "hoodie.meta.sync.sync_snapshot_with_table_name": "true",
+        **({f"{hive_sync}table_properties": f"{COMPLETE_PROPERTY}={complete_through}"} if complete_through else {}),
     }
 
 

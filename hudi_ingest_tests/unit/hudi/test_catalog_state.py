@@ -72,7 +72,9 @@ class Writer:
         self.error: Exception | None = None
         self.timeline: FakeTimeline | None = None
 
-    def sync(self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool) -> None:
+    def sync(
+        self, catalog: Catalog, columns: pa.Schema, state: CatalogState, *, full: bool, complete_through: str = ""
+    ) -> None:
         self.synced.append((state.instant, full))
         if self.error:
             raise self.error
