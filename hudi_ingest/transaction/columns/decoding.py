@@ -65,7 +65,7 @@ def row_maker_of(
     nullable = pa.schema([column.with_nullable(True) for column in values.schema])
     return RowMaker(
         converter=_converter_of_values(pipeline, values, kafka_partitions),
-        lenient_converter=_converter_of_values(pipeline, replace(values, schema=nullable, required=None))
+        lenient_converter=_converter_of_values(pipeline, replace(values, schema=nullable, required=None, guard=None))
         if deletes and is_built_in(source.format)
         else None,
         chain=pipeline.chain.at(began_at),

@@ -37,6 +37,8 @@ from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import ANN, NEW, OLD
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import event as avro_event
+from hudi_ingest_tests.unit.records.convert.test_connect_json import framed, struct
+from hudi_ingest_tests.unit.records.convert.test_connect_json import of as connect
 
 pytestmark = pytest.mark.fast
 
@@ -282,6 +284,24 @@ def test_columns_that_a_transaction_found_are_those_of_after(write: Write) -> No
     schema = TransactionSchema("inferred", spark_json(found), spark_json(columns), declared=False)
     outcome = row_maker_of(pipeline, schema, NOW).make(TopicPartition("t", 0), batch_of(pipeline, [sample]))
     assert rows_of(outcome, "id", "name") == [(1, "ann", False)]
+
+
+def test_a_renamed_column_of_inferred_ones_is_named_and_a_delete_with_its_schema_deletes(write: Write) -> None:
+    def of(op: str, after: Any, name: str) -> bytes:
+        row = struct(id=connect("int64"), **{name: connect("string")})
+        return framed(
+            {"before": {"id": 1}, "after": after, "op": op}, struct(before=row, after=row, op=connect("string"))
+        )
+
+    pipeline = load(write, **{**CUSTOMERS, "table__schema": "infer"})
+    found = infer_columns([("t:0:0", of("c", {"id": 1, "city": "x"}, "city"))], of_events=True).schema
+    columns = pipeline.with_record(found).table_schema.columns
+    schema = TransactionSchema("inferred", spark_json(found), spark_json(columns), declared=False)
+    records = [of("u", {"id": 1, "town": "y"}, "town"), of("d", None, "town")]
+    outcome = row_maker_of(pipeline, schema, NOW).make(TopicPartition("t", 0), batch_of(pipeline, records))
+    assert [(bad.index, bad.field) for bad in outcome.bad] == [(0, "city")]
+    assert "not among the columns: town" in outcome.bad[0].found
+    assert rows_of(outcome, "id", "city") == [(1, None, True)]
 
 
 def test_columns_of_registered_events_are_those_of_after_and_follow_the_registry(write: Write, tmp_path: Path) -> None:
