@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from hudi_ingest import faults
 from hudi_ingest.home.folder import Home
@@ -26,9 +26,13 @@ from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
 
 # A run that fails must fail for what was changed, so it takes the examples of the last one unless new ones are asked for.
-# Workers side by side make each other slow, so no example has a deadline: speed is for the benchmark.
+# Workers side by side make each other slow, so neither an example nor drawing one has a deadline: speed is for the benchmark.
 settings.register_profile(
-    "hudi_ingest", derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ, deadline=None, print_blob=True
+    "hudi_ingest",
+    derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("hudi_ingest")
 
