@@ -5,6 +5,7 @@ To add a revision, write `versions/<number>_<what>.py` and set `HEAD` to its num
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 HEAD = "0007"
 """The newest revision in `versions`."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Alembic hands a migration its connection by a variable of the process, so threads that migrate two ledgers take turns."""
 
 
 def config(connection: sa.Connection | None = None) -> Config:
@@ -64,4 +68,5 @@ def upgrade(connection: sa.Connection, where: str) -> None:
             f"{where}: the ledger is at revision {current}, but this hudi-ingest only knows revisions up to {HEAD}: a "
             "newer hudi-ingest has used this ledger. Upgrade hudi-ingest here, or point this installation at another ledger."
         )
-    command.upgrade(settings, "head")
+    with _ONE_AT_A_TIME:
+        command.upgrade(settings, "head")

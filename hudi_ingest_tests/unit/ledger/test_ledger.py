@@ -807,6 +807,13 @@ class TestOpening:
         results = at_once(6, lambda number: begin(Ledger.open(url), f"t{number}", table=f"/data/{number}"))
         assert [each.result() for each in results] == [1] * 6
 
+    def test_threads_may_make_several_ledgers_at_once(self, tmp_path: Path) -> None:
+        def make(number: int) -> int:
+            with Ledger.open(f"sqlite:///{tmp_path / str(number)}.db") as ledger:
+                return begin(ledger)
+
+        assert [each.result() for each in at_once(6, make)] == [1] * 6
+
     def test_processes_may_do_so_at_once(self, url: str) -> None:
         assert in_processes(3, open_in_process, url) == ["1", "1", "1"]
 
