@@ -6,7 +6,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from hudi_ingest_tests.support.waiting import wait_for
 
-_SECONDS = 120
+_SECONDS = 300
 
 
 def add_partitions(admin: AdminClient, topic: str, total: int) -> None:

@@ -58,7 +58,7 @@ from hudi_ingest_tests.support.statements import statements_of
 
 POSTGRES_URL = os.environ.get("HUDI_INGEST_TEST_POSTGRES_URL")
 BACKENDS = ["sqlite", "postgresql"] if POSTGRES_URL else ["sqlite"]
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 300.0
 """A bound for what should take milliseconds, on a machine that others use too."""
 
 TABLE = "/data/orders"
