@@ -395,7 +395,8 @@ def _required(part: _RecordPart, versions: Sequence[Sequence[SubjectVersion]]) -
 
 
 def _guarded(part: _RecordPart, known: KnownSchemas, message: str | None = None) -> SchemaLookup:
-    if part.found is None:
+    # Changes of keys are looked for in records whose rows were made, so their schemas are judged.
+    if part.found is None or part.schema is KEY_CHANGE_FIELDS:
         return known
     resolved = frozenset(part.found.schema_ids)
     of_events = part.envelope == "debezium"
