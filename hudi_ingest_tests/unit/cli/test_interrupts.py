@@ -67,5 +67,5 @@ def test_a_demo_that_is_interrupted_twice_stops_what_it_has_started(
     monkeypatch.setattr(demo, "bring_up", bring_up)
     monkeypatch.setattr(demo, "bring_down", bring_down)
     with pytest.raises(KeyboardInterrupt):
-        demo.run_once(Home(tmp_path, tmp_path, "sqlite://"), StackSettings(), calls.append)
+        demo.run_once(Home(tmp_path, tmp_path, "sqlite://"), StackSettings(), print)
     assert calls == ["down", "up", "down"], "what an earlier one left, then its own"
