@@ -103,10 +103,11 @@ format: $(VENV)/requirements-dev.ready ## format the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, the table of docs/metrics.md, docs/by-symptom.md from the messages, and the picture of the rooms from the imports, and hudi_ingest_tests/surfaces
+docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, the table of docs/metrics.md, docs/by-symptom.md from the messages, the types in docs/formats.md from records, and the picture of the rooms from the imports, and hudi_ingest_tests/surfaces
 	$(VENV)/bin/python -m hudi_ingest_tests.support.configuration_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.metrics_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.symptoms_page
+	$(VENV)/bin/python -m hudi_ingest_tests.support.types_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 	$(VENV)/bin/python -m hudi_ingest_tests.support.surfaces
 

@@ -14,6 +14,7 @@ is as in plain records.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,6 +53,12 @@ _INFINITIES = {
     **dict.fromkeys(('"-290308-12-21T19:59:27.6Z"', '"-5877611-06-22Z"'), "-infinity"),
 }
 """How Debezium shows PostgreSQL's infinite times and dates, as they are found, and their names there."""
+_INFINITE_NANOSECONDS = {"-29575808000": "infinity", "22375808000": "-infinity"}
+"""The same in nanoseconds, which wrap around to times near 1970: 23:59:30.424192 and 00:00:22.375808."""
+_BASE64_NOT_HEX = (
+    "binary as base64 text; digits and a to f alone may as well be hex: set Debezium's binary.handling.mode to bytes, or declare "
+    "the column as string"
+)
 _DECIMAL_LIKE = (pa.string(), pa.float32(), pa.float64())
 
 
@@ -100,6 +107,8 @@ def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = F
         return Reading(pa.string(), _date_of_iso, "a date in ISO 8601, like 2026-01-31 or 2026-01-31Z")
     if connect is None or (plain and connect.name == DECIMAL):
         return Reading(target)
+    if pa.types.is_binary(target) and connect.kind == "string" and not binary:
+        return Reading(pa.string(), _bytes_of_base64, _BASE64_NOT_HEX)
     if target == TIMESTAMP and connect.name in EPOCHS:
         unit = EPOCHS[connect.name]
         expected = f"a time in {unit} since 1970, in the years 1 to 9999 and of whole microseconds"
@@ -161,7 +170,8 @@ def decoded_rows(
 def _with_infinity(fault: Rejected) -> Rejected:
     """Say of PostgreSQL's infinite times and dates that they are that."""
     of_time = fault.expected.startswith(("timestamp ", "date ", "a time ", "a date "))
-    name = _INFINITIES.get(fault.found) if of_time else None
+    names = {**_INFINITIES, **_INFINITE_NANOSECONDS} if "in nanoseconds" in fault.expected else _INFINITIES
+    name = names.get(fault.found) if of_time else None
     if name is None:
         return fault
     keeper = "string" if fault.found.startswith('"') else "long"
@@ -223,6 +233,15 @@ def _struct(members: Sequence[pa.Array], target: pa.StructType, like: pa.Array) 
     return pa.StructArray.from_arrays([*members], fields=[*target], mask=mask)
 
 
+def _bytes_of_base64(texts: pa.Array) -> pa.Array:
+    refuse(pc.match_substring_regex(texts, r"\A[0-9a-f]+\z"))
+    try:
+        found = [text if text is None else base64.b64decode(text, validate=True) for text in texts.to_pylist()]
+    except ValueError as error:
+        raise pa.ArrowInvalid(str(error)) from None
+    return pa.array(found, pa.binary())
+
+
 def _date_of_days(days: pa.Array) -> pa.Array:
     refuse(pc.or_(pc.less(days, FIRST_DAY), pc.greater(days, LAST_DAY)))
     return days.cast(pa.date32())
@@ -235,6 +254,7 @@ def _date_of_iso(texts: pa.Array) -> pa.Array:
 
 def _time_of(unit: str, numbers: pa.Array) -> pa.Array:
     if unit == "nanoseconds":
+        refuse(pc.is_in(numbers, pa.array(map(int, _INFINITE_NANOSECONDS), pa.int64())))
         whole = pc.divide(numbers, 1000)
         refuse(pc.not_equal(pc.multiply(whole, 1000), numbers))
         return within_time(whole.cast(TIMESTAMP))
