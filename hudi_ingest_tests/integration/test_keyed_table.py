@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import BadRecord, CommitRefused, Fenced, RangeRefused
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.files.late_changes import FORGOTTEN
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
@@ -28,7 +29,9 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.health.judgement import accounting_holds
+from hudi_ingest.operations.requests.dead_letter_retry import RetryResult
 from hudi_ingest.operations.requests.planning import new_request, survey_replay
+from hudi_ingest.operations.requests.work import file_request, retry_result, work_off
 from hudi_ingest.operations.upkeep.sweep import sweep_for
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -216,7 +219,7 @@ def test_p3_r9_a_file_that_comes_too_late_is_invisible_and_swept(keyed: KeyedGro
 
 
 def test_p8_a_replay_to_the_committed_end_applies_all_changes_in_their_order(keyed: KeyedGround) -> None:
-    """Of a table whose deletes are compacted away; a bad record is kept, and tried again by the replay alone."""
+    """Of a table whose deletes are compacted away; a bad record is kept, and tried again by the replay."""
     pipeline = keyed.pipeline.model_copy(update={"on_bad_record": "dead_letter"})
     offsets = keyed.committed.offsets
     keyed.ground.send(0, [b"no json"])
@@ -228,8 +231,6 @@ def test_p8_a_replay_to_the_committed_end_applies_all_changes_in_their_order(key
     keyed.require_expected()
 
     bad = TopicPartition(keyed.ground.name, 0)
-    with pytest.raises(RangeRefused, match=f"replay {pipeline.name} --partition {bad} --start {offsets[bad]}`"):
-        new_request(pipeline, TransactionKind.RETRY)
     with pytest.raises(RangeRefused, match=r"ends before the committed offset \d+. The table is keyed"):
         survey_replay(pipeline, observe(pipeline), [Slice(bad.topic, bad.partition, 0, offsets[bad])])
     # As it was asked for before the bad record came.
@@ -241,6 +242,70 @@ def test_p8_a_replay_to_the_committed_end_applies_all_changes_in_their_order(key
     assert keyed.committed.letters is not None
     assert keyed.committed.letters.waiting == 1
     keyed.require_expected()
+
+
+def test_p8_a_dead_letter_becomes_a_row_unless_that_could_undo_a_newer_change(
+    bootstrap_servers: str, tmp_path: Path
+) -> None:
+    """Its key has an older row, a newer one, or none, or was deleted and the delete compacted away."""
+    with fresh_ground(bootstrap_servers, tmp_path) as ground:
+        create_topic(bootstrap_servers, ground.name, 2)
+        table = {"mode": "upsert", "key": ["id"], "buckets": 1, "delete_field": "gone"}
+        columns = "id string, dt string, n {kind}, gone boolean"
+        pipeline = make_pipeline(
+            ground, on_bad_record="dead_letter", table={**table, "schema": columns.format(kind="long")}
+        )
+        fixed = make_pipeline(
+            ground,
+            on_bad_record="dead_letter",
+            table={**table, "schema": columns.format(kind="string")},
+            transforms=[{"cast": {"n": "long"}}],
+        )
+        keyed = KeyedGround(ground, pipeline)
+        keyed.send(*(("d0", key, 1) for key in ("older", "newer", "deleted", "forgotten")))
+        keyed.run()
+
+        def send_bad(*keys: str) -> None:
+            for key in keys:
+                record = {"id": key, "dt": "d0", "n": "2", "gone": False}
+                ground.send(sum(key.encode()) % 2, [json.dumps(record).encode()])
+            assert keyed.run().rejected == len(keys)
+
+        def compact() -> None:
+            services = services_for(pipeline, ground.ledger, current_session(ground.home), ground.home)
+            assert services.run(clean=False, report=lambda line: None, compact=True).compactions
+
+        def retried() -> RetryResult:
+            request = file_request(new_request(fixed, TransactionKind.RETRY), ground.home)
+            for _ in work_off(fixed, request, home=ground.home, report=lambda line: None):
+                pass
+            return retry_result(fixed, ground.ledger, request.request_id)
+
+        send_bad("older", "newer", "deleted", "new")
+        keyed.send(("d0", "newer", 3), ("d0", "deleted", None))
+        keyed.run()
+        compact()
+        result = retried()
+        assert (result.tried, result.rows, result.waiting) == (4, 4, 0)
+        keyed.expected |= {("d0", "older"): 2, ("d0", "new"): 2}
+        keyed.require_expected()
+
+        send_bad("forgotten", "older")
+        keyed.send(("d0", "forgotten", None))
+        keyed.run()
+        compact()
+        base = max(keyed.timeline("commit"))
+        logs = [path for path in Path(ground.base_path).rglob("*.log.*") if ".hoodie" not in path.parts]
+        old = [path for path in logs if path.name.partition(".log.")[0].rpartition("_")[2] < base]
+        assert old
+        for path in old:
+            # As cleaning does, some commits later.
+            path.unlink()
+        result = retried()
+        assert (result.tried, result.rows, result.waiting) == (2, 1, 1)
+        (reason,) = result.reasons
+        assert FORGOTTEN in reason
+        keyed.require_expected()
 
 
 def test_p7_other_writers_change_the_table_between_transactions(keyed: KeyedGround, other: OtherWriter) -> None:

@@ -21,7 +21,9 @@ from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
 from hudi_ingest.hudi.files.log_reader import (
     Deletes,
+    Ordering,
     UnreadableLog,
+    Upserts,
     all_rows,
     as_type,
     changes_in,
@@ -33,8 +35,8 @@ from hudi_ingest.hudi.storage.paths import TIMELINE, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage, reaching
 
 _INSTANT_FILE = re.compile(r"(\d{17})(?:_(\d{17}))?\.(\w+)")
-_BASE_FILE = re.compile(r"(?P<id>[^._][^_]*)_[^_]+_(?P<instant>\d{17})\.parquet")
-_LOG_FILE = re.compile(r"\.(?P<id>[^._]+)_(?P<instant>\d{17})\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)")
+BASE_FILE = re.compile(r"(?P<id>[^._][^_]*)_[^_]+_(?P<instant>\d{17})\.parquet")
+LOG_FILE = re.compile(r"\.(?P<id>[^._]+)_(?P<instant>\d{17})\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def slice_before(names: Iterable[str], file_id: str, completed: Completed, insta
     bases: list[tuple[re.Match[str], str]] = []
     logs: list[tuple[re.Match[str], str]] = []
     for name in names:
-        for pattern, files in ((_BASE_FILE, bases), (_LOG_FILE, logs)):
+        for pattern, files in ((BASE_FILE, bases), (LOG_FILE, logs)):
             match = pattern.fullmatch(name)
             if match and match["id"] == file_id:
                 time = completed.at(match["instant"])
@@ -94,12 +96,13 @@ class Found:
     rows: list[pa.Table] = field(default_factory=list)
     places: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     """Of each key that has a change: which of `rows`, and the place there; None if it is deleted."""
-    ordering: dict[str, int] = field(default_factory=dict)
+    ordering: dict[str, Ordering | None] = field(default_factory=dict)
+    """Of each key that has a change; None if another writer gave it none."""
 
     def add(self, rows: pa.Table, by: str) -> None:
         """Add rows that are read after the others: one replaces what does not order after it."""
         self.rows.append(rows)
-        ordering = rows[by].to_pylist() if by in rows.column_names else [None] * rows.num_rows
+        ordering = ordering_values(rows[by]) if by in rows.column_names else [None] * rows.num_rows
         for place, (key, value) in enumerate(zip(rows[RECORD_KEY].to_pylist(), ordering, strict=True)):
             self._change(key, value, (len(self.rows) - 1, place))
 
@@ -107,10 +110,25 @@ class Found:
         for key, value in deletes.ordering:
             self._change(key, value, None)
 
-    def _change(self, key: str, ordering: int | None, place: tuple[int, int] | None) -> None:
-        if ordering is None or key not in self.ordering or ordering >= self.ordering[key]:
+    def _change(self, key: str, ordering: Ordering | None, place: tuple[int, int] | None) -> None:
+        known = self.ordering.get(key)
+        if not is_greater(known, ordering):
             self.places[key] = place
-            self.ordering[key] = -1 if ordering is None else ordering
+            self.ordering[key] = ordering
+
+
+def is_greater(ordering: Ordering | None, than: Ordering | None) -> bool:
+    """Whether the one change orders after the other, both of one table. A change without a value orders after none, and none before it."""
+    # The values of a column have one type.
+    return ordering is not None and than is not None and ordering > than  # type: ignore[operator]
+
+
+def ordering_values(column: pa.ChunkedArray) -> list[Ordering]:
+    """Return the values of an ordering column as deletes have them."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    values: list[Ordering] = column.to_pylist()
+    return values
 
 
 class CurrentRows:
@@ -124,27 +142,37 @@ class CurrentRows:
     def find(
         self, partition_path: str, bucket: int, keys: pa.Array, columns: Mapping[str, pa.DataType], newer: Sequence[str]
     ) -> Found:
-        """Find the rows of record keys of a bucket, with RECORD_KEY, the ordering column and these columns. `newer`: the paths of log
-        files that the transaction itself has written to the bucket before."""
+        """Find the rows of record keys of a bucket, with RECORD_KEY, the ordering column and these columns, which have its type if it is
+        not the offset. `newer`: the paths of log files that the transaction itself has written to the bucket before."""
         storage, layout = self._storage, self._layout
         by = layout.ordering[0]
         columns = {by: pa.int64(), **columns}
         found = Found()
         with reaching(storage, f"read the current rows of partition '{partition_path}', bucket {bucket},"):
-            if partition_path not in self._names:
-                self._names[partition_path] = storage.names(partition_path)
-            slice_ = self._slice(partition_path, bucket, self._names[partition_path])
+            slice_ = self._slice(partition_path, bucket, self.names(partition_path))
             if slice_.base is not None:
                 with storage.parquet_file(path_in(partition_path, slice_.base)) as file:
                     found.add(rows_of(file, keys, columns), by)
             for path in (*(path_in(partition_path, name) for name in slice_.logs), *newer):
-                with self._readable(path, "be completed with the values that the database left out"):
-                    for change in changes_in(storage.read(path), keys, columns):
-                        if isinstance(change, Deletes):
-                            found.delete(change)
-                        else:
-                            found.add(change.rows, by)
+                for change in self.changes(path, keys, columns):
+                    if isinstance(change, Deletes):
+                        found.delete(change)
+                    else:
+                        found.add(change.rows, by)
         return found
+
+    def names(self, partition_path: str) -> tuple[str, ...]:
+        """List the names of a table partition's files, as they were when they were asked for first."""
+        if partition_path not in self._names:
+            self._names[partition_path] = self._storage.names(partition_path)
+        return self._names[partition_path]
+
+    def changes(self, path: str, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> Iterator[Upserts | Deletes]:
+        """Yield the changes of record keys in a log file, as `changes_in` does."""
+        with reaching(self._storage, f"read the log file {path}"):
+            content = self._storage.read(path)
+        with self._readable(path):
+            yield from changes_in(content, keys, columns)
 
     def keys_before(
         self, ordering: int, newer: Mapping[tuple[str, int], Sequence[str]]
@@ -185,7 +213,7 @@ class CurrentRows:
         storage, columns = self._storage, {self._layout.ordering[0]: pa.int64()}
         with reaching(storage, f"read the keys of partition '{partition_path}', bucket {bucket},"):
             for path in reversed(logs):
-                with self._readable(path, "be deleted by the truncate"):
+                with self._readable(path):
                     yield from rows_in(storage.read(path), columns)
             if base is not None:
                 with storage.parquet_file(path_in(partition_path, base)) as file:
@@ -196,14 +224,15 @@ class CurrentRows:
         return slice_before(names, layout.file_id(partition_path, bucket), self._completed, layout.instant)
 
     @contextmanager
-    def _readable(self, path: str, purpose: str) -> Iterator[None]:
-        """Raises TableUnreachable for a log file that cannot be read. `purpose`: what can therefore not happen to its rows."""
+    def _readable(self, path: str) -> Iterator[None]:
+        """Raises TableUnreachable for a log file that cannot be read."""
         try:
             yield
         except UnreadableLog as error:
             raise TableUnreachable(
-                f"the log file {path} of the table at {self._storage.base_path} has {error}, so the rows that it changes cannot "
-                f"{purpose}. Nothing was written. Compact the table "
+                f"the log file {path} of the table at {self._storage.base_path} has {error}, so the rows that it changes are not known: "
+                "they are deleted by truncates, they have the values that the database left out of later changes, and changes that come "
+                "late are compared with them. Nothing was written. Compact the table "
                 "(`hudi-ingest services`), which reads such files; the next transaction reads the same offsets."
             ) from error
 

@@ -21,6 +21,7 @@ from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_ke
 from hudi_ingest.hudi.files.buckets import bucket_ids, last_places
 from hudi_ingest.hudi.files.current_rows import CurrentRows, Found
 from hudi_ingest.hudi.files.file_groups import RowSource, log_token
+from hudi_ingest.hudi.files.late_changes import LateChanges
 from hudi_ingest.hudi.files.left_out import Slots, fill
 from hudi_ingest.hudi.files.log_file import avro_block, delete_block, log_file_name, parquet_block
 from hudi_ingest.hudi.files.new_files import RECORD, DiscardedOnError, KeyedLayout, NewFiles
@@ -77,7 +78,7 @@ class _Last:
 
 
 Refuse = Callable[[TopicPartition, pa.Table, Sequence[str]], None]
-"""Takes rows of a Kafka partition that cannot be filled, and the reason for each."""
+"""Takes rows of a Kafka partition that cannot be filled, or that come late and are held, and the reason for each."""
 
 
 class KeyedFileWriter(DiscardedOnError):
@@ -87,7 +88,7 @@ class KeyedFileWriter(DiscardedOnError):
     BUFFERED_BYTES are reached; then the last change of each key is written. So memory is bounded by a few times
     BUFFERED_BYTES, whatever the length of the range, and many changes make several log files per bucket, whose changes of
     the same key Hudi merges. Rows may have the column LEFT_OUT; those that no earlier row can fill go to `refuse`, and count neither
-    as written nor as superseded.
+    as written nor as superseded. So do late ones that are held; with those a newer row or delete in the table counts as superseding.
 
     `files` holds, by Kafka partition, the reports of its part of closed files, complete after `close`; `superseded` how many of its
     rows were left out because a newer one of the same key was written, or because of a later `truncate`; `truncated` how many deletes
@@ -186,14 +187,32 @@ class KeyedFileWriter(DiscardedOnError):
             return
         slots, paths = _slots(rows, self._layout)
         last = _last_changes(slots, paths, of_rows, self._layout)
-        refused = np.zeros(len(sources), np.int64)
+        refused: dict[int, str] = {}
+        if self._layout.past is not None:
+            late = LateChanges(
+                self._layout,
+                self._layout.past,
+                self._current,
+                rows,
+                [sources[number] for number in of_rows.tolist()],
+                slots,
+                paths,
+            )
+            self._new_files.wait_closed()
+            judged = late.judge(last.places, last.buckets, self._written)
+            last, refused = last.without(judged.newest, of_rows), judged.held
+            may_wait = False
         if LEFT_OUT in rows.column_names:
-            rows, last, refused = self._filled(rows, of_rows, slots, last, sources)
+            rows, last, unfilled = self._filled(rows, of_rows, slots, last, refused)
+            refused = unfilled | refused
             may_wait = False
         # Frees the keys that are not the last.
         del slots
+        self._hand_over(rows, of_rows, sources, refused)
+        rows = rows.drop_columns([name for name in (LEFT_OUT, OLD_KEY, RECORD) if name in rows.column_names])
         left_out = np.bincount(of_rows, minlength=len(sources)) - np.bincount(last.sources, minlength=len(sources))
-        self.superseded.update(dict(zip(sources, (left_out - refused).tolist(), strict=True)))
+        left_out -= np.bincount(of_rows[[*refused]], minlength=len(sources)) if refused else 0
+        self.superseded.update(dict(zip(sources, left_out.tolist(), strict=True)))
         if not len(last.places):
             return
         if may_wait and 2 * len(last.places) < rows.num_rows:
@@ -248,10 +267,9 @@ class KeyedFileWriter(DiscardedOnError):
         self._next_number = last
 
     def _filled(
-        self, rows: pa.Table, of_rows: np.ndarray, slots: Slots, last: _Last, sources: Sequence[TopicPartition]
-    ) -> tuple[pa.Table, _Last, np.ndarray]:
-        """Fill what the database left out. Returns the rows with nothing but the table's columns and DELETED, the changes to write, and how
-        many rows of each source are refused."""
+        self, rows: pa.Table, of_rows: np.ndarray, slots: Slots, last: _Last, held: Mapping[int, str]
+    ) -> tuple[pa.Table, _Last, dict[int, str]]:
+        """Fill what the database left out. Returns the rows, the changes to write, and those that cannot be filled, with the reason."""
 
         def lookup(folder: int, bucket: int, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> Found:
             self._new_files.wait_closed()
@@ -262,18 +280,22 @@ class KeyedFileWriter(DiscardedOnError):
         filled = fill(
             rows, of_rows, slots, last.places, lambda keys: bucket_ids(keys, layout.key, layout.buckets), lookup
         )
-        refused = np.zeros(len(sources), np.int64)
         if filled.newest:
-            last = last.without(filled.newest, of_rows)
-        if filled.refused:
-            assert self._refuse is not None, "a task can refuse records"
-            places = np.array(sorted(filled.refused))
-            for number in np.unique(of_rows[places]).tolist():
-                own = places[of_rows[places] == number].tolist()
-                refused[number] = len(own)
-                self._refuse(sources[number], rows.take(pa.array(own)), [filled.refused[place] for place in own])
-        extra = [name for name in (LEFT_OUT, OLD_KEY, RECORD) if name in rows.column_names]
-        return filled.rows.drop_columns(extra), last, refused
+            newest = {place: None if other in held else other for place, other in filled.newest.items()}
+            last = last.without(newest, of_rows)
+        return filled.rows, last, filled.refused
+
+    def _hand_over(
+        self, rows: pa.Table, of_rows: np.ndarray, sources: Sequence[TopicPartition], refused: Mapping[int, str]
+    ) -> None:
+        """Give the refused rows back, by their places and reasons."""
+        if not refused:
+            return
+        assert self._refuse is not None, "a task can refuse records"
+        places = np.array(sorted(refused))
+        for number in np.unique(of_rows[places]).tolist():
+            own = places[of_rows[places] == number].tolist()
+            self._refuse(sources[number], rows.take(pa.array(own)), [refused[place] for place in own])
 
     def _blocks(self, partition_path: str, bucket: int, rows: pa.Table, upserts: int) -> Iterator[bytes]:
         """Yield the blocks of a file of rows, of which the first `upserts` are upserts and the others deletes."""

@@ -167,7 +167,9 @@ class _Filling:
             found = self._lookup(folder, bucket, keys, {name: self._rows.schema.field(name).type for name in names})
             starts = np.cumsum([0, *(table.num_rows for table in found.rows)]).tolist()
             for gaps, key in zip(wanted, keys.to_pylist(), strict=True):
-                at, ordering = found.places.get(key), found.ordering.get(key, -1)
+                at, known = found.places.get(key), found.ordering.get(key)
+                # None is the delete of another writer.
+                ordering = known if isinstance(known, int) else -1
                 is_own = gaps.source == gaps.place
                 if at is None and is_own and ordering > self._offsets[gaps.place]:
                     # In a replay: the table has a later delete, so that this change comes to nothing.

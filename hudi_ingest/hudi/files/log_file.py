@@ -208,7 +208,7 @@ _CONTENT_VERSION = 3
 _EXACT = Context(prec=2 * 38)
 _LONG, _STRING, _DECIMAL, _SEVERAL = 3, 7, 9, 12
 """Branches of the union of an ordering value."""
-_DECIMAL_SCALE = 15
+DECIMAL_SCALE = 15
 """Of all decimals among them."""
 
 
@@ -288,7 +288,7 @@ def _text(text: bytes) -> bytes:
 
 
 def _decimal(value: Decimal) -> bytes:
-    unscaled = int(value.scaleb(_DECIMAL_SCALE, _EXACT))
+    unscaled = int(value.scaleb(DECIMAL_SCALE, _EXACT))
     return _text(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True))
 
 

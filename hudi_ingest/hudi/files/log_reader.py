@@ -19,14 +19,23 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
-from hudi_ingest.hudi.files.log_file import AVRO_BLOCK, DELETE_BLOCK, MAGIC, PARQUET_BLOCK, SCHEMA_HEADER
+from hudi_ingest.hudi.files.log_file import (
+    AVRO_BLOCK,
+    DECIMAL_SCALE,
+    DELETE_BLOCK,
+    MAGIC,
+    PARQUET_BLOCK,
+    SCHEMA_HEADER,
+)
 
 _COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
 """Of blocks that stand for others, and of those whose rows have some of the columns only."""
-_INT, _LONG = 2, 3
+_INT, _LONG, _STRING, _DECIMAL = 2, 3, 7, 9
 """Branches of the union of an ordering value."""
 _EXACT = Context(prec=2 * 38)
 _Read = Callable[[BytesIO], Any]
+Ordering = int | str | Decimal
+"""An ordering value as deletes have it: a time is its number of microseconds."""
 
 
 class UnreadableLog(Exception):
@@ -44,7 +53,7 @@ class Upserts:
 class Deletes:
     """Deleted keys, each with its ordering value; None deletes whatever there is."""
 
-    ordering: Sequence[tuple[str, int | None]]
+    ordering: Sequence[tuple[str, Ordering | None]]
 
 
 def changes_in(content: bytes, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> Iterator[Upserts | Deletes]:
@@ -163,7 +172,7 @@ def _number(data: BytesIO) -> int:
     return int(number)
 
 
-def _deletes(content: bytes) -> Iterator[tuple[str, int | None]]:
+def _deletes(content: bytes) -> Iterator[tuple[str, Ordering | None]]:
     """Yield the keys of Avro's HoodieDeleteRecordList, each with its ordering value."""
     data = BytesIO(content[8:])
     while count := _long(data):
@@ -175,12 +184,23 @@ def _deletes(content: bytes) -> Iterator[tuple[str, int | None]]:
             key = _bytes(data).decode()
             if _long(data):
                 _bytes(data)
-            branch = _long(data)
-            if branch not in (0, _INT, _LONG):
-                raise UnreadableLog(f"a delete that is ordered by something other than offsets ({branch})")
-            ordering = _long(data) if branch else 0
-            # Spark's own deletes have an int 0, which is no value.
-            yield key, None if branch != _LONG and not ordering else ordering
+            yield key, _ordering(data)
+
+
+def _ordering(data: BytesIO) -> Ordering | None:
+    branch = _long(data)
+    if branch == 0:
+        return None
+    if branch == _INT:
+        # Spark's own deletes have an int 0, which is no value.
+        return _long(data) or None
+    if branch == _LONG:
+        return _long(data)
+    if branch == _STRING:
+        return _bytes(data).decode()
+    if branch == _DECIMAL:
+        return Decimal(int.from_bytes(_bytes(data), "big", signed=True)).scaleb(-DECIMAL_SCALE, _EXACT)
+    raise UnreadableLog(f"a delete that is ordered by a value of a kind that no ordering column has ({branch})")
 
 
 def _avro_rows(

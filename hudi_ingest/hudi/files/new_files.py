@@ -21,7 +21,7 @@ from hudi_ingest.hudi.files.file_groups import RowSource, id_of
 from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path, partition_metadata_path
 from hudi_ingest.hudi.storage.storage import TableStorage, beside
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,29 @@ RECORD = "_hudi_ingest_record"
 
 
 @dataclass(frozen=True, slots=True)
+class PastCommit:
+    """A completed commit on a keyed table's active timeline, whoever made it."""
+
+    read: tuple[Slice, ...] = ()
+    """The offsets whose changes it applied."""
+    truncates: tuple[tuple[Slice, int], ...] = ()
+    """The slices that have truncates, each with the number of deletes that these wrote; 0 also if they were skipped."""
+    files: tuple[str, ...] = ()
+    """The paths of its data files."""
+    replaced: frozenset[tuple[str, str]] = frozenset()
+    """The file groups that it removed: partition path and file id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The commits by which changes that come late are judged, in the order of their completion."""
+
+    commits: tuple[PastCommit, ...]
+    leaves_values_out: bool = False
+    """Whether later changes may have taken values from the rows before them."""
+
+
+@dataclass(frozen=True, slots=True)
 class KeyedLayout(FileLayout):
     """How changes become log files."""
 
@@ -67,6 +90,8 @@ class KeyedLayout(FileLayout):
     compression: str
     groups: Mapping[str, str] = field(default_factory=dict)
     """File ids of buckets that do not have the fixed one, by `<partition path>|<bucket>`."""
+    past: Past | None = None
+    """None unless the changes come late."""
 
     def file_id(self, partition_path: str, bucket: int) -> str:
         """Return the id of the file group that holds a bucket. It begins with the bucket, as Hudi requires."""

@@ -12,11 +12,10 @@ import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions import RangeRefused
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -103,32 +102,9 @@ class RetrySurvey:
         }
 
 
-def refuse_retry(pipeline: Pipeline) -> NoReturn:
-    """Raises RangeRefused with the commands that apply a keyed table's dead letters in their order; TableUnreachable."""
-    storage = PipelineTable(pipeline).storage
-    first: dict[TopicPartition, int] = {}
-    for waiting_file in waiting_letters(pipeline):
-        letters = read_letters(storage, waiting_file.file.path, ("topic", "partition", "offset"), waiting_file.without)
-        for source, (_, offset, _) in places_of(letters).items():
-            first[source] = min(offset, first.get(source, offset))
-    commands = [
-        f"`hudi-ingest replay {pipeline.name} --partition {source} --start {offset}`"
-        for source, offset in sorted(first.items())
-    ]
-    raise RangeRefused(
-        f"the retry of dead letters of pipeline {pipeline.name} is refused; nothing was written",
-        [
-            "its table is keyed, and a change that comes late, after compactions, could bring a deleted key back. Replay from the "
-            f"first dead letter instead: {' and '.join(commands) if commands else 'there is none now'}"
-        ],
-    )
-
-
 def survey_retry(pipeline: Pipeline) -> RetrySurvey:
-    """Convert all pending dead letters in this process, without writing anything. Raises TableUnreachable, TransformFailed,
-    and what `resolve_schema` and `row_maker_of` raise."""
-    if pipeline.table.is_keyed:
-        refuse_retry(pipeline)
+    """Convert all pending dead letters in this process, without writing anything and without comparing them with the rows of a keyed
+    table. Raises TableUnreachable, TransformFailed, and what `resolve_schema` and `row_maker_of` raise."""
     table = PipelineTable(pipeline)
     checkpoint, waiting = _waiting(table)
     plans = tuple(_plans(pipeline, checkpoint, table.storage, waiting))
@@ -154,9 +130,7 @@ def plan_retry(
     pipeline: Pipeline, passed_over: Collection[str], instants: Collection[str], filed_at: datetime
 ) -> RetryPlan | None:
     """Plan the next transaction of a retry that was requested at `filed_at`; None if nothing remains. Raises
-    TableUnreachable, and RangeRefused if the table is keyed."""
-    if pipeline.table.is_keyed:
-        refuse_retry(pipeline)
+    TableUnreachable."""
     table = PipelineTable(pipeline)
     checkpoint, waiting = _waiting(table)
     return plan_letters(pipeline, checkpoint, table.storage, untried(waiting, passed_over, instants, filed_at))

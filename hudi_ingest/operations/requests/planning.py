@@ -35,7 +35,7 @@ from hudi_ingest.operations.requests.allowed_ranges import (
     without,
 )
 from hudi_ingest.operations.requests.asked_ranges import require_leaders
-from hudi_ingest.operations.requests.dead_letter_retry import plan_retry, refuse_retry
+from hudi_ingest.operations.requests.dead_letter_retry import plan_retry
 from hudi_ingest.operations.requests.replaced_files import (
     MissingRows,
     ReplaySurvey,
@@ -58,10 +58,8 @@ def new_request(
 ) -> Request:
     """Create a request to file. Its id is unique, and names the pipeline and the kind.
 
-    Raises RangeRefused if the pipeline's table cannot have such a request, and TableUnreachable.
+    Raises RangeRefused if the pipeline's table cannot have such a request.
     """
-    if pipeline.table.is_keyed and kind is TransactionKind.RETRY:
-        refuse_retry(pipeline)
     if pipeline.table.is_keyed and respect_deletes:
         raise RangeRefused(
             f"the replay of pipeline {pipeline.name} is refused; nothing was written",

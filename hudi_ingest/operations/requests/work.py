@@ -292,7 +292,7 @@ def file_replay(home: Home, pipeline: Pipeline, selection: Selection, *, respect
 
 
 def file_retry(home: Home, pipeline: Pipeline) -> Request:
-    """File a retry of all dead letters, or return the active one. Raises RangeRefused, TableUnreachable, LedgerUnreachable."""
+    """File a retry of all dead letters, or return the active one. Raises LedgerUnreachable."""
     return file_request(new_request(pipeline, TransactionKind.RETRY), home)
 
 

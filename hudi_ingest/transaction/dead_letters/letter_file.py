@@ -276,6 +276,23 @@ def records_for_retry(
     return by_source(bounded(_batches_for_retry(storage, files, slices)))
 
 
+def records_in_order(
+    storage: TableStorage, files: Sequence[RetriedFile], slices: Sequence[Slice]
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """Like `records_for_retry`, one Kafka partition after another, each in offset order. The files' ranges do not overlap in a partition."""
+    if len(files) == 1:
+        yield from records_for_retry(storage, files, slices)
+        return
+    for slice_ in slices:
+        starts: list[tuple[int, RetriedFile]] = []
+        for file in files:
+            batches = _batches_for_retry(storage, [file], [slice_]) if file.concerns([slice_]) else iter(())
+            first = next((batch["offset"][0].as_py() for batch in batches if batch.num_rows), None)
+            starts += [] if first is None else [(first, file)]
+        ordered = [file for _, file in sorted(starts, key=lambda start: start[0])]
+        yield from records_for_retry(storage, ordered, [slice_])
+
+
 def by_source(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     """Cut the batches where the next Kafka partition begins."""
     for batch in batches:

@@ -41,15 +41,17 @@ from hudi_ingest.exceptions import (
     TransformFailed,
     WriteIncomplete,
 )
-from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout, Past, PastCommit
 from hudi_ingest.hudi.files.replaced_files import offsets_in_files
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
 from hudi_ingest.hudi.timeline.epoch import Epoch
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import ReplayPlan, RetryPlan
+from hudi_ingest.model.plan import ReplayPlan, RetryPlan, TransactionKind
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -187,7 +189,38 @@ def _layout(spark: SparkSession, pipeline: Pipeline, transaction: OpenTransactio
         buckets=table.buckets,
         schema_json=HudiWriter(spark, pipeline).log_schema(transaction.schema),
         groups=transaction.groups,
+        past=_past(pipeline, transaction.plan) if isinstance(transaction.plan, RetryPlan) else None,
     )
+
+
+def _past(pipeline: Pipeline, plan: RetryPlan) -> Past:
+    """The commits by which dead letters are judged."""
+    committed = PipelineTable(pipeline).committed()
+    versions = committed.checkpoint.topics if committed.checkpoint else {}
+    # Offsets of a topic that was recreated since say nothing of those before.
+    same = all(
+        plan.generations.get(topic, 0) == versions[topic].generation
+        for topic in {slice_.topic for slice_ in plan.slices}.intersection(versions)
+    )
+    commits = [
+        replace(
+            _past_commit(commit, pipeline.transaction_key, same), files=tuple(commit.files), replaced=commit.replaced
+        )
+        for commit in reversed(committed.commits)
+    ]
+    may_lack = pipeline.source.envelope == "debezium" or pipeline.source.unavailable_value is not None
+    return Past(tuple(commits), pipeline.fills_values and may_lack)
+
+
+def _past_commit(commit: CommittedInstant, transaction_key: str, knows_offsets: bool) -> PastCommit:
+    """What a commit read, if its offsets are those of today's topics."""
+    if transaction_key not in commit.metadata or not knows_offsets:
+        return PastCommit()
+    accounting = commit.accounting(transaction_key)
+    truncates = tuple((account.slice, account.truncated) for account in accounting.slices if account.truncates)
+    # A retry takes single records of its slices.
+    is_retry = accounting.kind is TransactionKind.RETRY
+    return PastCommit(() if is_retry else tuple(account.slice for account in accounting.slices), truncates)
 
 
 def _base_file_layout(pipeline: Pipeline, transaction: OpenTransaction) -> BaseFileLayout:
@@ -230,9 +263,11 @@ def _run(
 ) -> list[TaskReport]:
     with _job(spark, pipeline, transaction, slices, task.storage):
 
-        def reports(tasks: int, work: Callable[[Iterator[int]], Iterator[TaskReport | bytes]]) -> list[TaskReport]:
+        def reports(
+            parts: int, work: Callable[[Iterator[int]], Iterator[TaskReport | bytes]], tasks: int | None = None
+        ) -> list[TaskReport]:
             # Not a DataFrame: planning one takes longer than such a job.
-            outcomes = spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(work)
+            outcomes = spark.sparkContext.parallelize(range(parts), tasks or parts).mapPartitions(work)
             with workers_of(spark, version_of(import_paths(_formats(pipeline), task.maker.chain))):
                 # Spark notes the workers' environment now.
                 outcomes.id()
@@ -242,9 +277,9 @@ def _run(
 
         plan = transaction.plan
         if isinstance(plan, RetryPlan):
-            # One task per file: a file's letters are in offset order, those of several files need not be.
             files = [file for file in plan.retry.files if file.concerns(slices)]
-            return reports(len(files), partial(run_retry, task, files, slices))
+            # In a keyed table a change may need an earlier one.
+            return reports(len(files), partial(run_retry, task, files, slices), 1 if pipeline.table.is_keyed else None)
         # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.
         extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
         extra_columns |= {"key"} if pipeline.source.key or task.maker.key_guard else frozenset()

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -19,6 +20,7 @@ from hudi_ingest.exceptions import IngestError, TableUnreachable, Terminal, Writ
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
 from hudi_ingest.hudi.files.file_groups import RowSource
+from hudi_ingest.hudi.files.late_changes import HELD
 from hudi_ingest.hudi.files.new_files import RECORD, BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.replaced_files import copy_other_rows, within
 from hudi_ingest.hudi.storage.storage import StoreError, TableStorage
@@ -37,7 +39,7 @@ from hudi_ingest.transaction.dead_letters.letter_file import (
     NAMED_BAD_RECORDS,
     LetterLayout,
     LetterWriter,
-    records_for_retry,
+    records_in_order,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ EXPECTED_ROW = (
     "a value: the database left it out of an update that does not change it, and it is taken from the key's row. Read the topic from an "
     "earlier offset, or take a new snapshot of the source's table"
 )
+EXPECTED_LATE = "a change that can be applied late. Replay from this offset (`hudi-ingest replay`), which applies all changes since in their order"
 LONGEST_GAPS = 3
 """How many gaps per Kafka partition and task are looked up in Kafka again; see reports.py."""
 LOOKED_AT = 100
@@ -178,7 +181,7 @@ def run_retry(
 ) -> Iterator[TaskReport | bytes]:
     """Write the dead letters within `slices` of the files with these numbers, in a Spark Python worker, like `run_ranges`."""
     task_files = [files[number] for number in numbers]
-    yield from outcomes(task, records_for_retry(task.storage, task_files, slices))
+    yield from outcomes(task, records_in_order(task.storage, task_files, slices))
 
 
 @dataclass(slots=True)
@@ -216,13 +219,25 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
     refused = False
 
     def refuse(source: TopicPartition, rows: pa.Table, reasons: Sequence[str]) -> None:
-        """Count rows that cannot be filled as bad records."""
+        """Count the records of rows that cannot be filled, or are held, as bad ones."""
+        # A record that moves its row has two.
+        first = np.unique(rows[OFFSET].to_numpy(), return_index=True)[1]
+        moves, reasons = rows.num_rows - len(first), [reasons[place] for place in first]
+        rows = rows.take(pa.array(first))
         progress = progress_of[source]
         counts = progress.counts
-        progress.counts = replace(counts, rows=counts.rows - rows.num_rows, rejected=counts.rejected + rows.num_rows)
+        progress.counts = replace(
+            counts,
+            rows=counts.rows - rows.num_rows,
+            rejected=counts.rejected + rows.num_rows,
+            moves=counts.moves - moves,
+        )
+        lacking = rows[LEFT_OUT].to_pylist() if LEFT_OUT in rows.column_names else [None] * rows.num_rows
         bad = [
-            Refusal(index, PARTITIONING, names[0], EXPECTED_ROW, reason)
-            for index, (names, reason) in enumerate(zip(rows[LEFT_OUT].to_pylist(), reasons, strict=True))
+            Refusal(index, PARTITIONING, "", EXPECTED_LATE, reason)
+            if reason in HELD
+            else Refusal(index, PARTITIONING, names[0], EXPECTED_ROW, reason)
+            for index, (names, reason) in enumerate(zip(lacking, reasons, strict=True))
         ]
         offsets = pa.RecordBatch.from_pydict({"offset": rows[OFFSET].combine_chunks()})
         progress.bad_records += notes_of(source, offsets, bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
@@ -234,6 +249,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
         most = task.most_bad
         return most is not None and sum(progress.counts.rejected for progress in progress_of.values()) > most
 
+    are_late = isinstance(task.layout, KeyedLayout) and task.layout.past is not None
     # Those refused when rows are written have a file of their own, or one file's letters would not be in offset order.
     with _letter_writer(task) as letters, _letter_writer(task) as late, _file_writer(task, refuse) as writer:
         for source, batch in records:
@@ -279,7 +295,8 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 if outcome.rows.num_rows and not refused:
                     if LEFT_OUT in outcome.rows.column_names and source in task.continued:
                         raise OutOfOrder(f"{source}: a record needs a row that another task may be writing")
-                    writer.write(origin, outcome.rows if letters is None else _with_records(outcome, batch))
+                    rows = outcome.rows if letters is None else _with_records(outcome, batch, are_late)
+                    writer.write(origin, rows)
                 if outcome.bad and letters is not None and not refused:
                     letters.write(origin, batch, outcome.bad)
         if not refused:
@@ -333,13 +350,15 @@ def _row_source(source: TopicPartition, attempts: Mapping[TopicPartition, int]) 
     return RowSource(source, f"{source.partition}-{attempts[source]}-{context.taskAttemptId() if context else 0}")
 
 
-def _with_records(outcome: BatchOutcome, batch: pa.RecordBatch) -> pa.Table:
-    """Return the rows, and for those that may yet be refused their Kafka records."""
-    if LEFT_OUT not in outcome.rows.column_names:
+def _with_records(outcome: BatchOutcome, batch: pa.RecordBatch, are_late: bool) -> pa.Table:
+    """Return the rows, and for those that may yet be refused their Kafka records: late ones, and those that lack a value."""
+    if LEFT_OUT not in outcome.rows.column_names and not are_late:
         return outcome.rows
     places = pa.array(range(outcome.rows.num_rows)) if outcome.kept is None else outcome.kept
-    lacking = pc.is_valid(outcome.rows[LEFT_OUT]).combine_chunks()
-    records = batch.to_struct_array().take(pc.if_else(lacking, places, pa.scalar(None, places.type)))
+    if not are_late:
+        lacking = pc.is_valid(outcome.rows[LEFT_OUT]).combine_chunks()
+        places = pc.if_else(lacking, places, pa.scalar(None, places.type))
+    records = batch.to_struct_array().take(places)
     return outcome.rows.append_column(RECORD, records)
 
 

@@ -89,12 +89,12 @@ def test_p8_an_end_before_the_committed_one_is_refused_when_it_is_asked_for(keye
     assert (survey.remaining, survey.transactions, survey.replaces) == ({P0: ((20, 100),)}, 1, ())
 
 
-def test_p8_dead_letters_of_a_keyed_table_are_not_retried_one_by_one(keyed: Pipeline, tmp_path: Path) -> None:
+def test_p8_dead_letters_of_a_keyed_table_can_be_retried(keyed: Pipeline, tmp_path: Path) -> None:
     table = keyed.table.model_copy(update={"base_path": str(tmp_path / "table")})
-    with pytest.raises(
-        RangeRefused, match=r"its table is keyed.*Replay from the first dead letter instead: there is none"
-    ):
-        new_request(keyed.model_copy(update={"table": table}), TransactionKind.RETRY)
+    pipeline = keyed.model_copy(update={"table": table})
+    asked = new_request(pipeline, TransactionKind.RETRY)
+    assert (asked.kind, asked.ranges) == (TransactionKind.RETRY, ())
+    assert next_transaction(pipeline, situation(100), asked, RequestProgress()) is None, "there are none"
 
 
 def test_without_an_end_a_range_ends_at_the_committed_offset() -> None:

@@ -19,7 +19,8 @@ from hudi_ingest.cli.views import letter_text, letters_text, retry_survey_text, 
 from hudi_ingest.exceptions import BadRecord, TableUnreachable, WriteIncomplete
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileOrigin
-from hudi_ingest.hudi.files.new_files import BaseFileLayout
+from hudi_ingest.hudi.files.late_changes import FORGOTTEN
+from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout, Past, PastCommit
 from hudi_ingest.hudi.files.orphans import judge_files
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import DEAD_LETTERS, dead_letters_folder, heartbeat_path
@@ -31,6 +32,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import PLAN_TYPES, RetriedFile, Retry, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import BadRecordNote, LetterFile, SliceReport
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey, plan_letters, untried
+from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.times import KAFKA_TIME
@@ -263,6 +265,58 @@ def test_p2_a_retry_makes_rows_of_what_is_good_now_and_letters_of_the_rest(writi
     replaced = (RetriedFile(file.path, 1, (Slice("orders", 3, 0, 8),)),)
     part = reports_of([*run_retry(replace(fixed, attempts={SOURCE: 9}), replaced, slices[:1], iter([0]))])
     assert offsets_of_rows(fixed, part) == [8], "only letters that count, and of the op's own slices"
+
+
+def test_p8_letters_of_a_keyed_table_are_retried_in_their_order_and_those_that_may_be_outdated_stay(
+    writing: WriteTask,
+) -> None:
+    """Those before offset 8 were read by a commit whose log files are all there."""
+    texts = [json.dumps({"id": key, "n": "1"}).encode() for key in "abac"]
+    (later,) = (file for each in run(writing, batch(7, texts[2:])) for file in each.letters)
+    attempt = replace(writing, attempts={SOURCE: 3, TopicPartition("orders", 4): 1})
+    earlier = run(attempt, batch(5, texts[:2]), batch(40, [texts[1]], partition=4))
+    (file,) = (file for each in earlier for file in each.letters)
+    fields = [{"name": name, "type": ["null", "string"]} for name in ("id", "n")]
+    layout = KeyedLayout(
+        "20261121120001000",
+        writing.layout.epoch,
+        (),
+        ("id",),
+        ("_kafka_offset",),
+        1,
+        json.dumps({"type": "record", "name": "order", "fields": fields}),
+        "zstd",
+        past=Past((PastCommit((Slice("orders", 3, 0, 8), Slice("orders", 4, 0, 50))),)),
+    )
+    wider = pa.schema([("id", pa.string()), ("n", pa.string())])
+    fixed = replace(
+        writing,
+        maker=RowMaker(
+            converter_for("json", wider),
+            Chain.of(wider, ()),
+            pa.schema([*wider, *(each for each in COLUMNS if each.name.startswith("_kafka"))]),
+            record_key=("id",),
+            keyed=KeyedRows(("id",)),
+        ),
+        layout=layout,
+        letters=LetterLayout(layout.instant, "orders", "t-2", "other", withhold=False),
+    )
+    writing.storage.write(heartbeat_path(layout.instant), b"")
+    files = [
+        RetriedFile(later.path, later.letters, sources=("orders:3",)),
+        RetriedFile(file.path, file.letters, sources=("orders:3", "orders:4")),
+    ]
+    slices = [Slice("orders", 3, 5, 9), Slice("orders", 4, 40, 41)]
+    reports = reports_of([*run_retry(fixed, files, slices, iter([0, 1]))])
+    assert [(each.partition, each.rows, each.superseded, each.rejected) for each in reports] == [
+        (3, 3, 2, 1),
+        (4, 1, 0, 0),
+    ]
+    (letter,) = letters_in(fixed, reports).to_pylist()
+    assert (letter["offset"], letter["value"], letter["key"]) == (8, texts[3], b"k1")
+    assert (letter["stage"], letter["found"]) == ("partitioning", FORGOTTEN)
+    assert "Replay from this offset (`hudi-ingest replay`)" in letter["expected"]
+    assert str(reports[0].bad_records[0]).startswith("orders:3:8: expected a change that can be applied late")
 
 
 # ---- The list of dead letters
