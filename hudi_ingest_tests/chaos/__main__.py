@@ -83,7 +83,8 @@ def _run_lane(options: argparse.Namespace) -> int:
     mine = [*split(tuple(cases), options.lanes)][options.lane]
     if not mine:
         return 0
-    kinds = [[case for case in mine if case.keyed is keyed] for keyed in (False, True)]
+    tables = ((False, False), (True, False), (True, True))
+    kinds = [[case for case in mine if (case.keyed, case.mirrors) == table] for table in tables]
     blocks = [kind[start : start + CASES_A_TABLE] for kind in kinds for start in range(0, len(kind), CASES_A_TABLE)]
     # Parts of a run have the tables that it would have as a whole.
     first = options.skip // options.lanes // CASES_A_TABLE
@@ -100,7 +101,7 @@ def _run_lane(options: argparse.Namespace) -> int:
             platform(options.on, root, options.lane, say) as stands_on,
             Lane(
                 stands_on,
-                {first + number: block[0].keyed for number, block in enumerate(blocks)},
+                {first + number: block[0] for number, block in enumerate(blocks)},
                 options.seed + options.lane,
                 say,
                 options.lane,

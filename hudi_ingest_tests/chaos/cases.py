@@ -182,9 +182,15 @@ class Case:
     keyed: bool = False
     """Whether the table is a keyed one."""
 
+    @property
+    def mirrors(self) -> bool:
+        """Whether the table is a mirror, whose one Kafka partition has no other that could go on without it."""
+        # Lanes take cases by turns, of which there may be two.
+        return self.keyed and self.number // 2 % 2 == 1 and self.work != "accept_loss"
+
     def __str__(self) -> str:
         beside = f" beside {self.work}" if self.work else ""
-        table = ", keyed" if self.keyed else ""
+        table = ", keyed" * self.keyed + ", mirror" * self.mirrors
         return f"case {self.number}{table}: {', then '.join(map(str, self.blows))}{beside}"
 
 

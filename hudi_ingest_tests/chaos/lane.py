@@ -33,9 +33,9 @@ from hudi_ingest.local.stack import (
 )
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.chaos.cases import BIG_FILES, MERGING, NEEDS_A_DEAD_TRANSACTION, Blow, Case
-from hudi_ingest_tests.chaos.keyed import KEYED_TABLE, KeyedRecords
+from hudi_ingest_tests.chaos.keyed import KEYED_TABLE, MIRRORED_TABLE, KeyedRecords, MirrorRecords
 from hudi_ingest_tests.chaos.platform import Platform
-from hudi_ingest_tests.chaos.records import PARTITIONS, Records
+from hudi_ingest_tests.chaos.records import Records
 from hudi_ingest_tests.chaos.stack import REACH_SECONDS, StruckStack, go_on
 from hudi_ingest_tests.chaos.work import Work
 from hudi_ingest_tests.support.command_line import environment, hudi_ingest
@@ -78,10 +78,10 @@ class Verdict:
 
 class Lane:
     """Start it with `with`. `blocks` numbers the tables that its cases are spread over, as a table's kind depends on its number,
-    and says which ones are keyed."""
+    and has one of the cases of each."""
 
     def __init__(
-        self, platform: Platform, blocks: Mapping[int, bool], seed: int, say: Callable[[str], None], number: int = 0
+        self, platform: Platform, blocks: Mapping[int, Case], seed: int, say: Callable[[str], None], number: int = 0
     ) -> None:
         self.platform = platform
         self.root = platform.root
@@ -97,7 +97,8 @@ class Lane:
     def __enter__(self) -> Lane:
         self.stack.__enter__()
         servers = self.stack.running.bootstrap_servers
-        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0})
+        # A retry must not come after what was sent later.
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": 5, "log_level": 0, "max.in.flight": 1})
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -111,7 +112,7 @@ class Lane:
 
     @property
     def _is_keyed(self) -> bool:
-        return self._blocks[self._block]
+        return self._blocks[self._block].keyed
 
     def next_table(self) -> None:
         """From now on the cases' records go into a new topic and a new table."""
@@ -119,13 +120,13 @@ class Lane:
             webserver.stop_sensor(self.stack.running.url, f"{self.name}_coordinator")
         self._block += 1
         self.stored = self.platform.stored(self.name)
-        self.records = (
-            KeyedRecords(self.name, self._producer, self._dice)
-            if self._is_keyed
-            else Records(self.name, self._producer)
-        )
+        if self._is_keyed:
+            kind = MirrorRecords if self._blocks[self._block].mirrors else KeyedRecords
+            self.records: Records = kind(self.name, self._producer, self._dice)
+        else:
+            self.records = Records(self.name, self._producer)
         self._resets: set[tuple[int, int, int]] = set()
-        create_topic(self.stack.running.bootstrap_servers, self.name, PARTITIONS)
+        create_topic(self.stack.running.bootstrap_servers, self.name, self.records.partitions)
         create_topic(self.stack.running.bootstrap_servers, f"{self.name}.dead", 1)
         if not self._is_keyed:
             self.records.produce_history(HISTORY_ROWS)
@@ -515,9 +516,13 @@ class Lane:
 
     def _settings_of(self, block: int) -> dict[str, Any]:
         settings = _pipeline(block, self.platform.place(f"chaos{block}"))
-        if not self._blocks[block]:
+        if not self._blocks[block].keyed:
             return settings
-        return _changed(settings, {"table": KEYED_TABLE, "source": {"starting_offsets": "earliest"}})
+        source = {"starting_offsets": "earliest"}
+        if not self._blocks[block].mirrors:
+            return _changed(settings, {"table": KEYED_TABLE, "source": source})
+        source |= {"envelope": "debezium", "before_image": "row"}
+        return _changed(settings, {"table": MIRRORED_TABLE, "source": source})
 
 
 def _pipeline(block: int, place: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,10 @@ class Records:
     `history` is older than the table's start: it is in the table only when a backfill was asked for it. `lost` is what the broker
     deleted before it was read.
     """
+
+    partitions = PARTITIONS
+    """Of the topic."""
+    columns: Sequence[str] = oracle.COMPARED
 
     def __init__(self, topic: str, producer: Producer) -> None:
         self.topic = topic
@@ -94,7 +98,8 @@ class Records:
         """Of each partition the offset after the last record."""
         places = [*self.expected, *self.bad, *self.history, *self.lost]
         return {
-            number: 1 + max((at for where, at in places if where == number), default=-1) for number in range(PARTITIONS)
+            number: 1 + max((at for where, at in places if where == number), default=-1)
+            for number in range(self.partitions)
         }
 
     # ---- What the table must hold
@@ -107,7 +112,7 @@ class Records:
 
     def compare(self, stored: StoredTable) -> Counter[str]:
         """Anomalies of the table's rows, every column of them, and of the folders that they are in."""
-        return self.compare_rows(oracle.rows(stored, oracle.COMPARED)) + oracle.misplaced(stored)
+        return self.compare_rows(oracle.rows(stored, [*self.columns])) + oracle.misplaced(stored)
 
     def compare_rows(self, table: pa.Table) -> Counter[str]:
         """Anomalies of rows that a reader got."""
@@ -132,7 +137,7 @@ class Records:
         self._send(_BAD, 0, lambda place: self.bad.update({place: _BAD}))
 
     def _send_rows(self, count: int, into: dict[Place, Record]) -> None:
-        for partition in range(PARTITIONS):
+        for partition in range(self.partitions):
             for record in self._records(count):
                 self._send_row(record, partition, into)
 

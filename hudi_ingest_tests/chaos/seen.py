@@ -29,8 +29,10 @@ def main() -> None:
     spark = current_session(Home.from_environment())
     # It gives the driver the settings of the table's store.
     HudiWriter(spark, pipeline)
-    columns = [f"unix_micros({name}) AS {name}" if name == _TIME else name for name in COMPARED]
-    frame = spark.read.format("hudi").load(table.base_path).selectExpr(*columns)
+    frame = spark.read.format("hudi").load(table.base_path)
+    more = [name for name in frame.columns if name == "note"]
+    columns = [f"unix_micros({name}) AS {name}" if name == _TIME else name for name in (*COMPARED, *more)]
+    frame = frame.selectExpr(*columns)
     rows = pa.Table.from_pylist([row.asDict() for row in frame.collect()])
     times = pc.cast(rows[_TIME], pa.timestamp("us", "UTC"))
     pq.write_table(rows.set_column(rows.column_names.index(_TIME), _TIME, times), sys.argv[2])

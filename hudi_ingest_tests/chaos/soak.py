@@ -24,7 +24,7 @@ import psutil
 from hudi_ingest.local.processes import is_marked
 from hudi_ingest.local.stack import Stack
 from hudi_ingest_tests.chaos import oracle
-from hudi_ingest_tests.chaos.cases import Blow
+from hudi_ingest_tests.chaos.cases import Blow, Case
 from hudi_ingest_tests.chaos.lane import Lane
 from hudi_ingest_tests.chaos.platform import LocalPlatform, variables
 from hudi_ingest_tests.chaos.records import PARTITIONS
@@ -109,7 +109,10 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="hudi-ingest-soak-"))
     anomalies: Counter[str] = Counter()
     struck: Counter[str] = Counter()
-    with variables(root / "faults"), Lane(LocalPlatform(root, None, None), {0: False}, options.seed, _say) as lane:
+    with (
+        variables(root / "faults"),
+        Lane(LocalPlatform(root, None, None), {0: Case(0, ())}, options.seed, _say) as lane,
+    ):
         lane.next_table()
         stopping = threading.Event()
         producer = threading.Thread(target=_keep_producing, args=(lane, stopping), name="producer", daemon=True)

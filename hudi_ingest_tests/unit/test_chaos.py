@@ -37,7 +37,7 @@ from hudi_ingest_tests.chaos.cases import (
     work_matrix,
 )
 from hudi_ingest_tests.chaos.fleet import FAULTS, TOPIC_CHANGES, choose_fleet
-from hudi_ingest_tests.chaos.keyed import Deleted, KeyedRecords, prefixes
+from hudi_ingest_tests.chaos.keyed import Deleted, KeyedRecords, MirrorRecords, Noted, Truncated, prefixes
 from hudi_ingest_tests.chaos.oracle import Record, StoredTable, compare_rows
 from hudi_ingest_tests.support.waiting import NotInTime
 
@@ -183,6 +183,7 @@ def test_sixty_keyed_cases_have_every_fault_every_point_and_compaction(on: str) 
         assert {blow.fault for blow in blows} >= faults_of(on)
         assert {blow.point for blow in blows} == {*POINTS, MERGING}
         assert all(case.keyed for case in cases)
+        assert all({case.mirrors for case in lane} == {False, True} for lane in split(cases, 2))
         assert [case.number for case in cases] == [*range(201, 261)]
 
 
@@ -241,6 +242,64 @@ def test_a_keyed_table_holds_the_last_change_of_each_key(rows: list[dict[str, An
 )
 def test_a_reader_of_a_keyed_table_must_see_what_its_first_changes_come_to(offsets: set[int], ends: list[int]) -> None:
     assert prefixes(offsets, [(at, change) for (_, at), change in CHANGES.items()]) == ends
+
+
+EVENTS = {
+    (0, 0): Noted("k1", 1, "d1", AT, "a"),
+    (0, 1): Noted("k2", 2, "d0", AT, "b"),
+    (0, 2): Truncated("", 3, "", AT),
+    (0, 3): Noted("k1", 4, "d1", AT, "c"),
+    (0, 4): Noted("k1", 5, "d1", AT),
+}
+
+
+@pytest.mark.parametrize(
+    ("rows", "anomalies"),
+    [
+        ([("k1", 4, "c")], {}),
+        ([("k1", 4, "a")], {"changed": 1}),
+        ([("k1", 4, "__debezium_unavailable_value")], {"changed": 1}),
+        ([("k1", 3, "c")], {"stale": 1}),
+        ([("k1", 4, "c"), ("k2", 1, "b")], {"undeleted": 1}),
+        ([], {"lost": 1}),
+    ],
+)
+def test_a_mirror_holds_what_is_left_after_truncates_with_the_values_that_were_left_out(
+    rows: list[tuple[str, int, str]], anomalies: dict[str, int]
+) -> None:
+    records = MirrorRecords("t", Producer({}), random.Random(1))
+    records.expected = dict(EVENTS)
+    found = [
+        oracle.expected_row("t", (0, offset), EVENTS[0, offset], record_key=key) | {"note": note}
+        for key, offset, note in rows
+    ]
+    schema = None if found else pa.schema([(name, pa.timestamp("us", "UTC")) for name in records.columns])
+    assert records.compare_rows(pa.Table.from_pylist(found, schema)) == Counter(anomalies)
+
+
+@pytest.mark.parametrize(("offsets", "ends"), [({0, 1}, [2]), (set(), [0, 3]), ({4}, [5]), ({1, 4}, []), ({0, 3}, [])])
+def test_a_reader_of_a_mirror_sees_no_row_that_a_truncate_has_deleted(offsets: set[int], ends: list[int]) -> None:
+    assert prefixes(offsets, [(at, change) for (_, at), change in EVENTS.items()]) == ends
+
+
+def test_a_mirror_is_sent_changes_of_every_kind() -> None:
+    """Its last one writes a row."""
+    sent: list[bytes] = []
+
+    class Sent(MirrorRecords):
+        def _send(self, value: bytes, partition: int, acknowledged: Any, timestamp_ms: int | None = None) -> None:
+            acknowledged((partition, len(sent)))
+            sent.append(value)
+
+    records = Sent("t", Producer({}), random.Random(1))
+    for count in (1, 500, 120):
+        records.produce(count)
+        assert isinstance(records.expected[max(records.expected)], Noted)
+    assert {json.loads(value)["op"] for value in sent if value != b"not JSON"} == {*"cudt"}
+    assert b"__debezium_unavailable_value" in b"".join(sent)
+    rows = records.last_changes().values()
+    assert all(isinstance(change, Deleted) or "note" in change.note for _, change in rows if isinstance(change, Noted))
+    assert records.ends() == {0: len(sent)}
 
 
 def test_faults_of_the_cluster_come_only_to_it_and_at_points_that_there_are() -> None:
