@@ -13,6 +13,7 @@ import pytest
 
 from hudi_ingest.exceptions import BadRecord, IngestError, NothingToDo
 from hudi_ingest.faults import InjectedFault
+from hudi_ingest.hudi.files.late_changes import TRUNCATED
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
@@ -21,6 +22,9 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.health.judgement import accounting_holds
+from hudi_ingest.operations.requests.dead_letter_retry import RetryResult
+from hudi_ingest.operations.requests.planning import new_request
+from hudi_ingest.operations.requests.work import file_request, retry_result, work_off
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
@@ -48,18 +52,22 @@ class Source:
     ground: Ground
     cdc: bool = True
     """Whether CDC queries are compared, too."""
+    keeps_letters: bool = False
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
     sent: int = 0
 
-    def pipeline(self, **source: Any) -> Pipeline:
+    def pipeline(self, *, takes_texts: bool = False, **source: Any) -> Pipeline:
+        """`takes_texts`: as numbers."""
         return make_pipeline(
             self.ground,
+            on_bad_record="dead_letter" if takes_texts or self.keeps_letters else "fail",
+            transforms=[{"cast": {"n": "long"}}] if takes_texts else [],
             source={"envelope": "debezium", "before_image": "row", **source},
             table={
                 "mode": "upsert",
                 "key": ["id"],
                 "buckets": 2,
-                "schema": "id string not null, n long not null, note string, dt string",
+                "schema": f"id string not null, n {'string' if takes_texts else 'long'} not null, note string, dt string",
                 "cdc": self.cdc,
                 "compaction": {"delta_commits": 2},
             },
@@ -71,6 +79,12 @@ class Source:
             row = {"id": key, "n": self.sent, "note": f"note {self.sent}", "dt": day or DAYS[ord(key[0]) % 3]}
             self._send({"op": "u" if key in self.rows else "c", "before": self.rows.get(key), "after": row})
             self.rows[key] = row
+
+    def put_bad(self, key: str) -> dict[str, Any]:
+        """Insert a row that is bad because its number is a text. Returns it as it is meant."""
+        row = {"id": key, "n": self.sent, "note": "bad", "dt": "d0"}
+        self._send({"op": "c", "before": None, "after": row | {"n": str(self.sent)}})
+        return row
 
     def delete(self, key: str) -> None:
         self._send({"op": "d", "before": self.rows.pop(key), "after": None})
@@ -264,6 +278,38 @@ def test_p1_truncates_of_a_topic_with_several_partitions_are_refused(bootstrap_s
         asked = [Slice(ground.name, 1, 0, 1)]
         with pytest.raises(BadRecord, match="because the topic has 2 partitions"):
             list(requested(ground, source.pipeline(), TransactionKind.REPLAY, asked))
+
+
+def test_p8_a_retried_change_from_before_a_truncate_brings_no_row_back(source: Source) -> None:
+    source.keeps_letters = True
+
+    def retried() -> RetryResult:
+        pipeline, ground = source.pipeline(takes_texts=True), source.ground
+        request = file_request(new_request(pipeline, TransactionKind.RETRY), ground.home)
+        for _ in work_off(pipeline, request, home=ground.home, report=lambda line: None):
+            pass
+        source.require_same()
+        return retry_result(pipeline, ground.ledger, request.request_id)
+
+    source.put("a")
+    source.put_bad("before")
+    assert source.run().rejected == 1
+    source.truncate()
+    source.put("b")
+    source.run()
+    after = source.put_bad("after")
+    source.run()
+    source.rows["after"] = after
+    result = retried()
+    assert (result.tried, result.rows, result.waiting) == (2, 2, 0)
+    source.put_bad("doubtful")
+    source.truncate()
+    source.put("c")
+    source.run()
+    result = retried()
+    assert (result.tried, result.rows, result.waiting) == (1, 0, 1)
+    (reason,) = result.reasons
+    assert TRUNCATED in reason
 
 
 @pytest.mark.parametrize("seed", [1, 2])
