@@ -316,7 +316,8 @@ class RowMaker:
         refused = pa.array([bad.index for bad in outcome.bad if bad.stage == DECODING], pa.int64())
         if not len(refused) or outcome.kept is None:
             return outcome
-        maker = replace(self, converter=lenient, lenient_converter=None, chain=self.chain.for_deletes)
+        # Changed keys are looked for once, among all rows.
+        maker = replace(self, converter=lenient, lenient_converter=None, chain=self.chain.for_deletes, key_changes=None)
         found = maker.make(source, batch.take(refused))
         places = np.array(refused if found.kept is None else _of(refused, found.kept))
         deleted = found.rows[DELETED].to_numpy()

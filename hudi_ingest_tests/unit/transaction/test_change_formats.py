@@ -598,6 +598,20 @@ def test_a_row_that_lacks_values_names_the_delete_of_its_old_key(write: Write) -
     assert maker_of(ordered).key_changes is None
 
 
+def test_a_delete_beside_a_bad_record_that_lacks_values_leaves_each_row_one_old_key(write: Write) -> None:
+    columns = {"table__schema": "id long not null, name string, country string not null, gone boolean"}
+    pipeline = load(write, **CUSTOMERS | columns, table__delete_field="gone")
+    outcome = made(
+        pipeline,
+        event("c", None, {"id": 1, "name": UNAVAILABLE, "country": "de"}),
+        event("c", None, {"id": 2, "name": UNAVAILABLE}),
+        event("u", None, {"id": 3, "gone": True}),
+    )
+    assert outcome.rows.schema.names.count(OLD_KEY) == 1
+    assert rows_of(outcome, "id", LEFT_OUT, OLD_KEY) == [(1, ["name"], -1, False), (3, None, None, True)]
+    assert [bad.index for bad in outcome.bad] == [1]
+
+
 @pytest.mark.parametrize(
     ("transform", "to_fill"),
     [
