@@ -445,7 +445,7 @@ class Pipeline(_Model):
 
     @property
     def declares_complete(self) -> bool:
-        """Whether somebody relies on the time through which the table is complete."""
+        """Whether the file relies on the time through which the table is complete."""
         return self.source.lateness_seconds is not None or self.asset.complete is not None
 
     @property

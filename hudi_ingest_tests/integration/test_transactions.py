@@ -150,7 +150,12 @@ def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipelin
     ground.send_rows(0, 3)
     ground.send(0, [None, None])
     transactional = Producer(
-        {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
+        {
+            "bootstrap.servers": ground.bootstrap_servers,
+            "transactional.id": ground.name,
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
     )
     transactional.init_transactions()
     for commit in (False, True):

@@ -264,7 +264,12 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
     """Offsets 0 to 9 are records, 10 to 29 aborted ones, 30 their marker, 31 to 33 records again."""
     ground.send_rows(0, 10)
     producer = Producer(
-        {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
+        {
+            "bootstrap.servers": ground.bootstrap_servers,
+            "transactional.id": ground.name,
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
     )
     producer.init_transactions()
     producer.begin_transaction()

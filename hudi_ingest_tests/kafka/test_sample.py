@@ -49,7 +49,12 @@ def abort_two(ground: Ground, source: KafkaSource) -> None:
     """Two records and a marker that no reader is given, at the end of partition 0."""
     zero, cluster = TopicPartition(ground.name, 0), KafkaCluster(source)
     end = cluster.watermarks([zero])[zero].end
-    options = {"bootstrap.servers": ground.bootstrap_servers, "transactional.id": ground.name, "log_level": 0}
+    options = {
+        "bootstrap.servers": ground.bootstrap_servers,
+        "transactional.id": ground.name,
+        "transaction.timeout.ms": 600_000,
+        "log_level": 0,
+    }
     producer = Producer(options)
     producer.init_transactions(120)
     producer.begin_transaction()

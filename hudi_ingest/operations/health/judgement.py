@@ -200,7 +200,7 @@ def not_fresh(
     pipeline: Pipeline, through: datetime | None, held_by: Sequence[TopicPartition], now: datetime
 ) -> Finding | None:
     """Answer that the table is complete only through a time that is longer ago than asset.fresh_within_seconds allows. None if it is
-    not, or nobody declared both. `through`: None if it is complete through no time; `held_by`: the partitions that hold it back."""
+    not, or the file does not declare both. `through`: None if it is complete through no time; `held_by`: the partitions that hold it back."""
     allowed = pipeline.asset.fresh_within_seconds
     if allowed is None or not pipeline.declares_complete:
         return None
