@@ -627,6 +627,8 @@ def test_p2_p3_two_live_attempts_of_a_task_never_share_a_file(
     letters = LetterLayout(INSTANT, "orders", "t", "", withhold=True)
     writing = replace(writing, most_bad=None, letters=letters)
     tokens: list[str] = []
+    # The constructor keeps what it makes: without this, no later test of the process could start a Spark.
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
     for task_attempt_id in (17, 18):
         context = TaskContext()
         context._attemptNumber, context._taskAttemptId = 0, task_attempt_id
