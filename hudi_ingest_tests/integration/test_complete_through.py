@@ -7,7 +7,6 @@ import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 from dagster import AssetKey, DagsterInstance, RunRequest
@@ -62,16 +61,7 @@ def test_idle_partitions_advance_and_stopped_ones_and_open_transactions_hold_the
 
     wait_for(advances, "an idle table is complete through later times without a commit")
     assert status_of(ground, pipeline).holding_back == ()
-    producer = Producer(
-        {
-            "bootstrap.servers": ground.bootstrap_servers,
-            "transactional.id": ground.name,
-            # The broker aborts one that is open for longer, however slow the machine.
-            "transaction.timeout.ms": 600_000,
-            "log_level": 0,
-        }
-    )
-    producer.init_transactions()
+    producer = ground.transactional_producer()
     producer.begin_transaction()
     producer.produce(ground.name, b'{"id": "open", "n": 1, "dt": "d"}', partition=2)
     assert producer.flush(300) == 0

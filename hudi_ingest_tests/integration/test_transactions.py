@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
 from hudi import HudiTable
 
 from hudi_ingest.exceptions import (
@@ -149,15 +148,7 @@ def test_the_commit_tells_hudi_streamer_where_to_go_on(ground: Ground, pipeline:
 def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     ground.send(0, [None, None])
-    transactional = Producer(
-        {
-            "bootstrap.servers": ground.bootstrap_servers,
-            "transactional.id": ground.name,
-            "transaction.timeout.ms": 600_000,
-            "log_level": 0,
-        }
-    )
-    transactional.init_transactions()
+    transactional = ground.transactional_producer()
     for commit in (False, True):
         transactional.begin_transaction()
         for number in range(4):

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
@@ -263,15 +262,7 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
 ) -> None:
     """Offsets 0 to 9 are records, 10 to 29 aborted ones, 30 their marker, 31 to 33 records again."""
     ground.send_rows(0, 10)
-    producer = Producer(
-        {
-            "bootstrap.servers": ground.bootstrap_servers,
-            "transactional.id": ground.name,
-            "transaction.timeout.ms": 600_000,
-            "log_level": 0,
-        }
-    )
-    producer.init_transactions()
+    producer = ground.transactional_producer()
     producer.begin_transaction()
     for number in range(20):
         producer.produce(ground.name, str(number).encode(), partition=0)

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -49,14 +48,7 @@ def abort_two(ground: Ground, source: KafkaSource) -> None:
     """Two records and a marker that no reader is given, at the end of partition 0."""
     zero, cluster = TopicPartition(ground.name, 0), KafkaCluster(source)
     end = cluster.watermarks([zero])[zero].end
-    options = {
-        "bootstrap.servers": ground.bootstrap_servers,
-        "transactional.id": ground.name,
-        "transaction.timeout.ms": 600_000,
-        "log_level": 0,
-    }
-    producer = Producer(options)
-    producer.init_transactions(120)
+    producer = ground.transactional_producer()
     producer.begin_transaction()
     for _ in range(2):
         producer.produce(ground.name, value("aborted", 1), partition=0)

@@ -52,6 +52,19 @@ class Ground:
     def producer(self) -> Producer:
         return Producer({"bootstrap.servers": self.bootstrap_servers, "linger.ms": 5, "log_level": 0})
 
+    def transactional_producer(self) -> Producer:
+        """A producer that has begun no transaction. The broker aborts those that are open for ten minutes, however slow the machine."""
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "transactional.id": self.name,
+                "transaction.timeout.ms": 600_000,
+                "log_level": 0,
+            }
+        )
+        producer.init_transactions(120)
+        return producer
+
     def send(self, partition: int, values: Iterable[bytes | None], ids: Sequence[str] | None = None) -> None:
         """Produces raw values to one partition and waits until they are acknowledged."""
         for index, value in enumerate(values):
