@@ -270,13 +270,14 @@ def test_p1_truncates_of_a_topic_with_several_partitions_are_refused(bootstrap_s
         source.put("a")
         ground.send(1, [json.dumps({"op": "t"}).encode()])
         with pytest.raises(
-            BadRecord, match="because the topic has 2 partitions, so nothing says which rows it deletes"
+            BadRecord,
+            match="because the table is written from 2 Kafka partitions, so nothing says which rows it deletes",
         ):
             ground.run(source.pipeline())
         skipped = counted(ground.run(source.pipeline(on_truncate="skip")))
         assert (skipped.rows, skipped.truncates, skipped.truncated) == (1, 1, 0)
         asked = [Slice(ground.name, 1, 0, 1)]
-        with pytest.raises(BadRecord, match="because the topic has 2 partitions"):
+        with pytest.raises(BadRecord, match="because the table is written from 2 Kafka partitions"):
             list(requested(ground, source.pipeline(), TransactionKind.REPLAY, asked))
 
 

@@ -276,7 +276,7 @@ def becoming(database: str, mode: str, kind: Type) -> Becoming:
     try:
         column = inferred(row, kind.name)
     except SchemaProblem as problem:
-        return Becoming(f"none: {problem.problems[0].partition(': ')[2]}", ())
+        return Becoming(f"none: {problem.problems[0].partition(': ')[2].partition('; ')[0]}", ())
     if column is None:
         return Becoming("none: Debezium leaves it out", ())
     connect, settings = row.members[kind.name], DATABASES[database][1][mode]

@@ -207,8 +207,8 @@ def log_token(topic: str, write_token: str, number: int) -> str:
 
     Readers merge the files of an instant in the order of this text, so that of two changes with the same ordering value in
     two files the later one wins. A task numbers its files from its first offset, each with at least one offset more than the one
-    before; so they stay below those of a task that reads the same Kafka partition from a later offset. Tasks that read
-    several Kafka partitions read the whole slice of each. Partitions of two topics may have the same number and write to
+    before; so they stay below those of a task that reads the same Kafka partition from a later offset. Tasks that read several Kafka
+    partitions read the whole slice of each, and so does one with a truncate, whose deletes may be more files than there are offsets. Partitions of two topics may have the same number and write to
     the same bucket.
     """
     partition, attempt, task = write_token.split("-")

@@ -284,7 +284,7 @@ def _refused_truncates(pipeline: Pipeline, kafka_partitions: int) -> str:
     if table.ordering is not None:
         return "`table.ordering` does not say which rows it deletes"
     if kafka_partitions > 1:
-        return f"the topic has {kafka_partitions} partitions, so nothing says which rows it deletes (with one partition offsets do)"
+        return f"the table is written from {kafka_partitions} Kafka partitions, so nothing says which rows it deletes (with one, offsets do)"
     return ""
 
 

@@ -72,8 +72,8 @@ class WriteTask:
     """For a replay: the offsets with rows in the files it replaces."""
     only_replaced: bool = False
     """Whether other offsets are filtered out."""
-    continued: frozenset[TopicPartition] = frozenset()
-    """The Kafka partitions whose earlier records another task reads."""
+    divided: frozenset[TopicPartition] = frozenset()
+    """The Kafka partitions that other tasks read, too."""
     late_before: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Before which Kafka timestamp a partition's records are late."""
 
@@ -89,10 +89,10 @@ class RangesToRead:
     columns: frozenset[str]
     """Whether keys and headers are read."""
 
-    def continued(self, number: int) -> Iterator[TopicPartition]:
-        """Yield the Kafka partitions of a task whose earlier records another task reads."""
+    def divided(self, number: int) -> Iterator[TopicPartition]:
+        """Yield the Kafka partitions of a task that other tasks read, too."""
         for part in self.tasks[number]:
-            if any(other.source == part.source and other.start < part.start for task in self.tasks for other in task):
+            if any(other.source == part.source and other != part for task in self.tasks for other in task):
                 yield part.source
 
 
@@ -144,7 +144,7 @@ def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -
 
     own = [*numbers]
     ranges = [slice_ for number in own for slice_ in reading.tasks[number]]
-    task = replace(task, continued=frozenset(source for number in own for source in reading.continued(number)))
+    task = replace(task, divided=frozenset(source for number in own for source in reading.divided(number)))
     with closing(read_ranges(reading.source, reading.group, ranges, reading.columns)) as records:
         yield from outcomes(task, records)
 
@@ -288,12 +288,12 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 refused = too_many()
                 origin = _row_source(source, task.attempts)
                 if outcome.truncated_at is not None and not refused:
-                    if source in task.continued:
+                    if source in task.divided:
                         raise OutOfOrder(f"{source}: a truncate deletes rows that another task may be writing")
                     assert not isinstance(writer, BaseFileWriter), "only tables with keys apply truncates"
                     writer.truncate(origin, outcome.truncated_at)
                 if outcome.rows.num_rows and not refused:
-                    if LEFT_OUT in outcome.rows.column_names and source in task.continued:
+                    if LEFT_OUT in outcome.rows.column_names and source in task.divided:
                         raise OutOfOrder(f"{source}: a record needs a row that another task may be writing")
                     rows = outcome.rows if letters is None else _with_records(outcome, batch, are_late)
                     writer.write(origin, rows)

@@ -97,7 +97,7 @@ ORDERED = {"source__event_columns": {"lsn": "source.lsn"}, "table__ordering": "l
     ("settings", "kafka_partitions", "truncated_at", "refused"),
     [
         ({}, 1, 3, ""),
-        ({}, 3, None, "because the topic has 3 partitions"),
+        ({}, 3, None, "because the table is written from 3 Kafka partitions"),
         ({"source__on_truncate": "skip"}, 3, None, ""),
         (
             {"source__on_truncate": "fail"},

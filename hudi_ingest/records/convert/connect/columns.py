@@ -65,6 +65,9 @@ _UNITS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"), pa.int64()),
 }
 """Names of numbers that stay numbers, and the types of their columns."""
+_OTHER_DECIMALS = (
+    "have the connector send it as string or double (decimal.handling.mode), or not at all (column.exclude.list)"
+)
 _NUMBERS = ("int32", "int64", "int", "long")
 
 
@@ -302,7 +305,7 @@ def _meant(field: pa.Field, connect: ConnectType | None) -> pa.Field:
     if connect.name in _MEANINGS:
         return field.with_type(_MEANINGS[connect.name])
     if connect.name == DECIMAL:
-        return field.with_type(decimal_type(connect.precision, connect.scale) or kind)
+        return field.with_type(decimal_type(connect.digits, connect.scale) or kind)
     if connect.kind == "bytes" and pa.types.is_string(kind):
         return field.with_type(pa.binary())
     if pa.types.is_struct(kind):
@@ -317,7 +320,13 @@ def _meant(field: pa.Field, connect: ConnectType | None) -> pa.Field:
 def _column_type(connect: ConnectType, path: str) -> pa.DataType:
     """Raises SchemaProblem."""
     if connect.name == DECIMAL:
-        kind = decimal_type(connect.precision, connect.scale)
+        kind = decimal_type(connect.digits, connect.scale)
+        if kind is None:
+            # Debezium has 2046 for PostgreSQL's scale of -2, which is at least -1000.
+            scale = connect.scale if connect.scale <= 1000 else connect.scale - 2048
+            raise SchemaProblem(
+                [f"column {path}: no table has a type for numeric({connect.precision},{scale}); {_OTHER_DECIMALS}"]
+            )
     elif connect.name in _MEANINGS:
         kind = _MEANINGS[connect.name]
     elif connect.kind == "struct" and connect.members:

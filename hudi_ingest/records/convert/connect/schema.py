@@ -46,6 +46,11 @@ class ConnectType:
     """The items of an array, or the values of a map."""
 
     @property
+    def digits(self) -> int:
+        """Of a DECIMAL's column. PostgreSQL's numeric(3,5) has three digits after two zeros."""
+        return max(self.precision, self.scale)
+
+    @property
     def shape(self) -> pa.DataType:
         """As `required_fields` has it."""
         if self.members:

@@ -40,6 +40,10 @@ def recorded(name: str) -> list[tuple[str, bytes]]:
     return [(f"customers:0:{place}", value.encode()) for place, value in enumerate(values) if value is not None]
 
 
+def numeric(precision: int, scale: int) -> dict[str, Any]:
+    return {**DECIMAL, "parameters": {"scale": str(scale), "connect.decimal.precision": str(precision)}}
+
+
 def inferred(*values: bytes, of_events: bool = False) -> str:
     found = infer_columns([(f"t:0:{place}", value) for place, value in enumerate(values)], of_events)
     return "; ".join(found.problems) or ddl(found.schema)
@@ -77,6 +81,7 @@ def test_columns_of_a_payload() -> None:
     assert inferred(framed({}, struct(a=of("int8"))), framed({}, struct(a=of("int64"), b=DECIMAL))) == (
         "a long, b decimal(38,2)"
     )
+    assert inferred(framed({}, struct(a=numeric(3, 5)))) == "a decimal(5,5)"
     assert inferred(b'{"schema":null,"payload":{"a":1}}') == "a long"
 
 
@@ -90,6 +95,13 @@ def test_columns_of_a_payload() -> None:
         ),
         ([framed({}, of("string"))], False, "the schema of t:0:0: its schema is of type string, not a struct"),
         ([framed({}, struct(a=of("union")))], False, "column a: no table has a type for union"),
+        (
+            [framed({}, struct(a=numeric(40, 2)))],
+            False,
+            "column a: no table has a type for numeric(40,2); have the connector send it as string or double",
+        ),
+        # As Debezium 3.3 has it.
+        ([framed({}, struct(a=numeric(3, 2046)))], False, "column a: no table has a type for numeric(3,-2);"),
         ([framed({}, SCHEMA)], True, "its schema is of type nothing, not a struct"),
         ([framed({}, struct(a=of("int8"))), framed({}, struct(a=of("string")))], False, "a"),
         ([b"{}", b"nonsense"], True, "there is no record with a value"),

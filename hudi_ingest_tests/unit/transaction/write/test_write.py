@@ -338,9 +338,9 @@ def test_p1_p8_a_task_accounts_for_a_truncate_and_for_what_it_deletes(
     assert (skipped.rows, skipped.truncates, skipped.truncated, skipped.superseded) == (7, 2, 0, 0)
 
 
-def test_a_truncate_is_left_to_a_task_that_reads_all_before_it(writing: WriteTask) -> None:
+def test_a_truncate_is_left_to_a_task_that_reads_the_whole_slice(writing: WriteTask) -> None:
     source = TopicPartition("orders", 3)
-    task = replace(mirroring(writing), continued=frozenset([source]))
+    task = replace(mirroring(writing), divided=frozenset([source]))
     assert run(task, batch(5, events_of("a"))).rows == 1
     (error,) = outcomes(task, iter([(source, batch(6, events_of("a", "t")))]))
     assert isinstance(error, bytes)
@@ -391,13 +391,14 @@ def with_keys_and_headers(records: pa.RecordBatch) -> pa.RecordBatch:
     return records.append_column("key", keys).append_column("headers", headers)
 
 
-def test_a_task_that_continues_a_slice_leaves_rows_that_need_an_earlier_one_to_one_that_reads_it_whole(
+def test_a_task_that_reads_a_part_of_a_slice_leaves_rows_that_need_an_earlier_one_to_one_that_reads_it_whole(
     writing: WriteTask,
 ) -> None:
     parts = tuple((Slice("orders", 3, start, start + 5),) for start in (0, 5))
     reading = RangesToRead(None, "", (*parts, (Slice("orders", 4, 0, 9),)), frozenset())  # type: ignore[arg-type]
-    assert [list(reading.continued(number)) for number in range(3)] == [[], [TopicPartition("orders", 3)], []]
-    task = replace(filling(writing), continued=frozenset(reading.continued(1)))
+    source = TopicPartition("orders", 3)
+    assert [list(reading.divided(number)) for number in range(3)] == [[source], [source], []]
+    task = replace(filling(writing), divided=frozenset(reading.divided(1)))
     assert run(task, batch(5, noted(("a", "one")))).rows == 1
     (error,) = outcomes(task, iter([(TopicPartition("orders", 3), batch(6, noted(("a", UNAVAILABLE))))]))
     assert isinstance(error, bytes)
