@@ -58,7 +58,7 @@ from hudi_ingest.spark.session import EngineConnection
 BROKER, ENGINE = "kafka", "engine"
 CODE_SERVER, WEBSERVER, DAEMON = DAGSTER = ("dagster-code-server", "dagster-webserver", "dagster-daemon")
 NEEDED_BYTES = 1 << 30
-_READY_SECONDS = 120
+_READY_SECONDS = 300
 _TRIES = 3
 """How often `up` starts a part that is killed while it waits for it."""
 _LONGEST_SOCKET_PATH = 100
