@@ -73,18 +73,6 @@ class Transactions(Repository):
         row = TransactionRow.from_mapping(found) if found is not None else None
         return row if row is not None and row.table != normal_base_path(table) else None
 
-    def last_commits(self) -> dict[str, datetime]:
-        """Return when the newest committed transaction of each table ended, by base path."""
-        with self._database.reading() as connection:
-            newest = (
-                sa.select(
-                    TRANSACTIONS.c.base_path, sa.func.max(TRANSACTIONS.c.ended_at, type_=TRANSACTIONS.c.ended_at.type)
-                )
-                .where(TRANSACTIONS.c.state == TransactionState.COMMITTED.value)
-                .group_by(TRANSACTIONS.c.base_path)
-            )
-            return {base_path: ended_at for base_path, ended_at in connection.execute(newest) if ended_at is not None}
-
     def committed_rows(self, pipelines: Collection[str], since: datetime, seconds: int) -> dict[str, dict[int, int]]:
         """Return how many rows the pipelines have committed since then, by pipeline and by the number of the period of that many
         `seconds`, from 0. Transactions that began more than an hour before `since` are left out."""

@@ -1,6 +1,7 @@
 """The asset `hudi_ingest_overview`: all pipelines of the code location in one table, worst first, kept by a sensor.
 
-It reads what the coordinators have reported, and the ledger, so it asks neither brokers nor tables.
+It reads what the coordinators have reported, so it asks neither brokers nor tables. Numbers are on the page of `hudi-ingest serve`, which
+has them as they are: here they would be old, and leave no room for reasons.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any
 
 from dagster import (
@@ -26,11 +27,8 @@ from dagster import (
     sensor,
 )
 
-from hudi_ingest.exceptions import LedgerUnreachable
-from hudi_ingest.home.folder import Home
-from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import Finding
-from hudi_ingest.operations.health.judgement import COMMIT_AGE, LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, UP_TO_DATE
+from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, UP_TO_DATE
 from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.reports.checks import newest_results
@@ -40,46 +38,32 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 NAME = "hudi_ingest_overview"
 SECONDS = 30
 REPEAT_SECONDS = 300
-"""How often the table is reported again when only numbers have changed."""
+"""How often the table is reported again when only the words about what is wrong have changed."""
 _COLUMNS = [
     TableColumn("pipeline", "string", description="name, as in its pipeline file"),
     TableColumn("state", "string", description="by the newest result of each check"),
     TableColumn(
         "what is wrong", "string", description="how each failing check begins; the check itself says what to do"
     ),
-    TableColumn("last commit (UTC)", "string", description="? while unknown, as the next two"),
-    TableColumn("records waiting", "string"),
-    TableColumn("seconds behind", "string", description="age of the oldest waiting record"),
 ]
 WELL, WARNING, FAILING, PAUSED, UNKNOWN = "well", "warning", "failing", "paused", "not reported yet"
 STATES = (FAILING, WARNING, UNKNOWN, PAUSED, WELL)
 """Worst first."""
-_LONGEST = 80
-"""Characters. The table's last column is narrow: a long text would push the other pipelines off the page."""
+_LONGEST = 240
+"""Characters: some five lines in a window of 1,500 pixels, so that the other pipelines stay on the page."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverviewRow:
-    """A pipeline at a glance. `behind`: seconds that the oldest waiting record has waited, None if unknown, as `waiting`.
-    `last_commit`: as text, "?" if unknown."""
+    """A pipeline at a glance."""
 
     pipeline: str
     state: str
-    behind: float | None
-    waiting: int | None
-    last_commit: str
     wrong: str = ""
 
-    def to_dict(self) -> dict[str, str | int]:
-        """Return the row for people; times in UTC."""
-        return {
-            "pipeline": self.pipeline,
-            "state": self.state,
-            "what is wrong": self.wrong,
-            "last commit (UTC)": self.last_commit,
-            "records waiting": "?" if self.waiting is None else f"{self.waiting:,}",
-            "seconds behind": "?" if self.behind is None else f"{self.behind:,.0f}",
-        }
+    def to_dict(self) -> dict[str, str]:
+        """Return the row for people."""
+        return {"pipeline": self.pipeline, "state": self.state, "what is wrong": self.wrong}
 
 
 def overview_definitions(pipelines: Sequence[Pipeline], suffix: str = "") -> Definitions:
@@ -87,8 +71,8 @@ def overview_definitions(pipelines: Sequence[Pipeline], suffix: str = "") -> Def
     if not pipelines:
         return Definitions()
     description = (
-        "All pipelines, worst first: the newest observation has the table. A sensor reports it when a state changes, and changed "
-        f"numbers every {REPEAT_SECONDS // 60} minutes."
+        "All pipelines, worst first: the newest observation has the table. A sensor reports it when a state changes. `hudi-ingest serve` "
+        "has a page with their numbers."
     )
     asset = AssetSpec(f"{NAME}{suffix}", description=description, group_name="hudi_ingest", kinds={"hudi", "kafka"})
     return Definitions(assets=[asset], sensors=[_sensor(f"{NAME}{suffix}", pipelines)])
@@ -105,7 +89,7 @@ def _sensor(name: str, pipelines: Sequence[Pipeline]) -> SensorDefinition:
         now, instance = datetime.now(timezone.utc), kept_instance(context)
         rows = worst_first(current_rows(instance, pipelines))
         known = _Reported.read(context.cursor)
-        reported = _Reported(_states(rows), _numbers(rows), now.timestamp())
+        reported = _Reported(_states(rows), _texts(rows), now.timestamp())
         if known is None or known.is_outdated_by(reported):
             instance.report_runless_asset_event(observation(name, rows))
             context.update_cursor(json.dumps(asdict(reported)))
@@ -125,21 +109,14 @@ def observation(name: str, rows: Sequence[OverviewRow]) -> AssetObservation:
 
 
 def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> list[OverviewRow]:
-    """Return a row for each pipeline, by the newest results of its checks and the ledger."""
+    """Return a row for each pipeline, by the newest results of its checks."""
     switches = switches_of(instance, pipelines)
     results = newest_results(instance, pipelines)
-    try:
-        with Ledger.open(Home.from_environment().ledger_url) as ledger:
-            committed = ledger.transactions.last_commits()
-    except LedgerUnreachable:
-        # The pipelines' own checks say so, and belong into the table.
-        committed = {}
     return [
         overview_row(
             pipeline.name,
             _without_lag(results[pipeline.name]) if switches.is_paused(pipeline) else results[pipeline.name],
             switches.is_on(pipeline),
-            committed.get(pipeline.table.base_path),
         )
         for pipeline in pipelines
     ]
@@ -156,7 +133,7 @@ class _Reported:
     """The newest observation, as the sensor's cursor. A lost one makes the table be reported again."""
 
     states: Mapping[str, str]
-    numbers: Mapping[str, str]
+    texts: Mapping[str, str]
     at: float
 
     @classmethod
@@ -169,7 +146,7 @@ class _Reported:
     def is_outdated_by(self, now: _Reported) -> bool:
         if self.states != now.states:
             return True
-        return self.numbers != now.numbers and now.at - self.at >= REPEAT_SECONDS
+        return self.texts != now.texts and now.at - self.at >= REPEAT_SECONDS
 
 
 def _states(rows: Sequence[OverviewRow]) -> dict[str, str]:
@@ -177,28 +154,18 @@ def _states(rows: Sequence[OverviewRow]) -> dict[str, str]:
     return {row.pipeline: f"{row.state} {row.wrong.partition(':')[0]}" for row in rows}
 
 
-def _numbers(rows: Sequence[OverviewRow]) -> dict[str, str]:
-    return {row.pipeline: f"{row.behind} {row.waiting} {row.last_commit}" for row in rows}
+def _texts(rows: Sequence[OverviewRow]) -> dict[str, str]:
+    return {row.pipeline: row.wrong for row in rows if row.wrong}
 
 
-def overview_row(
-    pipeline: str, checks: Mapping[str, Finding], running: bool, committed_at: datetime | None = None
-) -> OverviewRow:
-    """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on; `committed_at`: of the newest commit
-    that the ledger has, None if it has none, as after it was replaced."""
+def overview_row(pipeline: str, checks: Mapping[str, Finding], running: bool) -> OverviewRow:
+    """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on."""
     failing = sorted(
         ((name, check) for name, check in checks.items() if not check.passed), key=lambda entry: entry[1].warning
     )
-    # A paused pipeline's numbers are from before it was paused, and none are measured while broker or table is away.
-    measured = running and not _is_blind(checks)
-    waiting = _number(checks, LAG_BELOW_LIMIT, LAG_RECORDS) if measured else None
-    behind = 0.0 if waiting == 0 else _number(checks, UP_TO_DATE, LAG_SECONDS) if measured else None
     return OverviewRow(
         pipeline,
         _state(failing, bool(checks), running),
-        behind,
-        None if waiting is None else int(waiting),
-        _last_commit(checks, committed_at),
         "; ".join(f"{name}: {_beginning(check.text)}" for name, check in failing),
     )
 
@@ -219,26 +186,6 @@ def _state(failing: Sequence[tuple[str, Finding]], is_reported: bool, running: b
     if not running:
         return PAUSED
     return WELL if is_reported else UNKNOWN
-
-
-def _is_blind(checks: Mapping[str, Finding]) -> bool:
-    """Whether the newest tick could not read broker and table: only then does the check fail without an age of the last commit."""
-    return UP_TO_DATE in checks and not checks[UP_TO_DATE].passed and _number(checks, UP_TO_DATE, COMMIT_AGE) is None
-
-
-def _last_commit(checks: Mapping[str, Finding], committed_at: datetime | None) -> str:
-    """The newer of what the ledger and the check know; "none" only if the table was seen without a commit."""
-    age, at = _number(checks, UP_TO_DATE, COMMIT_AGE), checks[UP_TO_DATE].at if UP_TO_DATE in checks else None
-    seen = [] if age is None or at is None else [at - timedelta(seconds=age)]
-    known = [*seen, *([committed_at] if committed_at else [])]
-    if known:
-        return f"{max(known).astimezone(timezone.utc):%Y-%m-%d %H:%M}"
-    return "none" if UP_TO_DATE in checks and checks[UP_TO_DATE].passed else "?"
-
-
-def _number(checks: Mapping[str, Finding], check: str, figure: str) -> float | None:
-    value = checks[check].figures.get(figure) if check in checks else None
-    return float(value) if isinstance(value, (int, float)) else None
 
 
 def _beginning(text: str) -> str:

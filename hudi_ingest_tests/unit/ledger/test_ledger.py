@@ -185,14 +185,6 @@ class TestCounters:
         assert (found.rows["ingest_transactions"], found.rows["ingest_slices"]) == (2, 4)
         assert found.size_bytes > 10_000
 
-    def test_the_newest_commit_of_each_table_is_known(self, ledger: Ledger) -> None:
-        begin(ledger)
-        assert ledger.transactions.last_commits() == {}
-        ledger.transactions.mark_committed_as_found("t1", "i1")
-        row = ledger.transactions.find("t1")
-        assert row is not None
-        assert ledger.transactions.last_commits() == {TABLE: row.ended_at}
-
     def test_the_rows_that_pipelines_have_committed_are_counted_by_time(self, ledger: Ledger) -> None:
         since = datetime(2026, 11, 21, 14, 0, tzinfo=timezone.utc)
         for number, (pipeline, seconds) in enumerate(
