@@ -12,7 +12,7 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import NO_TIMES, UNKNOWN, Completeness, TimesRead, next_states
 from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.plan import ReplayPlan, TransactionKind, TransactionPlan
 
 MOST_NAMED = 50
 """How many fields without a column are kept: the keys of a map at the top of the records may be as many as records."""
@@ -21,7 +21,8 @@ _DELETE_MARKER = "_hoodie_is_deleted"
 Totals = Mapping[str, Mapping[str, int]]
 """What all commits of a pipeline add up to, which a commit's checkpoint carries, so that it outlives archived commits and the
 ledger. By kind of transaction, by name: transactions, rows, files, bytes, tombstones, filtered, bad_skipped, bad_kept, gaps, deletes,
-superseded, moves, truncated, lost (offsets whose loss was accepted), and late (records before what was complete). Zeros are left out."""
+superseded, moves, truncated, lost (offsets whose loss was accepted), late (records before what was complete), and replaced (rows that
+replays removed; missing if a replay did not count them). Other zeros are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,4 +351,16 @@ def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceRe
     for name, count in counted.counts.items():
         own[names.get(name, name)] += count
     own["tombstones"] -= counted.control
-    return {**totals, plan.kind.value: {name: count for name, count in own.items() if count}}
+    if isinstance(plan, ReplayPlan) and ("replaced" in own or plan.kind.value not in totals):
+        own["replaced"] += sum(file.rows for file in plan.replaces)
+    return {**totals, plan.kind.value: {name: count for name, count in own.items() if count or name == "replaced"}}
+
+
+def rows_appended(checkpoint: Checkpoint) -> int | None:
+    """Return how many rows all commits have left in an append table; None if some did not count theirs, or others were there before."""
+    totals = checkpoint.totals.values()
+    uncounted = sum(own["transactions"] for own in totals) != checkpoint.sequence
+    replays = checkpoint.totals.get(TransactionKind.REPLAY.value, {"replaced": 0})
+    if uncounted or checkpoint.taken_over or "replaced" not in replays:
+        return None
+    return sum(own.get("rows", 0) - own.get("replaced", 0) for own in totals)

@@ -112,7 +112,7 @@ def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipelin
         )
         metadata: dict[str, Any] = {key: each.value for key, each in event.asset_materialization.metadata.items()}
         run = instance.get_runs()[0]
-    assert metadata["rows"] == 40
+    assert metadata["rows"] == metadata["dagster/row_count"] == 40
     assert (metadata["lag (records)"], metadata["lag (seconds)"]) == (0, 0)
     assert metadata["files"] == 3
     assert sum(row.data["rows"] for row in metadata["written files"].records) == 40
@@ -259,6 +259,7 @@ def test_without_config_a_run_plans_for_itself_and_a_commit_from_outside_is_mate
         (None, 6),
         (None, 4),
     ]
+    assert [each["dagster/row_count"].value for each in materialized] == [12, 12, 10, 4]
     told_of = [each["transaction"].value for each in materialized]
     assert (told_of[0], told_of[2]) == (replayed.plan.transaction_id, outside.plan.transaction_id)
     assert verify(ground.base_path, ground.produced).exact

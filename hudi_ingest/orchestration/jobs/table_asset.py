@@ -72,6 +72,7 @@ from hudi_ingest.orchestration.reports.materialization import (
     materialization,
     metadata_table,
     pipeline_columns,
+    row_count,
     slice_row,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -347,6 +348,7 @@ def _commit(
         None,
         metadata={
             **by_kind(receipt.plan.kind, metadata),
+            **row_count(pipeline, receipt.checkpoint),
             **pipeline_columns(pipeline, columns, opened.schema.descriptions),
         },
     )
@@ -394,6 +396,7 @@ def _definition_metadata(pipeline: Pipeline) -> dict[str, Any]:
         "table path": MetadataValue.path(pipeline.table.base_path),
         "dagster/uri": pipeline.table.base_path,
         "dagster/storage_kind": "hudi",
+        **({"dagster/table_name": pipeline.catalog_table} if pipeline.catalog else {}),
         "partitioned by": ", ".join(pipeline.table.partition_columns) or "none",
         **(pipeline_columns(pipeline, pipeline.table_schema.columns) if pipeline.table.declares_schema else {}),
     }

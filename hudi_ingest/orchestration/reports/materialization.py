@@ -17,11 +17,12 @@ from dagster import (
 
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.model.accounting import SliceAccount
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import Completenesses, holding_back, of_table
 from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.model.report import BaseFile, CommitReceipt, LogFile, SliceReport
+from hudi_ingest.model.report import BaseFile, CommitReceipt, LogFile, SliceReport, rows_appended
 from hudi_ingest.operations.health.judgement import LAG_RECORDS, LAG_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.model import read_text
@@ -77,6 +78,13 @@ def complete_metadata(states: Completenesses) -> dict[str, Any]:
         "complete through": MetadataValue.timestamp(through / 1000),
         **({"held back by": listed(back, SHOWN)} if back else {}),
     }
+
+
+def row_count(pipeline: Pipeline, checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return how many rows the table has; empty if the commits do not tell, as of a keyed table."""
+    table = pipeline.table
+    rows = None if table.is_keyed or table.ttl is not None else rows_appended(checkpoint)
+    return {} if rows is None else {"dagster/row_count": rows}
 
 
 def changes_of(slices: Iterable[SliceReport | SliceAccount]) -> dict[str, int]:

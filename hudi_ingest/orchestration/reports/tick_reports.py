@@ -27,7 +27,13 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.reports.checks import report_checks, report_trouble
 from hudi_ingest.orchestration.reports.complete_periods import report_periods
-from hudi_ingest.orchestration.reports.materialization import by_kind, changes_of, complete_metadata, lag_metadata
+from hudi_ingest.orchestration.reports.materialization import (
+    by_kind,
+    changes_of,
+    complete_metadata,
+    lag_metadata,
+    row_count,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
 
@@ -131,6 +137,7 @@ def _identity(record: EventLogRecord | None) -> tuple[int, float, str] | None:
 
 
 def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: Accounting) -> AssetMaterialization:
+    checkpoint = Checkpoint.from_json(commit.metadata[pipeline.checkpoint_key])
     metadata = {
         "instant": commit.instant,
         "transaction": accounting.transaction_id,
@@ -143,7 +150,8 @@ def _materialization(pipeline: Pipeline, commit: CommittedInstant, accounting: A
         "files": len(commit.files),
         "bytes": commit.size_bytes,
         "bytes per file": commit.size_bytes // len(commit.files) if commit.files else 0,
-        **complete_metadata(Checkpoint.from_json(commit.metadata[pipeline.checkpoint_key]).complete),
+        **complete_metadata(checkpoint.complete),
+        **row_count(pipeline, checkpoint),
     }
     return AssetMaterialization(
         table_key(pipeline),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,9 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import CommitReceipt, LogFile, SliceReport
-from hudi_ingest.orchestration.reports.materialization import column_schema, materialization
+from hudi_ingest.orchestration.reports.materialization import column_schema, materialization, row_count
 from hudi_ingest.records.schema.ddl import parse_ddl
+from hudi_ingest_tests.support.pipeline_files import Write, load
 
 
 def receipt(*changes: str) -> CommitReceipt:
@@ -68,3 +70,19 @@ def test_d2_a_log_file_of_two_kafka_partitions_counts_once(two_parts: tuple[Slic
     assert (shown["files"], shown["bytes"]) == (1, 900)
     records = [record.data for record in shown["written files"].records]
     assert [(record["partition"], record["rows"]) for record in records] == [("orders:0", 5), ("orders:1", 4)]
+
+
+@pytest.mark.parametrize(
+    ("table", "shown"),
+    [
+        ({}, {"dagster/row_count": 5}),
+        ({"table__mode": "upsert", "table__key": ["id"]}, {}),
+        ({"table__partition_by": ["dt"], "table__ttl": {"days": 3, "by": "commit"}}, {}),
+    ],
+    ids=["append", "keyed", "ttl"],
+)
+def test_d2_a_tables_rows_are_counted_unless_others_than_transactions_delete_some(
+    write: Write, table: dict[str, Any], shown: dict[str, int]
+) -> None:
+    checkpoint = Checkpoint(1, "t1", {}, totals={"ingest": {"transactions": 1, "rows": 5}})
+    assert row_count(load(write, **table), checkpoint) == shown

@@ -42,6 +42,10 @@ def test_d1_what_the_file_says_is_what_dagster_has(write: Write) -> None:
     columns = spec.metadata["dagster/column_schema"].columns
     assert [each.name for each in columns][:2] == ["id", "dt"]
     assert spec.metadata["dagster/uri"] == "/data/orders"
+    assert "dagster/table_name" not in spec.metadata
+    catalog = {"type": "hms", "uris": "thrift://hive:9083", "database": "Shop"}
+    (synced,) = table_asset(load(write, catalog=catalog)).specs
+    assert synced.metadata["dagster/table_name"] == "shop.orders"
     assert [each.group_name for each in topic_assets(pipeline, pipeline.source.topics)] == ["sales/orders"]
 
 
