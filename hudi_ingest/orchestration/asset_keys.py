@@ -23,7 +23,7 @@ _COLUMNS = [
 
 
 def table_key(pipeline: Pipeline) -> AssetKey:
-    return AssetKey([pipeline.name])
+    return AssetKey(pipeline.asset_key)
 
 
 def source_keys(pipeline: Pipeline) -> tuple[AssetKey, ...]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dagster import Definitions
+from dagster import AssetSpec, Definitions
 
 from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import unexpected
@@ -118,11 +118,12 @@ def definitions_of(
     others: Sequence[Pipeline] = (),
     maintained: bool = True,
     suffix: str = "",
+    specs: Mapping[str, AssetSpec] | None = None,
 ) -> tuple[Definitions, LoadedFolder]:
     """Return the definitions of each pipeline of a folder already loaded, with the maintenance jobs that they share, and the folder with
     pipelines that have none among the broken. `only`: the one pipeline to build, if it is among them; `others`: pipelines that the
     code location has elsewhere, which may provide the topics that both read; `maintained`: whether to add the maintenance jobs, which
-    they may share with those; `suffix`: of the jobs' names."""
+    they may share with those; `suffix`: of the jobs' names; `specs`: of tables, by pipeline, instead of `table_spec`."""
     resources = ingest_resources(spark_config)
     pipelines = [pipeline for pipeline in folder.pipelines if pipeline.name == only] or folder.pipelines
     topics = topics_by_pipeline([*folder.pipelines, *others])
@@ -132,7 +133,9 @@ def definitions_of(
     for pipeline in pipelines:
         own_topics = topic_assets(pipeline, topics[pipeline.name])
         try:
-            parts.append(pipeline_definitions(pipeline, own_topics, resources, io_manager_key))
+            parts.append(
+                pipeline_definitions(pipeline, own_topics, resources, io_manager_key, (specs or {}).get(pipeline.name))
+            )
         except Exception as error:
             _logger.error("Pipeline %s cannot be defined in Dagster", pipeline.name, exc_info=error)
             path = folder.paths.get(pipeline.name, Path(f"{pipeline.name}.yaml"))

@@ -36,13 +36,14 @@ def pipeline_definitions(
     topics: Sequence[AssetSpec],
     resources: Mapping[str, ResourceDefinition] = RESOURCES,
     io_manager_key: str = IO_MANAGER,
+    spec: AssetSpec | None = None,
 ) -> Definitions:
     """Build the definitions of a pipeline, with those of its topics that no other pipeline of the code location provides.
 
-    They fit into any code location: executor and IO manager are the location's.
+    They fit into any code location: executor and IO manager are the location's. `spec`: of the table, instead of `table_spec`.
     """
     return Definitions(
-        assets=[table_asset(pipeline, io_manager_key), *periods_assets(pipeline), *topics],
+        assets=[table_asset(pipeline, io_manager_key, spec), *periods_assets(pipeline), *topics],
         asset_checks=[table_checks(pipeline)],
         resources=resources,
     )
@@ -70,27 +71,26 @@ class OwnDefinitions:
             sensor for sensor in repository.sensor_defs if {tags.PIPELINE, tags.TEMPLATE} & sensor.tags.keys()
         ]
         selections = (sensor.asset_selection for sensor in coordinators)
-        pipelines = sorted(
-            key.to_user_string()
+        tables = {
+            repository.assets_defs_by_key[key].node_def.name: key
             for selection in selections
             for key in (selection.resolve(repository.asset_graph) if selection else ())
-        )
+        }
         sensors = {sensor.name for sensor in repository.sensor_defs if _targets(sensor) & jobs.keys()}
         schedules = {schedule.name for schedule in repository.schedule_defs if schedule.job_name in jobs}
-        tables = tuple(AssetKey([name]) for name in pipelines)
         topics = {
             parent
-            for table in tables
+            for table in tables.values()
             for parent in repository.asset_graph.get(table).parent_keys
             if parent.path[0] == TOPICS
         }
-        former = cls.of_deleted(pipelines, jobs)
+        former = cls.of_deleted(tables, jobs)
         return cls(
-            tuple(pipelines),
+            former.pipelines,
             former.jobs,
             frozenset({*(sensor.name for sensor in coordinators), *sensors, *schedules, *former.instigators}),
-            tables,
-            frozenset({*tables, *topics}),
+            tuple(tables[name] for name in former.pipelines),
+            frozenset({*tables.values(), *topics}),
         )
 
     @classmethod

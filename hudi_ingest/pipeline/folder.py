@@ -316,6 +316,7 @@ _Found = tuple[_Pair, int, str]
 
 def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:
     names, tables = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    assets = dict[tuple[str, ...], int]()
     for position, pipeline in valid:
         base_path = pipeline.table.base_path
         for earlier in names[pipeline.name]:
@@ -324,6 +325,10 @@ def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
         for earlier in tables[base_path]:
             text = f"both have the table.base_path {base_path}; a table has one pipeline"
             yield (earlier, position), 3, f"{_both_files(loaded, earlier, position)}: {text}"
+        earlier = assets.setdefault(pipeline.asset_key, position)
+        if earlier != position and position not in names[pipeline.name]:
+            text = f"both have the asset key {'/'.join(pipeline.asset_key)}; set another asset.key"
+            yield (earlier, position), 1, f"{_both_files(loaded, earlier, position)}: {text}"
         names[pipeline.name].append(position)
         tables[base_path].append(position)
 

@@ -419,6 +419,14 @@ class Pipeline(_Model):
         return self.table.is_keyed and self.table.ordering is None
 
     @property
+    def asset_key(self) -> tuple[str, ...]:
+        """The key of the table's asset."""
+        return self.asset.key or (self.name,)
+
+    def with_asset_key(self, key: tuple[str, ...]) -> Pipeline:
+        return self.model_copy(update={"asset": self.asset.model_copy(update={"key": key})})
+
+    @property
     def catalog_table(self) -> str:
         """The table's full name in its catalog, "" if it has none."""
         return f"{self.catalog.database}.{self.catalog.table or self.name.lower()}" if self.catalog else ""

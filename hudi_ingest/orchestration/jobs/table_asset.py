@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from dagster import (
     AssetsDefinition,
+    AssetSpec,
     DependencyDefinition,
     DynamicOut,
     DynamicOutput,
@@ -32,7 +33,15 @@ from dagster import (
 # that is made once.
 from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
-from hudi_ingest.exceptions import Fenced, IngestError, NothingToDo, PlanOutdated, Terminal, TransactionInFlight
+from hudi_ingest.exceptions import (
+    ConfigError,
+    Fenced,
+    IngestError,
+    NothingToDo,
+    PlanOutdated,
+    Terminal,
+    TransactionInFlight,
+)
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.files.read_amplification import small_files_warning
 from hudi_ingest.ledger import Ledger, RequestState
@@ -89,27 +98,51 @@ _LEDGER = "ledger"
 """Key of what begin hands on, beside the transaction's own: where its ledger is."""
 
 
-def table_asset(pipeline: Pipeline, io_manager_key: str = IO_MANAGER) -> AssetsDefinition:
-    """Build the pipeline's table as a graph-backed asset, downstream of its topics. `io_manager_key`: the resource that keeps
-    what its ops hand on."""
-    asset, key = pipeline.asset, table_key(pipeline)
-    table = AssetsDefinition.from_graph(
-        _transaction_graph(pipeline, io_manager_key),
-        keys_by_input_name={_topic_input(index): key for index, key in enumerate(source_keys(pipeline))},
-        keys_by_output_name={"result": key},
+def table_spec(pipeline: Pipeline) -> AssetSpec:
+    """Describe the pipeline's table as an asset downstream of its topics."""
+    asset = pipeline.asset
+    # Otherwise the check `up_to_date` knows better than materializations do.
+    is_overdue = asset.fresh_within_seconds is not None and not pipeline.declares_complete
+    return AssetSpec(
+        table_key(pipeline),
+        deps=source_keys(pipeline),
+        description=_description(pipeline),
+        metadata=_definition_metadata(pipeline),
+        skippable=True,
         group_name=asset.group or pipeline.name,
-        descriptions_by_output_name={"result": _description(pipeline)},
-        metadata_by_output_name={"result": _definition_metadata(pipeline)},
-        tags_by_output_name={
-            "result": {**asset.tags, **{f"dagster/kind/{kind}": "" for kind in ("kafka", "hudi", "spark")}}
-        },
-        owners_by_output_name={"result": list(asset.owners)},
+        owners=asset.owners,
+        tags=asset.tags,
+        kinds={"kafka", "hudi", "spark"},
+        freshness_policy=FreshnessPolicy.time_window(timedelta(seconds=asset.fresh_within_seconds or 0))
+        if is_overdue
+        else None,
     )
-    if asset.fresh_within_seconds is None or pipeline.declares_complete:
-        # The check `up_to_date` knows better than materializations do.
-        return table
-    policy = FreshnessPolicy.time_window(timedelta(seconds=asset.fresh_within_seconds))
-    return table.map_asset_specs(lambda spec: spec.replace_attributes(freshness_policy=policy))
+
+
+def table_asset(
+    pipeline: Pipeline, io_manager_key: str = IO_MANAGER, spec: AssetSpec | None = None
+) -> AssetsDefinition:
+    """Build the pipeline's table as a graph-backed asset. `io_manager_key`: the resource that keeps what its ops hand on; `spec`: what the
+    asset is, with the pipeline's key, instead of `table_spec`. Raises ConfigError for partitions: a commit has records of any time."""
+    spec = spec or table_spec(pipeline)
+    if spec.partitions_def is not None:
+        raise ConfigError(
+            pipeline.name,
+            [
+                "the asset of a table cannot have partitions, because each commit has records of any time; `asset.complete` adds an asset "
+                "with hours or days"
+            ],
+        )
+    # Dagster takes dependencies of a graph as its inputs only.
+    given = {dep.asset_key for dep in spec.deps}
+    spec = spec.replace_attributes(deps=[*(key for key in source_keys(pipeline) if key not in given), *spec.deps])
+    inputs = {_input(index): dep.asset_key for index, dep in enumerate(spec.deps)}
+    table = AssetsDefinition.from_graph(
+        _transaction_graph(pipeline, io_manager_key, [*inputs], spec.description),
+        keys_by_input_name=inputs,
+        keys_by_output_name={"result": spec.key},
+    )
+    return table.map_asset_specs(lambda _: spec)
 
 
 def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
@@ -122,12 +155,13 @@ def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{name}__{index}" for index, name in enumerate(names)]
 
 
-def _transaction_graph(pipeline: Pipeline, io_manager_key: str) -> GraphDefinition:
-    topics = [_topic_input(index) for index in range(len(source_keys(pipeline)))]
-    begin, write, commit = _ops(pipeline, io_manager_key, topics)
+def _transaction_graph(
+    pipeline: Pipeline, io_manager_key: str, inputs: Sequence[str], description: str | None
+) -> GraphDefinition:
+    begin, write, commit = _ops(pipeline, io_manager_key, inputs)
     return GraphDefinition(
         pipeline.name,
-        description=_description(pipeline),
+        description=description,
         node_defs=[begin, write, commit],
         dependencies={
             NodeInvocation(begin.name, BEGIN): {},
@@ -135,19 +169,19 @@ def _transaction_graph(pipeline: Pipeline, io_manager_key: str) -> GraphDefiniti
             NodeInvocation(commit.name, COMMIT): _COMMIT_FROM,
         },
         input_mappings=[
-            InputMapping(graph_input_name=topic, mapped_node_name=BEGIN, mapped_node_input_name=topic)
-            for topic in topics
+            InputMapping(graph_input_name=upstream, mapped_node_name=BEGIN, mapped_node_input_name=upstream)
+            for upstream in inputs
         ],
         output_mappings=[OutputMapping("result", COMMIT, "result")],
     )
 
 
-def _topic_input(index: int) -> str:
+def _input(index: int) -> str:
     return f"topic_{index}"
 
 
 _BEGIN_CONFIG = BeginConfig.to_config_schema()
-_TOPIC = In(Nothing)
+_UPSTREAM = In(Nothing)
 _WRITE_INS = {"transaction": In(dict), "slices": In(list)}
 _COMMIT_INS = {"transaction": In(dict), "reports": In(list)}
 _OPENED = DependencyDefinition(BEGIN, "transaction")
@@ -178,7 +212,7 @@ def _write_out(io_manager_key: str) -> Mapping[str, Out]:
     return {"result": Out(list, io_manager_key=io_manager_key)}
 
 
-def _ops(pipeline: Pipeline, io_manager_key: str, topics: Sequence[str]) -> tuple[OpDefinition, ...]:
+def _ops(pipeline: Pipeline, io_manager_key: str, inputs: Sequence[str]) -> tuple[OpDefinition, ...]:
     """Build the ops of a pipeline. Dagster's decorators would inspect each function, and describe its config, anew for each of perhaps
     hundreds of pipelines, so they are not used: what does not differ is shared."""
 
@@ -196,7 +230,7 @@ def _ops(pipeline: Pipeline, io_manager_key: str, topics: Sequence[str]) -> tupl
         OpDefinition(
             begin,
             f"{pipeline.name}__begin",
-            ins=dict.fromkeys(topics, _TOPIC),
+            ins=dict.fromkeys(inputs, _UPSTREAM),
             outs=_begin_outs(io_manager_key),
             description="Checks that the plan starts at the committed offsets, rolls back what a dead transaction left, and opens an instant.",
             config_schema=_BEGIN_CONFIG,

@@ -48,7 +48,8 @@ class Periods:
 
     @property
     def key(self) -> AssetKey:
-        return AssetKey([f"{self.pipeline.name}_{_NAMES[self.kind]}"])
+        *prefix, name = self.pipeline.asset_key
+        return AssetKey([*prefix, f"{name}_{_NAMES[self.kind]}"])
 
     @property
     def length(self) -> int:

@@ -14,6 +14,7 @@ from hudi_ingest.pipeline.settings.model import A_YEAR, Model, Seconds, Whole, b
 
 # What Dagster accepts as owners, tags and groups.
 _OWNER = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}|team:\S+")
+_KEY_PART = re.compile(r"[A-Za-z0-9_.-]+")
 _TAG_KEY = re.compile(r"([A-Za-z0-9_.-]{1,63}/)?[A-Za-z0-9_.-]{1,63}")
 _TAG_VALUE = re.compile(r"[A-Za-z0-9_.-]{0,63}")
 _GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
@@ -21,6 +22,15 @@ _GROUP = re.compile(r"[A-Za-z0-9_]+(/[A-Za-z0-9_]+)*")
 
 class AssetSettings(Model):
     """How Dagster shows the table, and when its checks fail. None of these settings changes what is written."""
+
+    key: tuple[str, ...] | None = Field(
+        default=None,
+        json_schema_extra={
+            "allowed": "a list like [lake, orders], of letters, digits, `_`, `.` and `-`",
+            "default": "the pipeline's name",
+        },
+    )
+    """The asset's key. Set it before the first commit: the history of a former key stays with that one."""
 
     description: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None, json_schema_extra={"default": "the table's path and its topics"}
@@ -75,6 +85,15 @@ class AssetSettings(Model):
     )
     """The first day whose hours the job `hudi_ingest_backfill_hours` offers, in UTC; the earliest of all pipelines counts. Use
     `hudi_ingest_backfill` for older history."""
+
+    @field_validator("key")
+    @classmethod
+    def _key(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None and not (value and all(map(_KEY_PART.fullmatch, value))):
+            raise ValueError(
+                f"not an asset's key; found {quoted('/'.join(value))}; allowed: a list like [lake, orders], of letters, digits, `_`, `.` and `-`"
+            )
+        return value
 
     @field_validator("owners")
     @classmethod

@@ -27,10 +27,26 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import ALERTS_VARIABLE
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.component import KafkaToHudi
+from hudi_ingest.orchestration.component_scaffolder import PipelineParams, pipeline_of
+from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, load_pipelines, with_security
 from hudi_ingest_tests.support.transactions import transaction_job
 
+NEEDS_DG = pytest.mark.skipif(
+    importlib.util.find_spec("dagster_dg_cli") is None, reason="dagster-dg-cli is not installed"
+)
+OURS = """
+from dagster import AssetKey
+
+from hudi_ingest import KafkaToHudi
+
+
+class Ours(KafkaToHudi):
+    def get_asset_spec(self, pipeline):
+        spec = super().get_asset_spec(pipeline)
+        return spec.replace_attributes(key=spec.key.with_prefix("ours"), deps=["prices"])
+"""
 REPOSITORY = Path(__file__).parent.parent.parent.parent
 
 
@@ -186,6 +202,98 @@ def test_k1_a_template_named_by_pipeline_file_makes_all_its_pipelines_and_finds_
     assert graph.get(AssetKey(["kafka", "orders_topic"])).child_keys == {AssetKey(["a"]), AssetKey(["shop_orders"])}
 
 
+def test_a_translation_renames_a_tables_asset_and_adds_to_it(tmp_path: Path) -> None:
+    translation = {
+        "key_prefix": "lake",
+        "deps": ["shop/prices"],
+        "owners": ["team:shop"],
+        "tags": {"tier": "1"},
+        "metadata": {"about": "{{ pipeline.name }} in {{ spec.metadata['dagster/uri'] }}"},
+    }
+    given = attributes(asset={"complete": "hourly"}, source__lateness_seconds=60)
+    definitions = load_project(make_project(tmp_path, orders={**given, "translation": translation}))
+    graph, key = definitions.resolve_asset_graph(), AssetKey(["lake", "orders"])
+    table = graph.get(key)
+    assert table.parent_keys == {AssetKey(["kafka", "orders_topic"]), AssetKey(["shop", "prices"])}
+    assert table.child_keys == {AssetKey(["lake", "orders_hours"])}
+    assert {"tier": "1", "dagster/kind/hudi": ""}.items() <= table.tags.items()
+    assert (table.owners, table.metadata["about"]) == (["team:shop"], "orders in /data/orders")
+    assert "dagster/column_schema" in table.metadata
+    assert {each.asset_key for each in graph.asset_check_keys} == {key}
+    own = OwnDefinitions.of(definitions.get_repository_def())
+    assert (own.pipelines, own.tables) == (("orders",), (key,))
+    job = definitions.resolve_implicit_global_asset_job_def()
+    assert job.graph.node_dict["orders"].definition.input_dict.keys() == {"topic_0", "topic_1"}
+
+
+def test_a_subclass_changes_specs_without_a_fork(tmp_path: Path) -> None:
+    project = make_project(
+        tmp_path, orders={**attributes(), "translation": {"group_name": "lake"}}, other=attributes("other")
+    )
+    (project / "src" / "shop" / "ours.py").write_text(OURS)
+    place = project / "src" / "shop" / "defs" / "orders" / "defs.yaml"
+    place.write_text(place.read_text().replace("hudi_ingest.KafkaToHudi", "shop.ours.Ours"))
+    graph = load_project(project).resolve_asset_graph()
+    table = graph.get(AssetKey(["ours", "orders"]))
+    assert table.group_name == "lake"
+    assert AssetKey(["prices"]) in table.parent_keys
+    assert graph.has(AssetKey(["other"]))
+
+
+def test_what_a_table_cannot_be_is_said_where_its_asset_would_be(tmp_path: Path) -> None:
+    partitions = {"partitions_def": {"type": "daily", "start_date": "2026-01-01"}}
+    project = make_project(tmp_path, orders={**attributes(), "translation": partitions})
+    spec = load_project(project).resolve_asset_graph().get(AssetKey(["orders"]))
+    assert spec.description is not None
+    assert "the asset of a table cannot have partitions" in spec.description
+
+
+def test_two_tables_with_one_asset_key_are_refused(tmp_path: Path) -> None:
+    project = make_project(tmp_path, a=attributes("a"), b={**attributes("b"), "translation": {"key": "a"}})
+    with pytest.raises(Exception, match="Error while building definitions for a") as unloaded:
+        load_project(project)
+    assert "both have the asset key a; set another asset.key" in str(unloaded.value.__cause__)
+
+
+@NEEDS_DG
+def test_dg_scaffolds_a_component_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project(tmp_path, orders=attributes())
+    scaffold = ("scaffold", "defs", "hudi_ingest.KafkaToHudi", "shop-customers", "--topic", "customers")
+    run(
+        project,
+        tmp_path,
+        "dagster_dg_cli.cli",
+        *scaffold,
+        "--base-path",
+        "/data/customers",
+        "--key",
+        "id",
+        "--columns",
+        "id long not null",
+    )
+    written = yaml.safe_load((project / "src" / "shop" / "defs" / "shop-customers" / "defs.yaml").read_text())
+    assert written == {
+        "type": "hudi_ingest.KafkaToHudi",
+        "attributes": {
+            "name": "shop_customers",
+            "source": {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}", "topics": ["customers"], "format": "json"},
+            "table": {"base_path": "/data/customers", "schema": "id long not null", "mode": "upsert", "key": ["id"]},
+        },
+    }
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "broker:9092")
+    assert load_project(project).resolve_asset_graph().has(AssetKey(["shop_customers"]))
+
+
+def test_a_scaffolded_pipeline_takes_its_columns_from_its_registry_or_infers_them() -> None:
+    registry = PipelineParams(topic="t", base_path="/t", format="avro", schema_registry="http://registry:8081")
+    found = pipeline_of("t", registry)
+    assert (found["source"]["schema_registry"], found["table"]) == (
+        {"url": "http://registry:8081"},
+        {"base_path": "/t"},
+    )
+    assert pipeline_of("t", PipelineParams(topic="t", base_path="/t"))["table"]["schema"] == "infer"
+
+
 def test_two_components_with_one_table_are_refused(tmp_path: Path) -> None:
     project = make_project(
         tmp_path, a=attributes("a", table__base_path="/data/t"), b=attributes("b", table__base_path="/data/t")
@@ -227,21 +335,20 @@ def test_dg_finds_the_component_by_its_entry_point() -> None:
     "command",
     [
         ("dagster", "definitions", "validate", "-m", "shop.definitions"),
-        pytest.param(
-            ("dagster_dg_cli.cli", "check", "defs"),
-            marks=pytest.mark.skipif(
-                importlib.util.find_spec("dagster_dg_cli") is None, reason="dagster-dg-cli is not installed"
-            ),
-        ),
+        pytest.param(("dagster_dg_cli.cli", "check", "defs"), marks=NEEDS_DG),
     ],
     ids=["dagster", "dg"],
 )
 def test_dagsters_own_commands_accept_the_project(tmp_path: Path, command: tuple[str, ...]) -> None:
-    project = make_project(tmp_path, orders=attributes())
+    run(make_project(tmp_path, orders=attributes()), tmp_path, *command)
+
+
+def run(project: Path, home: Path, *command: str) -> None:
+    """A command of Dagster's, a module with its arguments, in the project."""
     path = os.pathsep.join([str(project / "src"), str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "DAGSTER_HOME": str(tmp_path), "DAGSTER_DG_CLI_TELEMETRY": "0"}
-    (tmp_path / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    environment = {**os.environ, "PYTHONPATH": path, "DAGSTER_HOME": str(home), "DAGSTER_DG_CLI_TELEMETRY": "0"}
+    (home / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=project, env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", *command], cwd=project, env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,6 +7,7 @@ from datetime import date, timedelta
 import pytest
 from dagster import AssetKey, FreshnessPolicy
 
+from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest_tests.support.pipeline_files import Write, load, problem, problems
 
 
@@ -47,6 +48,12 @@ def test_d1_what_the_file_says_is_what_dagster_has(write: Write) -> None:
     (synced,) = table_asset(load(write, catalog=catalog)).specs
     assert synced.metadata["dagster/table_name"] == "shop.orders"
     assert [each.group_name for each in topic_assets(pipeline, pipeline.source.topics)] == ["sales/orders"]
+
+
+def test_the_assets_key_may_be_another_than_the_name(write: Write) -> None:
+    assert table_key(load(write, asset={"key": ["lake", "orders-1"]})) == AssetKey(["lake", "orders-1"])
+    assert problem(write, asset={"key": []}).startswith("asset.key: not an asset's key; found ''")
+    assert problem(write, asset={"key": ["lake", "a/b"]}).startswith("asset.key: not an asset's key; found 'lake/a/b'")
 
 
 @pytest.mark.parametrize("owner", ["orders", "team:", "a@b", "a b@example.com", "a@example.technology"])
