@@ -326,7 +326,7 @@ def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
             text = f"both have the table.base_path {base_path}; a table has one pipeline"
             yield (earlier, position), 3, f"{_both_files(loaded, earlier, position)}: {text}"
         earlier = assets.setdefault(pipeline.asset_key, position)
-        if earlier != position and position not in names[pipeline.name]:
+        if earlier != position and earlier not in names[pipeline.name]:
             text = f"both have the asset key {'/'.join(pipeline.asset_key)}; set another asset.key"
             yield (earlier, position), 1, f"{_both_files(loaded, earlier, position)}: {text}"
         names[pipeline.name].append(position)
