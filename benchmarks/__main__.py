@@ -51,7 +51,7 @@ def bench(
         str, typer.Option(help="`local`, or `cluster`: tables on S3, executors on a Spark cluster here.")
     ] = LOCAL,
     results: Annotated[Path, typer.Option(help="Folder for the JSON and PNG results.")] = Path("benchmarks/results"),
-    minutes: Annotated[float, typer.Option(help="How long each of the fleet's trials lasts.")] = 15.0,
+    minutes: Annotated[float, typer.Option(help="How long a trial of the fleet lasts at most.")] = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Compare hudi-ingest with plain Spark and with the limit of this machine."""

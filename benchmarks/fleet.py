@@ -1,6 +1,6 @@
 """The axis `fleet` of the growth benchmark: cost and promptness of many pipelines of one file, one trial for each figure.
 
-    make bench-growth AXES=fleet                      # 200 pipelines, 500 topics; about an hour and a half
+    make bench-growth AXES=fleet                      # 200 pipelines, 500 topics; about an hour
     make bench-growth AXES=fleet=20 ARGS='--minutes 1'
     python -m benchmarks.fleet new_topic HOME 200     # one of them
 
@@ -56,6 +56,9 @@ TOPICS_PER_PIPELINE = 2.5
 """So that the definitions are of 500 topics when 200 pipelines run."""
 BUSY_RECORDS = 100
 BUSY_INTERVAL_SECONDS = 60
+IDLE_MINUTES = 3.0
+FRESHNESS_MINUTES = 10.0
+"""More than these changes nothing about the figures of idle pipelines and of freshness."""
 _LAST_SECONDS = 900.0
 _LOOK_SECONDS = 0.25
 FIGURES = "figures.json"
@@ -105,7 +108,7 @@ def _home(root: Path) -> Home:
 def _idle(root: Path, pipelines: int, minutes: float, report: Report, *, files: bool = False) -> dict[str, Any]:
     home = _home(root)
     with idle_stack(home, pipelines, files=files) as stack:
-        return measure(home, stack, minutes)
+        return measure(home, stack, min(minutes, IDLE_MINUTES))
 
 
 def _idle_files(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
@@ -114,6 +117,7 @@ def _idle_files(root: Path, pipelines: int, minutes: float, report: Report) -> d
 
 def _idle_stock(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
     """With Dagster as its own commands start it, on PostgreSQL through the storage that keeps its connections."""
+    minutes = min(minutes, IDLE_MINUTES)
     with ExitStack() as started:
         url = started.enter_context(postgresql.running())
         if url is None:
@@ -214,11 +218,11 @@ def _busy(root: Path, pipelines: int, minutes: float, report: Report) -> dict[st
 
 
 def _freshness(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
-    return freshness.figures(root, minutes, stock=False, report=report)
+    return freshness.figures(root, min(minutes, FRESHNESS_MINUTES), stock=False, report=report)
 
 
 def _freshness_stock(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
-    return freshness.figures(root, minutes, stock=True, report=report)
+    return freshness.figures(root, min(minutes, FRESHNESS_MINUTES), stock=True, report=report)
 
 
 TRIALS: Mapping[str, Trial] = {

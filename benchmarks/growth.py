@@ -409,7 +409,12 @@ def _require_rows(pipeline: Pipeline, expected: int) -> None:
 def _minutes(axis: str, points: tuple[int, ...], settings: Settings) -> float:
     """Estimate how many minutes an axis takes."""
     if axis == "fleet":
-        return len(points) * (settings.minutes + 3.0) * len(fleet.TRIALS)
+        trials = (
+            settings.minutes
+            + 3 * min(settings.minutes, fleet.IDLE_MINUTES)
+            + 2 * min(settings.minutes, fleet.FRESHNESS_MINUTES)
+        )
+        return len(points) * (trials + 2.0 * len(fleet.TRIALS))
     if axis in ("history", "keyed_history"):
         return 1 + points[-1] * 2.0 / 60
     return 1 + len(points) * (2.0 if axis == "pipelines" else 1.0) + sum(points) / 150
