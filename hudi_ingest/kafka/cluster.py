@@ -1,4 +1,4 @@
-"""The broker's edge: partitions, watermarks, first offsets and consumer-group offsets."""
+"""The broker's edge: asks for partitions, watermarks and first offsets, reads and commits the offsets of consumer groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accounting in a commit's metadata: what became of every offset of its transaction.
+"""The accounting as JSON in a commit's metadata: what became of every offset of its transaction. `counts.py` adds its counts up.
 
 Only this module knows the JSON, including that of older versions, which had no kinds, losses or counts of bad records.
 `CommitGuard.java` reads one of its keys, `transaction`.

@@ -1,4 +1,5 @@
-"""Find stored files that no transaction will ever need: pure, decided from three readings of one table.
+"""Which stored files no transaction will ever need: pure, decided from three readings of one table. `operations/upkeep/sweep.py` makes
+the readings and deletes the files.
 
 The order of the readings makes this safe without any lock: first the storage, then the timeline, then the table's file
 list. A file that was on the storage belongs to an instant that had begun by then, so at the second reading that

@@ -2,6 +2,9 @@
 
 It is stored in the table itself, so it holds whatever happens to the ledger. On a store with conditional writes it is changed
 by compare-and-set, so of two that change it at once one fails, whatever happens to the ledger's table lock.
+
+Two others refuse a writer of an older epoch, too: the fence before each new file (`hudi/files/new_files.py`), and the guard when a commit
+is published (`CommitGuard.java`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one commit publishes, what must hold when it does, and the statistics of its files in Hudi's own JSON."""
+"""What one commit publishes, what must hold when it does, and the statistics of its files in Hudi's own JSON. `write_client.py` publishes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A maintenance job: one for all pipelines of a code location, which are its partitions, with schedules that request a run for each
-pipeline that is due.
+pipeline that is due. The jobs themselves are in `upkeep_jobs.py` and `request_jobs.py`.
 
 A partition gives the run its pipeline's tags, whether a person chose it in the Launchpad or in the dialog for backfills, or a
 schedule requested it. The table's own lock, not a tag, keeps two writers apart.

@@ -1,4 +1,5 @@
 """The list of a pipeline's dead letters: a chain of immutable manifests whose end is in the table's checkpoint.
+`letter_file.py` decides what becomes one.
 
 A manifest is one JSON file, named by a digest of its text and written before its commit. It has the entries of up to PAGE
 transactions, oldest first, and the path of the previous manifest. So commit metadata stays small, and archival, which

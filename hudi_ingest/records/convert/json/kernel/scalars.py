@@ -1,4 +1,4 @@
-"""One value that is no text, into its column; dates and times."""
+"""Dates, times and other values that are no text, into their columns, as `json/exact.py` takes them."""
 
 from __future__ import annotations
 
