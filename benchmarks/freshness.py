@@ -63,43 +63,58 @@ _TEMPLATE = "fresh"
 
 @dataclass
 class Seen:
-    """What hudi-rs has returned from a table so far. `ages`: seconds from a record's own time to when it was returned, by that time."""
+    """What hudi-rs has returned from a table so far. `ages`: seconds from a record's own time to when it was returned, by that time;
+    `gaps`: incremental queries that left out rows of their commits, which a query of the whole table then returned."""
 
     base_path: str
     instants: frozenset[str] = frozenset()
     newest: str = ""
     ends: dict[int, int] = field(default_factory=dict)
     ages: list[tuple[float, float]] = field(default_factory=list)
+    gaps: list[str] = field(default_factory=list)
 
     def look(self) -> None:
         """Read the commits that are new on the timeline."""
         timeline = Path(self.base_path) / ".hoodie" / "timeline"
         instants = frozenset(timeline.glob("[0-9]*_*")) if timeline.exists() else frozenset()
         completed = frozenset(path.name for path in instants)
-        if not completed - self.instants:
+        if not (new := completed - self.instants):
             return
-        self.instants = completed
         # <requested>_<completed>.<action>; incremental queries go by when commits were completed.
         newest = max(name.partition("_")[2].partition(".")[0] for name in completed)
         options = HudiReadOptions().with_query_type(HudiQueryType.Incremental).with_end_timestamp(newest)
         if self.newest:
             options = options.with_start_timestamp(self.newest)
-        columns = ["_kafka_partition", "_kafka_offset", "_kafka_timestamp"]
-        batches = HudiTable(self.base_path).read(options.with_projection(columns))
-        now, self.newest = time.time(), newest
-        if not batches:
-            return
-        rows = pa.Table.from_batches(batches)
-        times = rows[columns[2]].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-        ends = dict(self.ends)
-        for partition, offset, at in zip(
-            rows[columns[0]].to_pylist(), rows[columns[1]].to_pylist(), times, strict=True
-        ):
+        rows = self._rows(options)
+        if any(name.endswith(".commit") for name in new) and not self._goes_on(rows):
+            self.gaps.append(f"({self.newest}, {newest}]: {len(rows)} rows; new: {' '.join(sorted(new))}")
+            rows = self._rows(HudiReadOptions())
+        now, ends = time.time(), dict(self.ends)
+        self.instants, self.newest = completed, newest
+        for partition, offset, at in rows:
             # A clustering's commit has rows that are known.
             if offset >= self.ends.get(partition, 0):
                 self.ages.append((at / 1e6, now - at / 1e6))
                 ends[partition] = max(offset + 1, ends.get(partition, 0))
         self.ends = ends
+
+    def _rows(self, options: HudiReadOptions) -> list[tuple[int, int, int]]:
+        """(partition, offset, microseconds of the record's time) of each row."""
+        columns = ["_kafka_partition", "_kafka_offset", "_kafka_timestamp"]
+        batches = HudiTable(self.base_path).read(options.with_projection(columns))
+        if not batches:
+            return []
+        rows = pa.Table.from_batches(batches)
+        times = rows[columns[2]].cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        return list(zip(rows[columns[0]].to_pylist(), rows[columns[1]].to_pylist(), times, strict=True))
+
+    def _goes_on(self, rows: Sequence[tuple[int, int, int]]) -> bool:
+        """Whether there are new rows, which continue where those before ended, offset by offset."""
+        new: dict[int, list[int]] = defaultdict(list)
+        for partition, offset, _ in rows:
+            if offset >= self.ends.get(partition, 0):
+                new[partition].append(offset)
+        return all(len(offsets) == max(offsets) + 1 - self.ends.get(partition, 0) for partition, offsets in new.items())
 
 
 def _produce(servers: str, topics: Sequence[str], counts: dict[str, int], ended: threading.Event) -> None:
@@ -273,6 +288,7 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
             "parts": _parts(instance, since),
             "cores": {name: round(seconds / (until - since), 3) for name, seconds in used.items()},
             "load": round(load, 1),
+            "incremental_queries_with_gaps": [gap for table in tables for gap in table.gaps],
             "live_files": [len(HudiTable(table.base_path).get_file_slices()) for table in tables],
         }
 
