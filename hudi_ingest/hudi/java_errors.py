@@ -12,10 +12,10 @@ from hudi_ingest.exceptions import (
     EngineLost,
     IngestError,
     RestoreUnfinished,
-    TableMismatch,
     TableUnreachable,
 )
 from hudi_ingest.hudi.storage.storage import WHO_RETRIES, store_advice
+from hudi_ingest.hudi.timeline.ownership import metadata_table_gone
 from hudi_ingest.model.storage_options import S3_SCHEME
 
 _STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
@@ -61,13 +61,7 @@ class java_errors:
             if any(
                 message.startswith("TableNotFoundException") and "/.hoodie/metadata" in message for message in chain
             ):
-                raise TableMismatch(
-                    f"could not {self._operation}: the table's metadata table, the folder .hoodie/metadata, is gone, but "
-                    "hoodie.properties still names it. Nothing was written. Put the folder back, or let Hudi build it from the files "
-                    "in the table's folders: in Spark SQL, `create table t using hudi location '<base path>'; call "
-                    "delete_metadata_table(table => 't')`; the next transaction then builds it. Files of dead transactions that no "
-                    "sweep removed before may then show as rows: compare the counts (docs/operations.md, Orphans)."
-                ) from error
+                raise metadata_table_gone(self._operation) from error
             if any(message.startswith("HoodieLockException") for message in chain):
                 raise TableUnreachable(
                     f"could not {self._operation}: could not acquire the table's lock {self._lock} in time, or lost it: "

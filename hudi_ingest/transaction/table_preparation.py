@@ -19,7 +19,7 @@ from hudi_ingest.hudi.options import (
     table_properties,
     take_over_properties,
 )
-from hudi_ingest.hudi.timeline.ownership import require_own_table, require_same_folders
+from hudi_ingest.hudi.timeline.ownership import require_metadata_table, require_own_table, require_same_folders
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
@@ -85,6 +85,7 @@ def prepare_table(ports: TransactionPorts, committed: CommittedState, taking_ove
         require_same_folders(ports.pipeline, properties)
     else:
         require_own_table(ports.pipeline, properties)
+    require_metadata_table(ports.timeline.storage, properties)
     _drop_statistics_of_restore(ports, properties, committed)
     schema = ports.resolve_schema()
     target = {**table_properties(ports.pipeline, schema.record_key), **record_properties(schema)}

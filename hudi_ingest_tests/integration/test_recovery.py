@@ -183,9 +183,11 @@ def test_p5_p6_a_metadata_table_that_was_deleted_is_built_by_hudi_as_the_refusal
     ground.run(pipeline)
     shutil.rmtree(Path(ground.base_path) / ".hoodie" / "metadata")
     ground.send_rows(0, 5, 10)
-    for _ in range(2):
-        with pytest.raises(TableMismatch, match=r"\.hoodie/metadata, is gone.*call delete_metadata_table") as refused:
-            ground.run(pipeline)
+    timeline = Path(ground.base_path) / ".hoodie" / "timeline"
+    before = sorted(timeline.iterdir())
+    with pytest.raises(TableMismatch, match=r"\.hoodie/metadata, is gone.*call delete_metadata_table") as refused:
+        ground.run(pipeline)
+    assert sorted(timeline.iterdir()) == before, "no instant was begun"
     create, call = str(refused.value).split("`")[1].replace("<base path>", ground.base_path).split("; ")
     spark = current_session(ground.home)
     spark.sql(create)

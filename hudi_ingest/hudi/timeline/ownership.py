@@ -20,11 +20,12 @@ from hudi_ingest.hudi.options import (
     BUCKETS_PROPERTY,
     CDC_PROPERTY,
     HIVE_STYLE_PROPERTY,
+    METADATA_PARTITIONS_PROPERTY,
     ORDERING_PROPERTY,
     RECORD_KEY_PROPERTY,
     TYPE_PROPERTY,
 )
-from hudi_ingest.hudi.storage.paths import OWN_FILES
+from hudi_ingest.hudi.storage.paths import METADATA_TABLE, OWN_FILES
 from hudi_ingest.hudi.storage.storage import TableStorage, WriteConflict
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -42,6 +43,23 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
         )
     require_same_folders(pipeline, properties)
     require_same_keys(pipeline, properties)
+
+
+def require_metadata_table(storage: TableStorage, properties: Mapping[str, str]) -> None:
+    """Raises TableMismatch if the table's properties name a metadata table whose folder is gone. On a local disk only, where the look costs
+    nothing: Hudi itself finds out once it has begun an instant, and after some 25 s."""
+    if storage.is_local and properties.get(METADATA_PARTITIONS_PROPERTY) and not storage.exists(METADATA_TABLE):
+        raise metadata_table_gone(f"begin a transaction on {storage.base_path}")
+
+
+def metadata_table_gone(operation: str) -> TableMismatch:
+    return TableMismatch(
+        f"could not {operation}: the table's metadata table, the folder .hoodie/metadata, is gone, but "
+        "hoodie.properties still names it. Nothing was written. Put the folder back, or let Hudi build it from the files "
+        "in the table's folders: in Spark SQL, `create table t using hudi location '<base path>'; call "
+        "delete_metadata_table(table => 't')`; the next transaction then builds it. Files of dead transactions that no "
+        "sweep removed before may then show as rows: compare the counts (docs/operations.md, Orphans)."
+    )
 
 
 def require_same_keys(pipeline: Pipeline, properties: Mapping[str, str]) -> None:
