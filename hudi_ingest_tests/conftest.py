@@ -37,12 +37,15 @@ settings.register_profile(
 settings.load_profile("hudi_ingest")
 
 SLOW = {"kafka", "spark", "e2e", "long"}
-FIRST = Path(__file__).parent / "unit" / "records"
+UNIT = Path(__file__).parent / "unit"
+FIRST = (UNIT / "records", UNIT / "transaction" / "test_protocol_model.py")
+"""They need no jars, which `make test` fetches meanwhile. The model is the longest of the fast files, and among the last by name: one
+worker would wait for the other."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that needs neither broker nor JVM is a fast one. Some of those are the first: `make test` fetches jars meanwhile."""
-    items.sort(key=lambda item: FIRST not in item.path.parents)
+    """A test that needs neither broker nor JVM is a fast one."""
+    items.sort(key=lambda item: not {item.path, *item.path.parents}.intersection(FIRST))
     for item in items:
         if not SLOW & {mark.name for mark in item.iter_markers()}:
             item.add_marker(pytest.mark.fast)
