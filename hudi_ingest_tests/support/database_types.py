@@ -1,4 +1,4 @@
-"""The types of PostgreSQL that Debezium sends, values of each, and the settings of its connector that change them.
+"""The types of databases that Debezium sends, values of each, and the settings of its connectors that change them.
 
 `record_types.py` records what a real connector sends of them. Rows are numbered from 1; a type with fewer values is null in the other
 rows, and all are null in the last one.
@@ -166,3 +166,84 @@ POSTGRESQL_MODES: Mapping[str, Mapping[str, str]] = {
     "nanoseconds": {"time.precision.mode": "nanoseconds"},
 }
 """The settings beside Debezium's own, by the name of the recording."""
+
+MARIADB = _types(
+    r"""
+    bool       | boolean              | true | false
+    bit_1      | bit(1)               | b'1' | b'0'
+    bit_20     | bit(20)              | b'10100000000000000001' | b'1' | b'11111111111111111111'
+    bit_64     | bit(64)              | b'1' | b'1111111111111111111111111111111111111111111111111111111111111111'
+    i1         | tinyint              | 7 | 127 | -128
+    i1u        | tinyint unsigned     | 7 | 255 | 0
+    i2         | smallint             | 7 | 32767 | -32768
+    i2u        | smallint unsigned    | 7 | 65535 | 0
+    i3         | mediumint            | 7 | 8388607 | -8388608
+    i3u        | mediumint unsigned   | 7 | 16777215 | 0
+    i4         | int                  | 7 | 2147483647 | -2147483648
+    i4u        | int unsigned         | 7 | 4294967295 | 0
+    i8         | bigint               | 7 | 9223372036854775807 | -9223372036854775808
+    i8u        | bigint unsigned      | 7 | 18446744073709551615 | 9223372036854775808
+    f4         | float                | 1.5 | 3.40282346e38 | -1.17549435e-38
+    f8         | double               | 1.5 | 1.7976931348623157e308 | -2.2250738585072014e-308
+    dec_12_2   | decimal(12,2)        | 12.50 | 9999999999.99 | -9999999999.99
+    dec_8_2u   | decimal(8,2) unsigned | 12.50 | 999999.99
+    dec_65_30  | decimal(65,30)       | 12.50 | 99999999999999999999999999999999999.999999999999999999999999999999
+    char_5     | char(5)              | 'ab' | 'ünï' | ''
+    varchar_9  | varchar(9)           | 'ab' | 'ünï€' | ''
+    tinytext   | tinytext             | 'ab' | '' | '🚲'
+    text       | text                 | 'ab' | '' | 'line\n\"q'
+    mediumtext | mediumtext           | 'ab'
+    longtext   | longtext             | 'ab'
+    binary_4   | binary(4)            | x'00ff' | x'deadbeef'
+    varbinary_9 | varbinary(9)        | x'00ff10' | x'' | x'fbefbe'
+    tinyblob   | tinyblob             | x'00ff10' | x''
+    blob_      | blob                 | x'00ff10' | x'deadbeef' | x''
+    longblob   | longblob             | x'00ff10'
+    date       | date                 | '2026-01-31' | '9999-12-31' | '1000-01-01'
+    date_old   | date                 | '0000-00-00' | '0001-01-01' | '0070-01-01' | '2026-02-00'
+    time       | time                 | '10:15:30' | '23:59:59' | '00:00:00'
+    time_3     | time(3)              | '10:15:30.123' | '23:59:59.999'
+    time_6     | time(6)              | '10:15:30.123456' | '23:59:59.999999'
+    time_far   | time(6)              | '838:59:59.000000' | '-838:59:59.000000' | '-00:00:01.500000' | '24:00:00'
+    datetime   | datetime             | '2026-01-31 10:15:30' | '9999-12-31 23:59:59' | '1000-01-01 00:00:00' | '1969-12-31 23:59:59'
+    datetime_3 | datetime(3)          | '2026-01-31 10:15:30.123' | '9999-12-31 23:59:59.999' | '1000-01-01 00:00:00'
+    datetime_6 | datetime(6)          | '2026-01-31 10:15:30.123456' | '9999-12-31 23:59:59.999999' | '1000-01-01 00:00:00' | '1969-12-31 23:59:59.999999'
+    datetime_old | datetime(6)        | '0000-00-00 00:00:00' | '0001-01-01 00:00:00'
+    timestamp  | timestamp null       | '2026-01-31 10:15:30' | '1970-01-01 00:00:01' | '2038-01-19 03:14:07'
+    timestamp_6 | timestamp(6) null   | '2026-01-31 10:15:30.123456' | '1970-01-01 00:00:00.000001'
+    timestamp_0 | timestamp null      | '0000-00-00 00:00:00'
+    year       | year                 | 2026 | 1901 | 2155
+    year_0     | year                 | 0
+    mood       | enum('sad', 'glad')  | 'glad' | 'sad'
+    flags      | set('a', 'b', 'c')   | 'a,c' | '' | 'b'
+    json       | json                 | '{"a": [1, null], "b":"ü"}' | 'null' | '1.50'
+    point      | point                | st_geomfromtext('POINT(1.5 -2.25)') | st_geomfromtext('POINT(180 90)', 4326)
+    linestring | linestring           | st_geomfromtext('LINESTRING(1 2,3 4.5)')
+    polygon    | polygon              | st_geomfromtext('POLYGON((0 0,1 0,1 1,0 0))')
+    geometry   | geometry             | st_geomfromtext('POINT(1.5 -2.25)') | st_geomfromtext('LINESTRING(1 2,3 4.5)')
+    """,
+    {
+        **dict.fromkeys(("bit_1", "bit_20", "bit_64"), "bin({})"),
+        **dict.fromkeys(("binary_4", "varbinary_9", "tinyblob", "blob_", "longblob"), "hex({})"),
+        **dict.fromkeys(("point", "linestring", "polygon", "geometry"), "st_astext({})"),
+        "f4": "cast({} as double)",
+    },
+)
+
+MARIADB_MODES: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "strings": {
+        "decimal.handling.mode": "string",
+        "time.precision.mode": "isostring",
+        "binary.handling.mode": "base64",
+        "bigint.unsigned.handling.mode": "precise",
+    },
+    "connect": {
+        "decimal.handling.mode": "double",
+        "time.precision.mode": "connect",
+        "binary.handling.mode": "hex",
+    },
+    "unadjusted": {"binary.handling.mode": "base64-url-safe", "enable.time.adjuster": "false"},
+    "microseconds": {"time.precision.mode": "microseconds"},
+    "nanoseconds": {"time.precision.mode": "nanoseconds"},
+}

@@ -1,7 +1,8 @@
-"""Records what Debezium sends of every type, for `test_database_types.py`: `python -m hudi_ingest_tests.support.record_types JARS`.
+"""Records what Debezium sends of every type, for `test_database_types.py`: `python -m hudi_ingest_tests.support.record_types DATABASE JARS`.
 
-JARS is a folder with Kafka Connect and Debezium's connector for PostgreSQL, which Maven fetches (`dependency:copy-dependencies` of
-connect-runtime, connect-json and debezium-connector-postgres). PostgreSQL needs PostGIS. Each setting has a connector and a file: the schema of its records,
+JARS is a folder with Kafka Connect and Debezium's connector for the DATABASE, which Maven fetches (`dependency:copy-dependencies` of
+connect-runtime, connect-json and debezium-connector-postgres or debezium-connector-mysql). PostgreSQL needs PostGIS; MariaDB is read by
+the connector for MySQL. Each setting has a connector and a file: the schema of its records,
 and their payloads, first those of the snapshot and then those of inserts, as `{"schema":…,"payload":…}` had them.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -17,8 +20,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from getpass import getuser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import sqlalchemy as sa
 from confluent_kafka import Consumer, TopicPartition
@@ -27,9 +32,11 @@ from hudi_ingest.home.folder import write_private
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import BrokerSettings, create_topic, java_property, start_broker
 from hudi_ingest.local.cdc_stack import LOGICAL_REPLICATION, ConnectSettings, connector_properties, worker_properties
-from hudi_ingest.local.processes import free_port, start, stop, wait_until
+from hudi_ingest.local.processes import LOOPBACK, free_port, start, stop, wait_until
 from hudi_ingest.spark.java import find_java
 from hudi_ingest_tests.support.database_types import (
+    MARIADB,
+    MARIADB_MODES,
     POSTGRESQL,
     POSTGRESQL_MODES,
     POSTGRESQL_SETUP,
@@ -39,6 +46,7 @@ from hudi_ingest_tests.support.database_types import (
 FOLDER = Path(__file__).parents[1] / "unit" / "records" / "convert" / "debezium" / "types"
 ROWS = 7
 _SECONDS = 600
+NIL = "{http://www.w3.org/2001/XMLSchema-instance}nil"
 _LATER = 100
 """What is added to the ids of the rows that are inserted while the connectors run."""
 
@@ -51,19 +59,95 @@ def rows_of(types: Sequence[Type], first: int) -> list[str]:
     ]
 
 
-def record(jars: Path) -> None:
+def record(database: str, jars: Path) -> None:
     FOLDER.mkdir(exist_ok=True)
     with ExitStack() as running:
         home = Path(running.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         broker = BrokerSettings(home / "broker", free_port(), free_port())
         running.callback(stop, [start_broker(broker, _say)])
-        settings = {"max_replication_slots": "20", "max_wal_senders": "20"}
-        url = running.enter_context(postgresql.running("secret", {**LOGICAL_REPLICATION, **settings}))
-        assert url is not None, "PostgreSQL is not installed"
-        database = sa.make_url(url).set(password="secret")
-        worker = ConnectSettings(home / "connect", free_port(), broker.bootstrap, database, ("public.types",), "pg")
+        starting, recording, table = {
+            "postgresql": (_postgresql, _record_postgresql, "public.types"),
+            "mariadb": (_mariadb, _record_mariadb, "shop.types"),
+        }[database]
+        url = running.enter_context(starting(home))
+        worker = ConnectSettings(home / "connect", free_port(), broker.bootstrap, url, (table,), "pg")
         running.enter_context(connect(worker, jars))
-        _record_postgresql(worker)
+        recording(worker)
+
+
+@contextmanager
+def _postgresql(home: Path) -> Iterator[sa.URL]:
+    settings = {"max_replication_slots": "20", "max_wal_senders": "20"}
+    with postgresql.running("secret", {**LOGICAL_REPLICATION, **settings}) as url:
+        assert url is not None, "PostgreSQL is not installed"
+        yield sa.make_url(url).set(password="secret")
+
+
+@contextmanager
+def _mariadb(home: Path) -> Iterator[sa.URL]:
+    """A server with a binary log, and the user `debezium`."""
+    folder, port = home / "mariadb", free_port()
+    install, server = (
+        shutil.which("mariadb-install-db"),
+        shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin"),
+    )
+    assert install is not None, "MariaDB is not installed"
+    assert server is not None, "MariaDB is not installed"
+    options = ["--no-defaults", f"--datadir={folder}", f"--user={getuser()}"]
+    subprocess.run([install, *options, "--auth-root-authentication-method=normal"], check=True, capture_output=True)
+    options += [
+        f"--port={port}",
+        f"--bind-address={LOOPBACK}",
+        f"--socket={home / 'mariadb.socket'}",
+        f"--pid-file={home / 'pid'}",
+    ]
+    options += [
+        "--skip-name-resolve",
+        "--log-bin=log",
+        "--binlog-format=ROW",
+        "--binlog-row-image=FULL",
+        "--server-id=1",
+        "--character-set-server=utf8mb4",
+    ]
+    process = start("mariadb", [server, *options], log=home / "mariadb.log", env=os.environ, cwd=home)
+    url = sa.make_url(f"mariadb://debezium:secret@{LOOPBACK}:{port}/shop")
+    try:
+        wait_until(
+            lambda: _client(home, "select 1", check=False) == [["1"]],
+            what="MariaDB answers",
+            timeout_seconds=_SECONDS,
+            records_to_watch=[process],
+        )
+        for statement in (
+            "create database shop",
+            "create user debezium identified by 'secret'",
+            "grant all on *.* to debezium",
+        ):
+            _client(home, statement)
+        yield url
+    finally:
+        stop([process])
+
+
+def _client(home: Path, statement: str, check: bool = True) -> list[list[str | None]]:
+    """Execute a statement as root, and return the rows that it finds."""
+    command = [
+        "mariadb",
+        "--no-defaults",
+        f"--socket={home / 'mariadb.socket'}",
+        "--user=root",
+        "--batch",
+        "--skip-column-names",
+        "--xml",
+    ]
+    settings = "set names utf8mb4; set sql_mode = ''; set time_zone = '+00:00'; "
+    done = subprocess.run(
+        [*command, f"--execute={settings}{statement}"], check=check, capture_output=True, encoding="utf-8"
+    )
+    if not done.stdout:
+        return []
+    rows = ElementTree.fromstring(done.stdout)
+    return [[None if NIL in field.attrib else field.text or "" for field in row] for row in rows]
 
 
 @contextmanager
@@ -145,6 +229,48 @@ def _record_postgresql(worker: ConnectSettings) -> None:
     _write("postgresql", shown, POSTGRESQL_MODES, worker, "public.types", "pg_")
 
 
+def _record_mariadb(worker: ConnectSettings) -> None:
+    def run(statement: str) -> list[list[str | None]]:
+        return _client(worker.home.parent, f"use shop; {statement}")
+
+    def insert(first: int) -> None:
+        for row in rows_of(MARIADB, first):
+            run(f"insert into types values ({row})")
+
+    columns = ", ".join(f"`{kind.name}` {kind.sql}" for kind in MARIADB)
+    run(f"create table types (id bigint primary key, {columns})")
+    insert(1)
+    database = worker.database
+    for number, (mode, more) in enumerate(MARIADB_MODES.items()):
+        prefix = f"my_{mode}"
+        create_topic(worker.bootstrap_servers, f"{prefix}.shop.types", 1)
+        config = {
+            "connector.class": "io.debezium.connector.mysql.MySqlConnector",
+            "database.hostname": str(database.host),
+            "database.port": str(database.port),
+            "database.user": str(database.username),
+            "database.password": str(database.password),
+            "database.ssl.mode": "disabled",
+            "database.server.id": str(5001 + number),
+            "topic.prefix": prefix,
+            "table.include.list": "shop.types",
+            "schema.history.internal.kafka.bootstrap.servers": worker.bootstrap_servers,
+            "schema.history.internal.kafka.topic": f"{prefix}.history",
+            "provide.transaction.metadata": "true",
+            "heartbeat.interval.ms": "1000",
+            **more,
+        }
+        _begin(worker, prefix, config, f"{prefix}.shop.types")
+    insert(1 + _LATER)
+    shown = {}
+    for kind in MARIADB:
+        text = (kind.shown or "cast({} as char)").format(f"`{kind.name}`")
+        shown[kind.name] = [row[0] for row in run(f"select {text} from types where id <= {_LATER} order by id")]
+    _write("mariadb", shown, MARIADB_MODES, worker, "shop.types", "my_")
+    for topic in ("my_default", "my_default.transaction", "__debezium-heartbeat.my_default"):
+        _say(topic, *_values(worker.bootstrap_servers, topic, 1)[:4])
+
+
 def _begin(worker: ConnectSettings, name: str, config: Mapping[str, str], topic: str, rows: int = ROWS) -> None:
     """Start a connector, and wait until it has sent the snapshot."""
     if _answer(f"{worker.url}/connectors", {"name": name, "config": {**config, "name": name}}) is None:
@@ -203,4 +329,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]))
+    record(sys.argv[1], Path(sys.argv[2]))

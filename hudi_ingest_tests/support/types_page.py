@@ -28,11 +28,12 @@ from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connect_schema
 from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.schema.columns import ddl_type
-from hudi_ingest_tests.support.database_types import POSTGRESQL, POSTGRESQL_MODES, Type
+from hudi_ingest_tests.support.database_types import MARIADB, MARIADB_MODES, POSTGRESQL, POSTGRESQL_MODES, Type
 
 RECORDS = Path(__file__).parents[1] / "unit" / "records" / "convert" / "debezium" / "types"
 DATABASES: Mapping[str, tuple[Sequence[Type], Mapping[str, Mapping[str, str]]]] = {
     "postgresql": (POSTGRESQL, POSTGRESQL_MODES),
+    "mariadb": (MARIADB, MARIADB_MODES),
 }
 REFUSED = "a bad record"
 _KEY = pa.field("id", pa.int64(), False)
@@ -121,17 +122,13 @@ def _same_items(kind: Type, settings: Mapping[str, str], connect: ConnectType, i
 
 
 _NUMERIC = re.compile(r"(numeric|decimal|price|money|real|float|double)\b")
+_PLACES = ("point", "linestring", "polygon", "geometry", "geography")
 _INTEGERS = re.compile(r"(tiny|small|medium|big)?int(eger)?\b(?!\d)|year|oid")
 
 
 def _same(sql: str, settings: Mapping[str, str], connect: ConnectType, text: Any, value: Any) -> bool:
     """One that is in no container."""
-    if (
-        isinstance(value, dict | list)
-        and sql != "hstore"
-        and sql not in ("point", "geometry", "geography")
-        and "geometry" not in sql
-    ):
+    if isinstance(value, dict | list) and sql != "hstore" and not sql.startswith(_PLACES):
         return False
     if isinstance(value, bool):
         return (text in (True, False) and value == text) or text in (("t", "1") if value else ("f", "0"))
@@ -145,7 +142,7 @@ def _same(sql: str, settings: Mapping[str, str], connect: ConnectType, text: Any
         return isinstance(value, str | int | Decimal) and Decimal(value).compare(Decimal(plain)) == 0
     if sql.startswith("bit"):
         return isinstance(value, bytes) and int.from_bytes(value, "little") == int(text or "0", 2)
-    if sql in ("bytea", "blob") or "binary" in sql:
+    if sql == "bytea" or "blob" in sql or "binary" in sql:
         return _bytes_in(settings, value) == bytes.fromhex(text.removeprefix("\\x"))
     if sql.startswith(("date", "timestamp")) and "range" not in sql:
         return _same_time(text, value)
@@ -155,7 +152,7 @@ def _same(sql: str, settings: Mapping[str, str], connect: ConnectType, text: Any
         return _same_interval(connect, text, value)
     if sql in ("json", "jsonb", "hstore"):
         return _same_json(text, value)
-    if sql in ("point", "geometry", "geography") or "geometry" in sql:
+    if sql.startswith(_PLACES):
         return _same_place(text, value)
     return bool(value == text)
 
@@ -325,17 +322,25 @@ def _setting(sql: str) -> str:
         return "time.precision.mode"
     if sql.startswith(("numeric", "decimal", "money", "price")):
         return "decimal.handling.mode"
-    if sql.startswith(("bytea", "binary", "varbinary", "blob")):
+    if sql.startswith(("bytea", "binary", "varbinary", "blob", "tinyblob", "longblob")):
         return "binary.handling.mode"
     first = sql.partition("[")[0]
     return f"{first}.handling.mode" if first in ("interval", "hstore") else ""
+
+
+def _named(sql: str, settings: Mapping[str, str]) -> str:
+    """What the page calls a recording in the row of a type."""
+    own, adjuster = _setting(sql), "enable.time.adjuster"
+    return settings.get(own) or (
+        f"{adjuster} {settings[adjuster]}" if own == "time.precision.mode" and adjuster in settings else "default"
+    )
 
 
 def _described(database: str, kind: Type) -> tuple[str, str, str]:
     """The cells of a type's row after its name."""
     found = {mode: becoming(database, mode, kind) for mode in modes_of(database)}
     default = found["default"]
-    modes = {mode: settings.get(_setting(kind.sql), "default") for mode, settings in modes_of(database).items()}
+    modes = {mode: _named(kind.sql, settings) for mode, settings in modes_of(database).items()}
     columns: dict[str, list[str]] = {}
     others: dict[tuple[str, str], list[str]] = {}
     for mode, each in found.items():
@@ -358,7 +363,7 @@ _TARGET = Path(__file__).parents[2] / "docs" / "formats.md"
 _BEGIN = "<!-- Written by `python -m hudi_ingest_tests.support.types_page` from records of Debezium 3.3. -->\n"
 _END = "<!-- End of the types. -->\n"
 _PART = re.compile(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", re.DOTALL)
-_NAMES = {"postgresql": "PostgreSQL 15"}
+_NAMES = {"postgresql": "PostgreSQL 15", "mariadb": "MariaDB 10.11, by the connector for MySQL"}
 
 
 def table(database: str) -> str:

@@ -153,3 +153,25 @@ def test_dates_and_times_as_text() -> None:
         (2, "2024-02-02", None, None, None, None),
         (9, None, None, None, None, None),
     ]
+
+
+def test_records_about_the_log_are_told_from_changes() -> None:
+    """What Apicurio's converter makes of the schemas that Debezium has for them; `m` is PostgreSQL's, the change of a schema MySQL's."""
+    of_postgresql = recording("postgresql_avro.json")
+    changes = [base64.b64decode(value) for _, value in of_postgresql["records"][:1]]
+    records: list[dict[str, Any]] = json.loads((FOLDER / "control_records_avro.json").read_text(encoding="utf-8"))
+    first = 1_000_000
+    texts = {str(first + place): json.dumps(each["schema"]) for place, each in enumerate(records)}
+    control = [
+        b"\0" + (first + place).to_bytes(4, "big") + base64.b64decode(each["value"])
+        for place, each in enumerate(records)
+    ]
+    columns, naming = parse_ddl(POSTGRESQL), NamingFields(("id",))
+    writers = ConfluentWireFormat(Registry({**of_postgresql["schemas"], **texts}))
+    events = ConnectAvroConverter(event_schema(columns, naming), writers)
+    found = AvailableValues(DebeziumConverter(events, columns, naming)).decode(
+        pa.array([*changes, *control, *changes], pa.binary())
+    )
+    assert found.rows.num_rows == 2 * len(changes)
+    assert [fault.control for fault in found.rejected] == [each["kind"] for each in records]
+    assert {each["kind"] for each in records} == {"heartbeats", "boundaries", "ddl", "messages"}
