@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import BadRecord, SchemaNotApproved
+from hudi_ingest.local.verification import read_with_spark
 from hudi_ingest.operations.upkeep.approvals import approve_schema_change
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest_tests.integration.test_mirror import LONG, TEXT, Columns, Mirror
@@ -36,6 +37,7 @@ BEFORE: dict[str, Columns] = {
     "shed": {"id": LONG, "city": TEXT, "old": TEXT},
     "held": {"id": LONG, "n": INT},
     "times": {"id": LONG, "at": time("int32", "Time")},
+    "reals": {"id": LONG, "r": {"type": "float"}},
 }
 AFTER: dict[str, Columns] = {
     # Wider, narrower, with one value more, nullable with a default, added with a default.
@@ -52,6 +54,7 @@ AFTER: dict[str, Columns] = {
     "shed": {"id": LONG, "town": TEXT},
     "held": {"id": LONG, "n": INT, "note": TEXT},
     "times": {"id": LONG, "at": time("int64", "MicroTime")},
+    "reals": {"id": LONG, "r": {"type": "double"}},
 }
 
 
@@ -166,3 +169,29 @@ def test_p10_each_change_of_a_column_ends_as_documented_and_all_rows_are_right_i
         (2, "Bonn", "o2", None),
         (3, None, None, "Chur"),
     ]
+
+
+def test_p10_a_real_that_becomes_a_double_is_the_same_for_all_readers_before_and_after_compactions(
+    mirror: Changing,
+) -> None:
+    """As it is written, 0.1 for 0.1, from base files, log files and what compactions make of them."""
+    pipeline, home = mirror.pipeline("reals"), mirror.ground.home
+    mirror.insert("reals", 1, 0.1)
+    mirror.insert("reals", 2, 0.33333334)
+    mirror.run("reals")
+    run_services(pipeline, compact=True, clean=False, home=home)
+    mirror.insert("reals", 3, 3.4028235e38)
+    mirror.insert("reals", 2, 16777216.0)
+    mirror.run("reals")
+    mirror.alter("reals")
+    mirror.insert("reals", 4, 0.1)
+    assert mirror.run("reals").plan.schema_changes == ("column r becomes double; it was float",)
+    expected = [(1, 0.1), (2, 16777216.0), (3, 3.4028235e38), (4, 0.1)]
+    path = pipeline.table.base_path
+    assert sorted((row["id"], row["r"]) for row in read_with_spark(path, home)) == expected
+    for _ in range(2):
+        run_services(pipeline, compact=True, clean=False, home=home)
+        assert mirror.rows("reals") == expected
+        mirror.insert("reals", 4, 0.1)
+        mirror.run("reals")
+    assert mirror.rows("reals") == expected

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections.abc import Iterator, Mapping
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka.serialization import MessageField
@@ -14,9 +19,12 @@ from hudi import HudiTable
 
 from hudi_ingest.exceptions import BadRecord, SchemaRefused
 from hudi_ingest.local.broker import create_topic
+from hudi_ingest.local.verification import compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.run import run_transaction
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
@@ -194,3 +202,152 @@ def test_p1_keys_and_columns_of_avro_come_from_the_registry(ground: Ground, regi
         SchemaRefused, match=r":0:4 has the key \(line\), and the table at .* has the key \(line, order\)"
     ):
         mirror.run("lines")
+
+
+DEBEZIUM: Columns = {
+    "id": {"type": "int32"},
+    "code": {"type": "string"},
+    "fixed": {**TEXT, "type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": "3"}},
+    "any": {
+        **struct({"scale": {"type": "int32"}, "value": {"type": "bytes"}}),
+        "name": "io.debezium.data.VariableScaleDecimal",
+    },
+    "zoned": {**TEXT, "name": "io.debezium.time.ZonedTimestamp"},
+    "at": {**LONG, "name": "io.debezium.time.MicroTimestamp", "optional": True},
+    "day": {"type": "int32", "name": "io.debezium.time.Date", "optional": True},
+    "raw": {"type": "bytes", "optional": True},
+    "tags": {"type": "array", "items": TEXT, "optional": True},
+    "numbers": {"type": "array", "items": {"type": "int32", "optional": True}, "optional": True},
+    "half": {"type": "float", "optional": True},
+    "ratio": {"type": "double", "optional": True},
+    "large": TEXT,
+}
+PLAIN = (
+    "id int not null, code string not null, fixed decimal(12,3), any string, zoned timestamp, at timestamp, day date, raw binary, "
+    "tags array<string>, numbers array<int>, half float, ratio double, large string"
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def _base64(number: int | bytes) -> str:
+    raw = number if isinstance(number, bytes) else number.to_bytes(16, "big", signed=True)
+    return base64.b64encode(raw).decode()
+
+
+def _in_json(value: Any) -> Any:
+    """A float, and a text if JSON has no number for it."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _with_schema(row: Row) -> Row:
+    """A row as Debezium writes it by default."""
+    scale = -int(Decimal(row["any"]).as_tuple().exponent)
+    return {
+        **{name: _in_json(value) for name, value in row.items()},
+        "fixed": _base64(int(row["fixed"].scaleb(3))),
+        "any": {"scale": scale, "value": _base64(int(Decimal(row["any"]).scaleb(scale)))},
+        "zoned": row["zoned"].isoformat().replace("+00:00", "Z"),
+        "at": (row["at"] - EPOCH) // timedelta(microseconds=1),
+        "day": (row["day"] - EPOCH.date()).days,
+        "raw": _base64(row["raw"]),
+    }
+
+
+def _without_schema(row: Row) -> Row:
+    """A row with `decimal.handling.mode=string` and `time.precision.mode=isostring`."""
+    return {
+        **{name: _in_json(value) for name, value in row.items()},
+        "fixed": str(row["fixed"]),
+        "zoned": row["zoned"].isoformat().replace("+00:00", "Z"),
+        "at": row["at"].isoformat().replace("+00:00", "Z"),
+        "day": f"{row['day']}Z",
+        "raw": _base64(row["raw"]),
+    }
+
+
+def _row(id_: int, code: str, **more: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "fixed": Decimal("-1234.500"),
+        "any": "12345678901234567890.1234567890",
+        "zoned": datetime(1905, 1, 1, 0, 0, 0, 1, timezone.utc),
+        "at": datetime(1583, 1, 1, 23, 59, 59, 999_999, timezone.utc),
+        "day": date(1600, 2, 29),
+        "raw": b"\x00\xff",
+        "tags": ["a", None, "", 'b,"c'],
+        "numbers": [1, -(2**31), None],
+        "half": math.nan,
+        "ratio": -math.inf,
+        "large": "l" * 3000,
+    }
+    return {"id": id_, "code": code, **values, **more}
+
+
+def test_p5_rows_of_debezium_are_what_the_database_has_with_schemas_and_without(ground: Ground) -> None:
+    """Composite keys with odd texts, deleted keys that come back, values at their ends and values that are left out."""
+    key = ["id", "code"]
+    mirror = Mirror(ground, {"typed": DEBEZIUM, "plain": {}})
+    mirror.write(tables={mirror.topic("plain"): {"schema": PLAIN}})
+    rows: dict[tuple[int, str], Row] = {}
+
+    def write(op: str, before: Row | None, after: Row | None, **sent: Any) -> None:
+        """`sent`: what the event has in place of the row's values."""
+        image = after or before or {}
+        written = {
+            name: after and {**each(after), **sent}
+            for name, each in (("typed", _with_schema), ("plain", _without_schema))
+        }
+        deleted = (
+            None
+            if before is None or after is not None
+            else {**dict.fromkeys(before), "id": before["id"], "code": before["code"]}
+        )
+        mirror.send("typed", key, op, deleted, written["typed"])
+        names = json.dumps({name: image[name] for name in key}).encode()
+        event = {"before": deleted, "after": written["plain"], "op": op}
+        mirror.produce("plain", names, event, *([None] if op == "d" else []))
+        if before is not None:
+            del rows[before["id"], before["code"]]
+        if after is not None:
+            rows[after["id"], after["code"]] = after
+
+    def require_same() -> None:
+        for table in ("typed", "plain"):
+            path = mirror.pipeline(table).table.base_path
+            for found in (read_with_hudi_rs(path), read_with_spark(path, ground.home)):
+                compared = compare_rows(map(_comparable, rows.values()), map(_comparable, found), *key)
+                assert compared.equal, (table, compared.examples)
+
+    one, two, three = (
+        _row(1, "é"),
+        _row(1, "a:b:c", half=0.1, ratio=0.1),
+        _row(2, " ", at=datetime(9999, 12, 31, tzinfo=timezone.utc)),
+    )
+    four = _row(3, "ü,ö=1")
+    for row in (one, two, three, four):
+        write("r", None, {**row, "half": float(np.float32(row["half"]))})
+    assert (mirror.run("typed").rows, mirror.run("plain").rows) == (4, 4)
+    require_same()
+    for table in ("typed", "plain"):
+        run_services(mirror.pipeline(table), compact=True, clean=False, home=ground.home)
+    # An update that leaves the large value out, one key that becomes another that was deleted before, and one that is deleted, inserted
+    # and updated at once.
+    write("u", four, {**four, "day": date(9999, 12, 31)}, large=UNAVAILABLE)
+    write("d", two, None)
+    write("d", rows[1, "é"], None)
+    write("c", None, {**one, "code": "a:b:c", "half": math.inf})
+    write("d", rows[2, " "], None)
+    write("c", None, {**three, "large": "short"})
+    write("u", rows[2, " "], {**three, "large": "short", "fixed": Decimal("999999999.999"), "tags": []})
+    mirror.run("typed")
+    mirror.run("plain")
+    require_same()
+    for table in ("typed", "plain"):
+        run_services(mirror.pipeline(table), compact=True, clean=False, home=ground.home)
+    require_same()
+
+
+def _comparable(row: Row) -> dict[str, Any]:
+    """NaN is not itself."""
+    return {name: "NaN" if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
