@@ -149,6 +149,8 @@ CASES = {
         ),
     ),
 }
+READ_BY_SPARK = ("json", "avro datum")
+"""One with declared columns and one with those of a schema file. The others' tables have the same columns in the same files."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -183,8 +185,9 @@ def test_d2_records_of_every_format_evolve(name: str, ground: Ground, topic: str
         expected.append(("d", 4, None))
     ground.send(0, values)
     assert run(case.new) == ("column n becomes long; it was int", "column note string is added")
-    frame = current_session(ground.home).newSession().read.format("hudi").load(ground.base_path)
-    assert sorted(tuple(row) for row in frame.select("id", "n", "note").collect()) == expected
+    if name in READ_BY_SPARK:
+        frame = current_session(ground.home).newSession().read.format("hudi").load(ground.base_path)
+        assert sorted(tuple(row) for row in frame.select("id", "n", "note").collect()) == expected
     by_hudi_rs = ground.rows().select(["id", "n", "note"]).to_pylist()
     assert sorted(tuple(each.values()) for each in by_hudi_rs) == expected
     if not case.mixed:
