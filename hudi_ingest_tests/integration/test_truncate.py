@@ -113,9 +113,13 @@ class Source:
         self.require_same()
         return counted(receipt)
 
+    @property
+    def expected(self) -> dict[tuple[str, str], dict[str, Any]]:
+        return {(row["dt"], key): row for key, row in self.rows.items()}
+
     def require_same(self, *, compacted: bool = False) -> None:
         """All readers have the rows of the source, and CDC queries come to them."""
-        expected = {(row["dt"], key): row for key, row in self.rows.items()}
+        expected = self.expected
         spark = current_session(self.ground.home).newSession()
         assert seen_by_hudi_rs(self.ground) == expected
         assert seen_by_spark(spark, self.ground) == expected
@@ -330,8 +334,10 @@ def test_p8_a_mirror_is_what_random_changes_come_to(
             fault.arm(point, "raise")
             with pytest.raises((InjectedFault, IngestError)):
                 source.ground.run(source.pipeline())
-        source.run()
+        source.ground.run(source.pipeline())
+        assert seen_by_hudi_rs(source.ground) == source.expected
         if number % 3 == 2:
+            source.require_same()
             compact(source.ground, source.pipeline())
             source.require_same(compacted=True)
             asked = [Slice(source.ground.name, 0, dice.randrange(source.sent), source.sent)]
