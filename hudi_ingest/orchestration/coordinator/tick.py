@@ -87,7 +87,9 @@ class Tick:
         plan: TransactionPlan | None = None
         wait: str | None
         try:
-            plan = replace(plan_next(pipeline, situation, now=self.now), said_through=said_through(pipeline))
+            plan = replace(
+                plan_next(pipeline, situation, now=self.now), said_through=said_through(pipeline, self.instance)
+            )
         except NothingToDo as error:
             wait = error.reason
         except OffsetsLost as error:

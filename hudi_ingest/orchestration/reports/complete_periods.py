@@ -142,10 +142,14 @@ _known: dict[str, _Reported] = {}
 """By pipeline, what Dagster had after the last look, so that nothing is asked while there is nothing to report."""
 
 
-def said_through(pipeline: Pipeline) -> int | None:
-    """Return where the last reported period ends, by the last look; None if there is none."""
+def said_through(pipeline: Pipeline, instance: DagsterInstance) -> int | None:
+    """Return where the last reported period ends; None if there is none. Dagster is asked unless this process has looked before."""
+    if pipeline.asset.complete is None:
+        return None
     known = _known.get(pipeline.name)
-    return known.to if known is not None and known.pipeline is pipeline else None
+    if known is None or known.pipeline is not pipeline:
+        known = _Reported.of(Periods(pipeline), instance)
+    return known.to
 
 
 def report_periods(pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:

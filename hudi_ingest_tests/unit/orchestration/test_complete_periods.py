@@ -22,6 +22,7 @@ from hudi_ingest.orchestration.reports.complete_periods import (
     Periods,
     periods_assets,
     report_periods,
+    said_through,
     seconds_to_period,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -87,6 +88,23 @@ def test_each_hour_is_reported_once_and_in_order_also_by_another_process(pipelin
         # A look that comes late says less.
         report_periods(pipeline, instance, complete_at(2))
         assert len(reported(pipeline, instance)) == 5
+
+
+def test_a_process_that_has_just_started_knows_what_was_said(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        assert said_through(pipeline, instance) is None
+        report_periods(pipeline, instance, complete_at(1))
+        report_periods(pipeline, instance, complete_at(3.2, 2))
+        assert said_through(pipeline, instance) == milliseconds(3)
+        complete_periods._known.clear()
+        assert said_through(pipeline, instance) == milliseconds(3)
+        report_periods(pipeline, instance, complete_at(3.3, 2))
+        for name in ("fetch_materializations", "get_materialized_partitions"):
+            monkeypatch.setattr(instance, name, None)
+        assert said_through(pipeline, instance) == milliseconds(3)
+        assert said_through(pipeline_of(Path(pipeline.table.base_path), None), instance) is None
 
 
 def test_nothing_is_asked_of_dagster_while_there_is_nothing_to_report(
