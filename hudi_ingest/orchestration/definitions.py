@@ -15,7 +15,7 @@ from dagster import Definitions
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
 from hudi_ingest.orchestration.embedded.executor import EXECUTOR
-from hudi_ingest.orchestration.embedded.run_launcher import RUN_PIPELINE
+from hudi_ingest.orchestration.embedded.run_launcher import RUN_ASSETS, RUN_PIPELINE
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
 from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -32,13 +32,14 @@ def build_definitions(
     only: str = "",
     templates: Sequence[Template] = (),
     paths: Mapping[str, Path] = MappingProxyType({}),
+    maintained: bool = True,
 ) -> Definitions:
     """Build our own code location: what `ingest_definitions` returns, with our executor and IO manager.
     `spark_config`: settings for ops that find no engine and start their own Spark; `only`: the one pipeline to build, if it is
-    among them."""
+    among them; `maintained`: whether to build the maintenance jobs."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
     folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates), paths)
-    definitions, folder = definitions_of(folder, spark_config, only=only)
+    definitions, folder = definitions_of(folder, spark_config, only=only, maintained=maintained)
     # The process of a pipeline's run has no use for what pipelines share.
     shared = Definitions() if only else shared_definitions(folder.pipelines, folder.broken)
     return Definitions.merge(ours, definitions, shared)
@@ -65,7 +66,12 @@ def _defined() -> Definitions:
         # The run's asset is none of a pipeline, such as the overview, or the file has gone.
         only, folder = "", _loaded()
     loaded = build_definitions(
-        folder.pipelines, broken=folder.broken, only=only, templates=folder.templates, paths=folder.paths
+        folder.pipelines,
+        broken=folder.broken,
+        only=only,
+        templates=folder.templates,
+        paths=folder.paths,
+        maintained=not (only and os.environ.get(RUN_ASSETS)),
     )
     if not only:
         # Dagster asks for all of it before it shows anything; a run needs one job. It is kept.

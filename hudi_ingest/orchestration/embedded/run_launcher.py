@@ -36,6 +36,8 @@ from hudi_ingest.orchestration.embedded.executor import IMPORTED_BY_OPS
 FORKED_MODULE = "hudi_ingest.orchestration.definitions"
 RUN_PIPELINE = "HUDI_INGEST_RUN_PIPELINE"
 """Names the only pipeline of a run in its process, which then builds no definitions of others: each takes 20 ms of CPU."""
+RUN_ASSETS = "HUDI_INGEST_RUN_ASSETS"
+"""Not empty in the process of a run of assets, which has no use for maintenance jobs."""
 IMPORTED_BY_RUNS = [
     "dagster._cli.api",
     *IMPORTED_BY_OPS,
@@ -122,6 +124,7 @@ def _execute(instance_ref: InstanceRef, run_id: str) -> None:
         instance.add_run_tags(run_id, {tags.WORKER: str(Owner.this_process())})
         run = instance.get_run_by_id(run_id)
         os.environ[RUN_PIPELINE] = pipeline_of(run) if run is not None else ""
+        os.environ[RUN_ASSETS] = "yes" if run is not None and run.asset_selection else ""
         _execute_run_command_body(run_id, instance, lambda event: None, set_exit_code_on_failure=False)
 
 

@@ -50,6 +50,8 @@ _DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.d
 _INDEXED_EVENTS = frozenset({*ASSET_EVENTS, *ASSET_CHECK_EVENTS, *EVENT_TYPE_TO_PIPELINE_RUN_STATUS})
 """Types of events that Dagster also keeps beside the log of their run."""
 _INSERT_EVENT = SqlEventLogStorageTable.insert()
+_COMPILED = sa.util.LRUCache[Any, Any](500)
+"""Compiled statements, for all databases and for the processes that are forked from this one. Otherwise each run would compile them."""
 _TEMPORARY_FOLDER = "HUDI_INGEST_TEMPORARY_DAGSTER"
 """Environment variable by which the processes of one Dagster command share a temporary folder."""
 
@@ -80,13 +82,28 @@ class _Engines:
             engine.dispose()
 
     def _new(self, path: str) -> sa.Engine:
-        engine = sa.create_engine(f"sqlite:///{path}", max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
+        engine = sa.create_engine(
+            f"sqlite:///{path}",
+            max_overflow=-1,
+            connect_args={"timeout": _BUSY_SECONDS},
+            execution_options={"compiled_cache": _COMPILED},
+        )
+        # SQLAlchemy keeps compiled statements by dialect, of which it makes one for each engine.
+        engine.dialect = _dialect()
 
         @sa.event.listens_for(engine, "connect")
         def prepare(connection: sqlite3.Connection, _record: object) -> None:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
 
         return engine
+
+
+@cache
+def _dialect() -> sa.Dialect:
+    engine = sa.create_engine("sqlite://")
+    with engine.connect():
+        # It knows SQLite's version from the first connection on.
+        return engine.dialect
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,16 +227,25 @@ class QuickEventLogStorage(SqliteEventLogStorage):
     def store_event(self, event: EventLogEntry) -> None:
         if event.dagster_event_type in _INDEXED_EVENTS:
             # Dagster writes the event, and then what it says about a check, each in a transaction of its own.
-            with self.index_connection() as connection:
-                self._storing.connection = connection
-                try:
-                    super().store_event(event)
-                finally:
-                    del self._storing.connection
+            with self.together():
+                super().store_event(event)
             return
         # Dagster's own builds a statement for each event, which takes longer than its execution.
         with self.run_connection(event.run_id) as connection:
             connection.execute(_INSERT_EVENT, self._event_to_row(event))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Store what this thread says about assets within the block in one transaction, which other writers wait for."""
+        if hasattr(self._storing, "connection"):
+            yield
+            return
+        with self.index_connection() as connection:
+            self._storing.connection = connection
+            try:
+                yield
+            finally:
+                del self._storing.connection
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sa.Connection]:

@@ -3,8 +3,8 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
 from functools import cache, partial
 from typing import Any, TypeVar
@@ -74,6 +74,7 @@ from hudi_ingest.orchestration.jobs.run_config import (
     stopped,
 )
 from hudi_ingest.orchestration.reports.checks import evaluation
+from hudi_ingest.orchestration.reports.complete_periods import said_through
 from hudi_ingest.orchestration.reports.materialization import (
     SLICE_COLUMNS,
     by_kind,
@@ -262,7 +263,9 @@ def _ops(pipeline: Pipeline, io_manager_key: str, inputs: Sequence[str]) -> tupl
 def _begin(context: OpExecutionContext, pipeline: Pipeline, config: BeginConfig) -> Iterator[Any]:
     with as_dagster_failures(), _protocol(context, pipeline) as protocol:
         require_ledger_of_sensor(protocol.ledger, pipeline.name, context.run.tags.get(tags.LEDGER, ""))
-        plan = plan_in(context.run, pipeline, config) or plan_now(pipeline)
+        plan = plan_in(context.run, pipeline, config) or replace(
+            plan_now(pipeline), said_through=said_through(pipeline, context.instance)
+        )
         # A sensor's run has them already; one from the asset's page does not.
         context.instance.add_run_tags(context.run_id, run_tags(pipeline, plan))
         try:
@@ -408,9 +411,13 @@ def _report_checks_with_commit(context: OpExecutionContext, pipeline: Pipeline, 
     Returns the rest of the materialization's metadata."""
     now = datetime.now(timezone.utc)
     try:
-        for finding in findings_after_commit(pipeline, situation, now):
-            # Dagster accepts these events here, although its annotation does not say so.
-            context.log_event(evaluation(pipeline, finding))  # type: ignore[arg-type]
+        findings = findings_after_commit(pipeline, situation, now)
+        # The embedded storage has it, Dagster's own have not.
+        together = getattr(context.instance.event_log_storage, "together", nullcontext)
+        with together():
+            for finding in findings:
+                # Dagster accepts these events here, although its annotation does not say so.
+                context.log_event(evaluation(pipeline, finding))  # type: ignore[arg-type]
         return lag_metadata(situation.lag.total, age_of_oldest(pipeline, situation, now))
     except IngestError as error:
         context.log.warning(f"the commit is durable, but its checks are left to the next tick: {error}")

@@ -40,6 +40,10 @@ for run in ("", "orders", "gone"):
     print(*sorted(sensor.name for sensor in repository.sensor_defs if sensor.name.endswith("_coordinator")))
     job = repository.get_job("__ASSET_JOB").get_subset(asset_selection={AssetKey(["orders"])})
     print(*sorted(key.to_user_string() for key in job.asset_layer.executable_asset_keys))
+os.environ["HUDI_INGEST_RUN_PIPELINE"] = "orders"
+for assets in ("yes", ""):
+    os.environ["HUDI_INGEST_RUN_ASSETS"] = assets
+    print(importlib.reload(definitions).defs.get_repository_def().has_job("hudi_ingest_sweep"))
 """
 
 
@@ -71,8 +75,12 @@ def test_what_a_run_needs_is_imported_and_rehearsed_before_its_process_is_forked
 
 def test_a_run_builds_its_own_pipeline_only(done: subprocess.CompletedProcess[str]) -> None:
     every, own = "clicks_coordinator orders_coordinator", "orders_coordinator"
-    listed = done.stdout.splitlines()[3:]
+    listed = done.stdout.splitlines()[3:9]
     assert listed == [every, "orders", own, "orders", every, "orders"], done.stdout + done.stderr
+
+
+def test_a_run_of_a_table_builds_no_maintenance_jobs(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.stdout.splitlines()[9:] == ["False", "True"], done.stderr
 
 
 def test_the_launcher_knows_the_only_pipeline_of_a_run() -> None:

@@ -26,6 +26,7 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 
+from hudi_ingest.orchestration.embedded import sqlite_storage
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickEventLogStorage, QuickRunStorage
 
 CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.embedded.sqlite_storage, class: QuickSqliteStorage}}\n"
@@ -145,6 +146,40 @@ def test_an_event_and_what_it_says_about_an_asset_are_committed_together(
             assert len(own.get_asset_check_execution_history(key, limit=5)) == 2
         else:
             assert own.has_asset_key(AssetKey("t"))
+
+
+def test_several_events_can_be_committed_together_and_none_of_a_block_that_fails(home: Path) -> None:
+    commits = list[object]()
+    with DagsterInstance.from_config(str(home)) as instance:
+        storage = instance.event_log_storage
+        assert isinstance(storage, QuickEventLogStorage)
+        with storage.index_connection() as connection:
+            sa.event.listen(connection.engine, "commit", commits.append)
+        commits.clear()
+        keys = [AssetCheckKey(AssetKey("t"), name) for name in "abc"]
+        with storage.together():
+            for key in keys:
+                instance.report_runless_asset_event(AssetCheckEvaluation(key.asset_key, key.name, True))
+            assert not commits
+        assert len(commits) == 1
+        with pytest.raises(ZeroDivisionError), storage.together():
+            instance.report_runless_asset_event(AssetCheckEvaluation(AssetKey("t"), "a", False))
+            _ = 1 / 0
+        own = SqliteEventLogStorage(str(home / "history/runs"))
+        assert [len(own.get_asset_check_execution_history(key, limit=5)) for key in keys] == [1, 1, 1]
+
+
+def test_a_statement_is_compiled_once_for_all_databases(tmp_path: Path) -> None:
+    def store(name: str) -> None:
+        storage = QuickEventLogStorage(str(tmp_path / name))
+        storage.store_event(said(name, "hello"))
+        assert [entry.user_message for entry in storage.get_logs_for_run(name)] == ["hello"]
+
+    store("first")
+    compiled = {*sqlite_storage._COMPILED}
+    store("second")
+    assert compiled
+    assert {*sqlite_storage._COMPILED} == compiled
 
 
 def test_a_half_made_event_log_is_completed(tmp_path: Path) -> None:
