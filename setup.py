@@ -105,6 +105,8 @@ setup(
             # moto's server; its own extra also brings what its other services need, which conflicts with Dagster.
             "flask",
             "flask-cors",
+            # Programs of the simulation.
+            "greenlet",
             "hypothesis",
             "import-linter",
             # What confluent-kafka's serializer of JSON Schema needs.

@@ -61,7 +61,8 @@ class TableEpoch:
             current, stored = self._read()
             if current.number == 0:
                 # The first begin on this table, or on this copy of it.
-                self._storage.require_conditional_writes()
+                with reaching(self._storage, "try conditional writes in the folder"):
+                    self._storage.require_conditional_writes()
             if number <= current.number:
                 raise Fenced(
                     f"epoch {number} of transaction {transaction_id} is not above the table's epoch {current.number} of "

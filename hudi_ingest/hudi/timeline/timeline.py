@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -571,6 +572,7 @@ def log_file_instant(path: str) -> str:
     return path.partition(".log.")[0].rpartition("_")[2]
 
 
+@lru_cache(4096)
 def instant_time(instant: str) -> datetime:
     """Parse the UTC time of an instant such as 20261121140405123; our tables keep their timeline in UTC."""
     return datetime.strptime(instant[:14], "%Y%m%d%H%M%S").replace(

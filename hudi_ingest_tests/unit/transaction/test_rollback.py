@@ -1,4 +1,4 @@
-"""What the ledger says of a transaction that ends while the ledger fails; orders of steps are for test_protocol_model.py."""
+"""What the ledger says of a transaction that ends while the ledger fails; orders of steps are for hudi_ingest_tests/simulation."""
 
 from __future__ import annotations
 

@@ -1,20 +1,24 @@
-"""A Hudi table, its storage, a broker and a ledger in memory, that stop at each step so that a test can interleave them.
+"""A Hudi table, its storage and a broker in memory, that stop at each step so that a schedule can interleave them.
 
 The table does what Hudi 1.2 was seen to do: an instant is requested, inflight, completed; LAZY cleaning rolls back what has
 no lease; a rollback looks the expired instants up first, takes the lock for its plan and deletes without it; a commit writes
 the metadata table before it looks whether its instant is still there; every error inside the lock takes the heartbeat away.
+
+Each host has a clock, and engines run on hosts: what a host writes has its time, and what it judges it judges by its own.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import count
+from typing import TypeVar
 
 import pyarrow as pa
-import sqlalchemy as sa
 
 from hudi_ingest.exceptions import (
     CommitRefused,
@@ -23,9 +27,7 @@ from hudi_ingest.exceptions import (
     IngestError,
     KafkaUnreachable,
     LeaderMissing,
-    LedgerUnreachable,
     TableUnreachable,
-    TransactionInFlight,
     WriteIncomplete,
 )
 from hudi_ingest.faults import POINTS, InjectedFault
@@ -33,26 +35,31 @@ from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.options import table_properties
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, dead_letters_folder
-from hudi_ingest.hudi.storage.storage import Durability, StoredFile
+from hudi_ingest.hudi.storage.s3 import S3Storage
+from hudi_ingest.hudi.storage.storage import Durability, StoredFile, TableStorage, Upload
+from hudi_ingest.hudi.timeline.clock import wait_for_clock
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.publication import Publication
-from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.kafka.cluster import Topic
-from hudi_ingest.ledger import Ledger
-from hudi_ingest.ledger.database import Database
-from hudi_ingest.ledger.tables import ATTEMPTS, METADATA, SLICES, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
+from hudi_ingest.model.storage_options import StorageOptions
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.planning import held_offsets
-from hudi_ingest_tests.support.steps import Program, running, stop
+from hudi_ingest_tests.simulation.programs import Program, running, stop
 
 ROWS_PER_FILE = 2
+HOSTS = 2
+OUTSIDE = -1
+"""The host of other writers. Its engine never dies, and its clock is right."""
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 def declared_schema(pipeline: Pipeline) -> TransactionSchema:
@@ -73,6 +80,8 @@ class Instant:
     metadata: dict[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     completed_at: int = 0
+    """The place of its completion among all."""
+    completed_time: datetime | None = None
     transaction: str = ""
     replaced: tuple[str, ...] = ()
     """Files that the commit took out of the table."""
@@ -80,12 +89,48 @@ class Instant:
     """Of another writer's: the file that it has read, and publishes anew."""
 
 
+class Tracked(dict[K, V]):
+    """A dictionary that counts its changes in the world's `version`."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._world.version += 1
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self._world.version += 1
+        super().__delitem__(key)
+
+    def pop(self, key: K, *default: V) -> V:  # type: ignore[override]
+        self._world.version += 1
+        return super().pop(key, *default)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What differs between worlds. `engines`: one for both hosts, or one for each with a lock in common (`table.lock`)."""
+
+    engines: int = 1
+    ledgers: int = 2
+    on_s3: bool = False
+    accepts_losses: bool = True
+    """Whether plans give up what the broker lost (`on_data_loss: skip_to_earliest`), or stop."""
+
+
 class World:
     """All that outlives a process. `flaws` names what is broken on purpose."""
 
-    def __init__(self, pipeline: Pipeline, flaws: frozenset[str] = frozenset()) -> None:
+    def __init__(self, pipeline: Pipeline, flaws: frozenset[str] = frozenset(), setting: Setting | None = None) -> None:
         self.pipeline = pipeline
         self.flaws = flaws
+        self.setting = setting or Setting()
+        self.version = 0
+        """Counts changes to what is judged."""
+        self.skews: dict[int, timedelta] = {}
+        """By host: how far its clock is ahead, if it is wrong."""
         self.now = datetime(2026, 1, 1, tzinfo=timezone.utc)
         self.broker: dict[TopicPartition, list[str]] = {}
         self.first: dict[TopicPartition, int] = {}
@@ -96,18 +141,24 @@ class World:
         self.began: dict[TopicPartition, int] = {}
         """Where live transactions begin; what is before is history."""
         self.properties: dict[str, str] = {}
-        self.active: dict[str, Instant] = {}
-        self.archived: dict[str, Instant] = {}
+        self.active: dict[str, Instant] = Tracked(self)
+        self.archived: dict[str, Instant] = Tracked(self)
         self.heartbeats: dict[str, datetime] = {}
-        self.beating: set[str] = set()
-        self.files: dict[str, list[Row]] = {}
+        self.beating: dict[str, int] = {}
+        """Instants whose heartbeat is renewed, and the engine that does it."""
+        self.files: dict[str, list[Row]] = Tracked(self)
         self.markers: dict[str, set[str]] = {}
         self.synced: set[str] = set()
         """Files that outlive a power cut."""
         self.texts: dict[str, bytes] = {}
-        self.letters: dict[str, list[Row]] = {}
+        self.letters: dict[str, list[Row]] = Tracked(self)
         self.lock: Program | None = None
-        self.engine = 0
+        self.lock_engine = 0
+        """The engine that has Hudi's lock."""
+        self.generations: dict[int, int] = defaultdict(int)
+        """By engine: how often it has died."""
+        self.last_instants: dict[int, str] = defaultdict(str)
+        """By engine: the newest instant that it created."""
         self.group: dict[TopicPartition, int] = {}
         self.plans: dict[str, TransactionPlan] = {}
         self.rolled_back: set[str] = set()
@@ -116,6 +167,7 @@ class World:
         self.wrongs: list[str] = []
         """What no step may do, found while it was done."""
         self._moment = 0
+        self._names = count()
 
     def reach(self, point: str) -> None:
         """Stands in for faults.reach: every point of the product is a place to stop, to fail or to die."""
@@ -123,19 +175,35 @@ class World:
         self.reached.add(point)
         stop(point, InjectedFault)
 
-    def next_moment(self) -> int:
+    def clock(self, host: int | None = None) -> datetime:
+        """The time as a host sees it, by default the running program's."""
+        if host is None:
+            program = running()
+            host = program.host if program is not None else None
+        skew = self.skews.get(host) if host is not None else None
+        return self.now if skew is None else self.now + skew
+
+    def engine_of(self, host: int) -> int:
+        return host if host == OUTSIDE else host % self.setting.engines
+
+    def complete(self, instant: Instant, host: int | None = None) -> None:
         self._moment += 1
-        return self._moment
+        self.version += 1
+        instant.state, instant.completed_at, instant.completed_time = "completed", self._moment, self.clock(host)
 
     def hold_from(self, first: Offsets) -> None:
         """The broker's first offsets are these from now on."""
         self.first |= first
         self.firsts.append(dict(self.first))
 
-    def new_instant(self) -> Instant:
-        self.now += timedelta(milliseconds=1)
-        found = Instant(f"{self.now:%Y%m%d%H%M%S}{self.now.microsecond // 1000:03}", "requested")
-        self.active[found.name] = found
+    def new_instant(self, host: int | None = None) -> Instant:
+        while True:
+            self.now += timedelta(milliseconds=1)
+            now = self.clock(host)
+            name = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03}"
+            if name not in self.active and name not in self.archived:
+                break
+        found = self.active[name] = Instant(name, "requested")
         return found
 
     def completed(self) -> list[Instant]:
@@ -162,14 +230,39 @@ class World:
                 replaced.append(ReplacedFile(path, len(mine), kept, 10, mine[0][0].topic, mine[0][0].partition))
         return tuple(sorted(replaced))
 
-    def leased(self, instant: str) -> bool:
+    def leased(self, instant: str, host: int | None = None) -> bool:
+        """Whether its heartbeat has not expired, as `host` sees it."""
         timeout = timedelta(seconds=self.pipeline.transaction.timeout_seconds)
         beat = self.heartbeats.get(instant)
         if "lease never expires" in self.flaws:
             return beat is not None
         if "no lease" in self.flaws:
             return False
-        return beat is not None and (instant in self.beating or self.now - beat <= timeout)
+        if beat is None:
+            return False
+        beating = self.beating.get(instant)
+        if beating is not None and host in (None, OUTSIDE):
+            # That other writers' clocks are right is a limit of the promises.
+            return True
+        if beating is not None:
+            beat = self.clock(beating)
+        return self.clock(host) - beat <= timeout
+
+    def new_name(self) -> str:
+        return f"{next(self._names):x}"
+
+    def put(self, path: str, content: bytes) -> None:
+        """A small file of the table has this content."""
+        self.texts[path] = content
+        self.version += 1
+        if path == EPOCH_PATH:
+            self.newest_epoch = max(self.newest_epoch, int(json.loads(content)["epoch"]))
+
+    def delete_below(self, folder: str) -> None:
+        self.version += 1
+        for stored in (self.texts, self.letters):
+            for path in [each for each in stored if each.startswith(f"{folder}/")]:
+                stored.pop(path)
 
     def carried(self) -> dict[str, str]:
         """What Hudi's rolling metadata puts into another writer's commit."""
@@ -180,18 +273,23 @@ class World:
                 return {key: each.metadata[key]}
         return {}
 
-    def end_engine(self) -> None:
+    def end_engine(self, host: int) -> None:
         """The Spark driver dies, with every call that runs in it."""
-        self.engine += 1
-        self.lock = None
-        for instant in self.beating:
-            self.heartbeats[instant] = self.now
-        self.beating.clear()
+        engine = self.engine_of(host)
+        self.generations[engine] += 1
+        self.last_instants[engine] = ""
+        if self.lock_engine == engine:
+            self.lock = None
+        for instant in [each for each, beating in self.beating.items() if beating == engine]:
+            self.heartbeats[instant] = self.clock(engine)
+            del self.beating[instant]
 
 
-@contextmanager
-def _in_engine(world: World) -> Iterator[Engine]:
-    yield Engine(world, world.engine)
+def _in_engine(world: World) -> Engine:
+    """The engine of the running program's host; another writer's is a JVM of its own, whose clock is right."""
+    program = running()
+    number = world.engine_of(program.host) if program is not None else 0
+    return Engine(world, number, world.generations[number])
 
 
 @dataclass(frozen=True)
@@ -199,24 +297,44 @@ class Engine:
     """One call's view of the Spark driver that it runs in."""
 
     world: World
+    number: int
     generation: int
+
+    def wait_for_clock(self) -> None:
+        """As hudi/write_client.py does before it takes a client. Raises ClockBehind."""
+        world = self.world
+        newest = max((each for each in world.active), default="")
+
+        def sleep(seconds: float) -> None:
+            # Of several that wait at once each is passed by the other's time.
+            world.now += timedelta(seconds=max(seconds, 0.001))
+            self.step("waits for the clock")
+
+        wait_for_clock(
+            "/data/orders", newest, world.last_instants[self.number], lambda: world.clock(self.number), sleep
+        )
+
+    def new_instant(self) -> Instant:
+        found = self.world.new_instant(self.number)
+        self.world.last_instants[self.number] = found.name
+        return found
 
     def step(self, point: str, *errors: type[Exception]) -> None:
         if point in POINTS:
             self.world.reached.add(point)
         stop(point, *errors)
-        if self.generation != self.world.engine:
+        if self.generation != self.world.generations[self.number]:
             raise EngineLost("the Spark driver went away")
 
     @contextmanager
     def hudi_lock(self) -> Iterator[None]:
         while self.world.lock is not None:
             self.step("waits for Hudi's lock")
-        self.world.lock = running()
+        self.world.lock, self.world.lock_engine = running(), self.number
         try:
             yield
         finally:
-            if self.generation == self.world.engine:
+            if self.generation == self.world.generations[self.number]:
                 self.world.lock = None
 
 
@@ -227,17 +345,17 @@ class HudiInMemory:
         self._world = world
 
     def create_table(self, schema: TransactionSchema) -> None:
-        with _in_engine(self._world) as engine:
-            engine.step("create_table", EngineLost)
-            if not self._world.properties:
-                self._world.properties = {"hoodie.table.partition.fields": ""}
-            engine.step("table_created", EngineLost)
-            self._world.properties |= table_properties(self._world.pipeline, schema.record_key)
+        engine = _in_engine(self._world)
+        engine.step("create_table", EngineLost)
+        if not self._world.properties:
+            self._world.properties = {"hoodie.table.partition.fields": ""}
+        engine.step("table_created", EngineLost)
+        self._world.properties |= table_properties(self._world.pipeline, schema.record_key)
 
     def update_properties(self, wanted: dict[str, str]) -> None:
-        with _in_engine(self._world) as engine:
-            engine.step("update_properties", EngineLost)
-            self._world.properties |= wanted
+        engine = _in_engine(self._world)
+        engine.step("update_properties", EngineLost)
+        self._world.properties |= wanted
 
     def drop_indexes(self, names: Collection[str]) -> None:
         raise AssertionError("the metadata table is not in memory")
@@ -247,41 +365,43 @@ class HudiInMemory:
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         world = self._world
-        with _in_engine(world) as engine:
-            engine.step("begin", EngineLost, TableUnreachable)
-            instant = world.new_instant()
-            world.heartbeats[instant.name] = world.now
-            engine.step("instant_requested", EngineLost, TableUnreachable, InjectedFault)
-            if instant.name not in world.active:
-                raise TableUnreachable(f"{instant.name}.commit.requested does not exist")
-            instant.state = "inflight"
-            instant.transaction = plan.transaction_id
-            world.plans[plan.transaction_id] = plan
-            instant.metadata = {world.pipeline.transaction_key: json.dumps(plan.to_dict())}
-            engine.step("instant_inflight", EngineLost, TableUnreachable, InjectedFault)
-            engine.step("instant_begun", EngineLost, InjectedFault)
-            return instant.name
+        engine = _in_engine(world)
+        engine.step("begin", EngineLost, TableUnreachable)
+        engine.wait_for_clock()
+        instant = engine.new_instant()
+        world.heartbeats[instant.name] = world.clock(engine.number)
+        engine.step("instant_requested", EngineLost, TableUnreachable, InjectedFault)
+        if instant.name not in world.active:
+            raise TableUnreachable(f"{instant.name}.commit.requested does not exist")
+        instant.state = "inflight"
+        instant.transaction = plan.transaction_id
+        world.plans[plan.transaction_id] = plan
+        instant.metadata = {world.pipeline.transaction_key: json.dumps(plan.to_dict())}
+        engine.step("instant_inflight", EngineLost, TableUnreachable, InjectedFault)
+        engine.step("instant_begun", EngineLost, InjectedFault)
+        return instant.name
 
     def commit(self, publication: Publication) -> None:
         world = self._world
         instant = publication.instant
-        with _in_engine(world) as engine:
-            engine.step("commit", EngineLost)
-            if not world.leased(instant) and "no lease" not in world.flaws:
-                raise Fenced(f"instant {instant} is no longer open")
-            world.heartbeats[instant] = world.now
-            world.beating.add(instant)
-            try:
-                engine.step("commit_leased", EngineLost, InjectedFault)
-                with engine.hudi_lock():
-                    self._publish(engine, publication)
-                    world.heartbeats.pop(instant, None)
-            except (CommitRefused, TableUnreachable):
+        engine = _in_engine(world)
+        engine.step("commit", EngineLost)
+        engine.wait_for_clock()
+        if not world.leased(instant, engine.number) and "no lease" not in world.flaws:
+            raise Fenced(f"instant {instant} is no longer open")
+        world.heartbeats[instant] = world.clock(engine.number)
+        world.beating[instant] = engine.number
+        try:
+            engine.step("commit_leased", EngineLost, InjectedFault)
+            with engine.hudi_lock():
+                self._publish(engine, publication)
                 world.heartbeats.pop(instant, None)
-                raise
-            finally:
-                world.beating.discard(instant)
-            engine.step("commit_landed", EngineLost, TableUnreachable, InjectedFault)
+        except (CommitRefused, TableUnreachable):
+            world.heartbeats.pop(instant, None)
+            raise
+        finally:
+            world.beating.pop(instant, None)
+        engine.step("commit_landed", EngineLost, TableUnreachable, InjectedFault)
 
     def _publish(self, engine: Engine, publication: Publication) -> None:
         world, instant, epoch = self._world, publication.instant, publication.epoch
@@ -307,9 +427,9 @@ class HudiInMemory:
             world.wrongs.append(f"P2: {instant} is published twice")
         if fenced:
             world.wrongs.append(f"P4: {epoch} landed, and epoch {world.newest_epoch} had begun before")
-        open_instant.state, open_instant.completed_at = "completed", world.next_moment()
         open_instant.metadata, open_instant.files = dict(publication.metadata), tuple(sorted(listed))
         open_instant.replaced = tuple(replaced)
+        world.complete(open_instant, engine.number)
 
     def _guard(self, instant: str, expected: str, epoch: Epoch, replaced: Sequence[str]) -> None:
         """What CommitGuard.java does."""
@@ -339,33 +459,35 @@ class HudiInMemory:
 
     def roll_back(self, instant: str) -> bool:
         world = self._world
-        with _in_engine(world) as engine:
-            engine.step("roll_back", EngineLost, TableUnreachable)
-            if "no barrier" not in world.flaws:
-                with engine.hudi_lock():
-                    pass
-            engine.step("barrier passed", EngineLost, TableUnreachable)
-            found = world.active.get(instant)
-            if "rolls completed back" in world.flaws:
-                self._delete(engine, [instant])
-                return True
-            if found is not None and found.state == "completed":
-                return False
-            engine.step("seen to be open", EngineLost, TableUnreachable)
-            world.heartbeats.pop(instant, None)
-            self._roll_back_failed_writes(engine)
+        engine = _in_engine(world)
+        engine.step("roll_back", EngineLost, TableUnreachable)
+        engine.wait_for_clock()
+        if "no barrier" not in world.flaws:
+            with engine.hudi_lock():
+                pass
+        engine.step("barrier passed", EngineLost, TableUnreachable)
+        found = world.active.get(instant)
+        if "rolls completed back" in world.flaws:
+            self._delete(engine, [instant])
             return True
+        if found is not None and found.state == "completed":
+            return False
+        engine.step("seen to be open", EngineLost, TableUnreachable)
+        world.heartbeats.pop(instant, None)
+        self._roll_back_failed_writes(engine)
+        return True
 
     def roll_back_expired(self) -> None:
-        with _in_engine(self._world) as engine:
-            engine.step("roll_back_expired", EngineLost, TableUnreachable)
-            self._roll_back_failed_writes(engine)
+        engine = _in_engine(self._world)
+        engine.step("roll_back_expired", EngineLost, TableUnreachable)
+        engine.wait_for_clock()
+        self._roll_back_failed_writes(engine)
 
     def _roll_back_failed_writes(self, engine: Engine) -> None:
         expired = [
             each.name
             for each in self._world.active.values()
-            if each.state != "completed" and not self._world.leased(each.name)
+            if each.state != "completed" and not self._world.leased(each.name, engine.number)
         ]
         # Hudi looks the instants up before it has the lock, and what it has looked up it deletes.
         engine.step("expired instants listed", EngineLost, TableUnreachable)
@@ -387,13 +509,13 @@ class HudiInMemory:
             world.rolled_back.add(name)
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
-        with _in_engine(self._world) as engine:
-            engine.step("open_instants", EngineLost, TableUnreachable)
-            return tuple(
-                OpenInstant(each.name, each.transaction, self._world.leased(each.name))
-                for each in self._world.active.values()
-                if each.state == "inflight" and each.transaction
-            )
+        engine = _in_engine(self._world)
+        engine.step("open_instants", EngineLost, TableUnreachable)
+        return tuple(
+            OpenInstant(each.name, each.transaction, self._world.leased(each.name, engine.number))
+            for each in self._world.active.values()
+            if each.state == "inflight" and each.transaction
+        )
 
 
 class WriterInMemory:
@@ -409,22 +531,22 @@ class WriterInMemory:
         attempts: dict[TopicPartition, int],
         record_bytes: int,
     ) -> tuple[SliceReport, ...]:
-        with _in_engine(self._world) as engine:
-            reports = []
-            for each in slices:
-                made: list[str] = []
-                try:
-                    reports.append(self._write(engine, transaction, each, attempts[each.source], made))
-                except EngineLost:
+        engine = _in_engine(self._world)
+        reports = []
+        for each in slices:
+            made: list[str] = []
+            try:
+                reports.append(self._write(engine, transaction, each, attempts[each.source], made))
+            except EngineLost:
+                raise
+            except (IngestError, InjectedFault) as error:
+                for path in made:
+                    self._world.files.pop(path, None)
+                if isinstance(error, Fenced):
                     raise
-                except (IngestError, InjectedFault) as error:
-                    for path in made:
-                        self._world.files.pop(path, None)
-                    if isinstance(error, Fenced):
-                        raise
-                    # Whatever happens in a worker reaches the op as a failed Spark job.
-                    raise WriteIncomplete(f"{each}: the Spark job failed: {error}") from error
-            return tuple(reports)
+                # Whatever happens in a worker reaches the op as a failed Spark job.
+                raise WriteIncomplete(f"{each}: the Spark job failed: {error}") from error
+        return tuple(reports)
 
     def _write(
         self, engine: Engine, transaction: OpenTransaction, each: Slice, attempt: int, made: list[str]
@@ -501,6 +623,7 @@ class WriterInMemory:
         engine.step("file_opened", EngineLost, InjectedFault)
         for row in rows:
             content.append(row)
+            world.version += 1
             engine.step("rows_written", EngineLost, InjectedFault)
         engine.step("file_ready", EngineLost, InjectedFault)
         self._require_open(transaction)
@@ -515,7 +638,7 @@ class WriterInMemory:
             raise Fenced(f"instant {transaction.instant} is no longer open")
         epoch = Epoch(transaction.epoch, transaction.plan.transaction_id)
         if "no epoch" not in self._world.flaws:
-            TableEpoch(StorageInMemory(self._world)).require(epoch, "a file must not be written")
+            TableEpoch(storage_in(self._world)).require(epoch, "a file must not be written")
 
 
 def is_of(row: Row, slices: Iterable[Slice]) -> bool:
@@ -543,9 +666,7 @@ class StorageInMemory(LocalStorage):
 
     def replace(self, path: str, content: bytes) -> None:
         stop(f"replace {path}", OSError)
-        self._world.texts[path] = content
-        if path == EPOCH_PATH:
-            self._world.newest_epoch = max(self._world.newest_epoch, int(json.loads(content)["epoch"]))
+        self._world.put(path, content)
         stop(f"replaced {path}", OSError)
 
     def files_beside(self, folder: str, excluded: Container[str]) -> list[StoredFile]:
@@ -559,9 +680,28 @@ class StorageInMemory(LocalStorage):
 
     def delete_folder(self, folder: str) -> None:
         stop(f"delete {folder}", OSError)
-        for stored in (self._world.texts, self._world.letters):
-            for path in [each for each in stored if each.startswith(f"{folder}/")]:
-                del stored[path]
+        self._world.delete_below(folder)
+
+
+class S3InMemory(S3Storage):
+    """The real S3Storage over the world's bucket, in which the rows of dead letters are not objects."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__("s3a://lake/orders", StorageOptions())
+        self._world = world
+
+    def delete_folder(self, folder: str) -> None:
+        super().delete_folder(folder)
+        self._world.delete_below(folder)
+
+    def unfinished_uploads(self, suspected: Iterable[str] = ()) -> list[Upload]:
+        """None: data files are not in the bucket."""
+        stop("list_multipart_uploads", OSError)
+        return []
+
+
+def storage_in(world: World) -> TableStorage:
+    return S3InMemory(world) if world.setting.on_s3 else StorageInMemory(world)
 
 
 class TimelineInMemory(Timeline):
@@ -569,7 +709,8 @@ class TimelineInMemory(Timeline):
 
     def __init__(self, world: World) -> None:
         self.base_path = world.pipeline.table.base_path
-        self.storage = StorageInMemory(world)
+        self.storage = storage_in(world)
+        self._held = None
         self._world = world
 
     def schema(self) -> pa.Schema:
@@ -598,7 +739,8 @@ class TimelineInMemory(Timeline):
         stop("timeline", TableUnreachable)
         completed = [each for each in self._world.active.values() if each.state == "completed"]
         for each in sorted(completed, key=lambda each: each.name, reverse=True):
-            yield CommittedInstant(each.name, each.metadata, instant_time(each.name))
+            assert each.completed_time is not None
+            yield CommittedInstant(each.name, each.metadata, each.completed_time)
 
 
 class GroupsInMemory:
@@ -643,75 +785,6 @@ class LossesInMemory:
         stop("find_losses", KafkaUnreachable)
         topic_ids, marks = held_offsets(BrokerInMemory(self._world), checkpoint)
         return find_losses(checkpoint, marks, topic_ids)
-
-
-class DatabaseInMemory(Database):
-    """SQLite's memory; each database transaction is a step."""
-
-    def __init__(self) -> None:
-        engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool, connect_args={"check_same_thread": False})
-
-        @sa.event.listens_for(engine, "connect")
-        def prepare(connection: sa.PoolProxiedConnection, _record: object) -> None:
-            connection.execute("PRAGMA foreign_keys = ON")
-
-        super().__init__(engine)
-        METADATA.create_all(engine)
-
-    @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        stop("ledger", LedgerUnreachable)
-        with super().reading() as connection:
-            yield connection
-
-    @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
-        stop("ledger", LedgerUnreachable)
-        with super().writing() as connection:
-            yield connection
-        stop("ledger written", LedgerUnreachable)
-
-
-class LedgerInMemory(Ledger):
-    """The real ledger on a DatabaseInMemory. The table lock is a model's.
-
-    One that waits for the lock is told at once what it would be told after the timeout.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(DatabaseInMemory())
-        self.world: World | None = None
-        self._holder: Program | None = None
-        self._since = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-    def wipe(self) -> None:
-        """As if the database were deleted. The lock is the file system's or the server's, and stays."""
-        with self.database.engine.begin() as connection:
-            for table in (ATTEMPTS, SLICES, TRANSACTIONS):
-                connection.execute(table.delete())
-
-    def start_anew(self, world: World) -> None:
-        """As if nothing had ever been: for the next example."""
-        self.wipe()
-        self.world = world
-        self._holder = None
-
-    @contextmanager
-    def table_lock(
-        self, table: str, timeout_seconds: float = 60, stale_seconds: float | None = None, unfenced: bool = False
-    ) -> Iterator[None]:
-        stop("table_lock", LedgerUnreachable)
-        assert self.world is not None
-        fresh = stale_seconds is None or self.world.now - self._since <= timedelta(seconds=stale_seconds)
-        if self._holder is not None and not self._holder.crashed and fresh:
-            raise TransactionInFlight(f"the lock of {table} is held by {self._holder.name}")
-        self._holder = mine = running()
-        self._since = self.world.now
-        try:
-            yield
-        finally:
-            if self._holder is mine:
-                self._holder = None
 
 
 @dataclass(frozen=True)

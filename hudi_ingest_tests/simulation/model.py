@@ -1,0 +1,935 @@
+"""The protocol's own code over a table in memory, and the promises as predicates that are asked after each action.
+
+Each program (a begin, a write, a commit, an abort) stops between any two of its calls; an action decides who goes on. A program
+that was taken for dead may go on later, with its lock lost.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import lru_cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import yaml
+
+from hudi_ingest.exceptions import (
+    IngestError,
+    KafkaUnreachable,
+    LeaderMissing,
+    NothingToDo,
+    OffsetsLost,
+    RangeRefused,
+    Terminal,
+)
+from hudi_ingest.faults import InjectedFault
+from hudi_ingest.hudi.storage import s3
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable, committed_state
+from hudi_ingest.ledger import tables
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, intersection, ranges, union
+from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.transaction import OpenTransaction, Progress, TransactionStep
+from hudi_ingest.operations.requests.allowed_ranges import RangeContext, next_ranges, range_transaction, to_read
+from hudi_ingest.operations.requests.asked_ranges import require_leaders
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction import checks
+from hudi_ingest.transaction import protocol as protocol_module
+from hudi_ingest.transaction import rollback as rollback_module
+from hudi_ingest.transaction.dead_letters import log as letters_module
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
+from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest_tests.simulation.bucket import BucketClient
+from hudi_ingest_tests.simulation.ledger import LedgerModel
+from hudi_ingest_tests.simulation.programs import Program, stop
+from hudi_ingest_tests.simulation.world import (
+    HOSTS,
+    OUTSIDE,
+    BrokerInMemory,
+    DurabilityInMemory,
+    GroupsInMemory,
+    HudiInMemory,
+    Instant,
+    LossesInMemory,
+    Row,
+    Setting,
+    TimelineInMemory,
+    World,
+    WriterInMemory,
+    declared_schema,
+    is_of,
+    letters_left,
+    storage_in,
+)
+from hudi_ingest_tests.support.pipeline_files import document
+
+MAX_RECORDS = 6
+COORDINATORS = HOSTS
+LONGEST_PROGRAM = 3000
+NARROW = (
+    *("commit_checked", "commit_leased", "guard passed", "guard passed", "metadata table written", "commit_landed"),
+    *(
+        "seen to be open",
+        "expired instants listed",
+        "barrier passed",
+        "begin_cleared",
+        "ledger_opened",
+        "epoch_advanced",
+    ),
+    *(
+        "put orders/.hoodie/hudi_ingest/epoch",
+        "answer to put",
+        "replace",
+        "file_ready",
+        "slices_written",
+        "ledger written",
+    ),
+)
+"""Points at which something is judged that another program may change before it is done."""
+MOST_TICKS = 60
+"""Ticks in which everything that waits must come in, once the faults have stopped."""
+CLOCKS = (-400, -90, -20, 20, 90, 400)
+"""Seconds that a clock may be off; the timeout is 300."""
+
+
+@dataclass
+class Run:
+    """One orchestrator's run: its plan, and what its ops have handed on so far."""
+
+    ident: str
+    coordinator: int
+    plan: TransactionPlan
+    transaction: OpenTransaction | None = None
+    reports: dict[Slice, SliceReport] = field(default_factory=dict)
+    finished: bool = False
+    tries: int = 0
+
+
+class Simulation:
+    """Two coordinators on hosts of their own, one table, one topic; who goes on when is said by `act`."""
+
+    def __init__(
+        self, ground: Ground, flaws: frozenset[str] = frozenset(), setting: Setting | None = None, told: bool = False
+    ) -> None:
+        """`told`: what happens is written into `story`."""
+        self.ground = ground
+        self.flaws = flaws
+        self.story: list[str] | None = [] if told else None
+        self.world = ground.world = World(ground.pipeline, flaws, setting)
+        ledgers = [LedgerModel(self.world.clock, lambda: self.world.now) for _ in range(self.world.setting.ledgers)]
+        self.ledgers = [ledgers[host % len(ledgers)] for host in range(COORDINATORS)]
+        self.runs: list[Run] = []
+        self.programs: list[Program] = []
+        self.dead: list[Program] = []
+        self.run_of: dict[Program, Run] = {}
+        self.others: list[Instant] = []
+        self.held: dict[str, list[dict[TopicPartition, int]]] = {}
+        """By transaction: the broker's first offsets at any time while it began."""
+        self.told: list[TransactionStep] = []
+        """What lineage heard."""
+        self.published: set[str] = set()
+        """Transactions that were completed at any time."""
+        self.accepts = self.world.setting.accepts_losses
+        self.judged = -1
+        self.timeline = TimelineInMemory(self.world)
+        self.log = DeadLetterLog(storage_in(self.world))
+        self.protocols = [
+            TransactionProtocol(
+                pipeline=ground.pipeline,
+                resolve_schema=partial(declared_schema, ground.pipeline),
+                table=PipelineTable(ground.pipeline, self.timeline),
+                epoch=(NoFence if "no epoch" in flaws else TableEpoch)(storage_in(self.world)),
+                durability=DurabilityInMemory(self.world),
+                ledger=ledger,
+                instants=HudiInMemory(self.world),
+                write_files=WriterInMemory(self.world),
+                groups=GroupsInMemory(self.world),
+                letters=DeadLetterLog(storage_in(self.world)),
+                find_losses=LossesInMemory(self.world),
+                copy_letters=self.copy_letters,
+                sync_catalog=lambda commits: None,
+                tell_lineage=self.told.append,
+            )
+            for ledger in self.ledgers
+        ]
+
+    def tell(self, text: str) -> None:
+        if self.story is not None:
+            self.story.append(text)
+
+    def copy_letters(self, head: LettersHead | None) -> int:
+        self.world.reach("letters_copied")
+        stop("letters are copied", KafkaUnreachable)
+        return head.waiting if head else 0
+
+    def act(self, action: str, which: int, more: int) -> None:
+        """Do what a step of a schedule says, if it is possible now; `which` and `more` choose."""
+        coordinator, programs = more % COORDINATORS, bool(self.programs)
+        if action == "produce":
+            self.produce(which, ["row", "bad", "tombstone", "gap", "row"][: more % 5 + 1])
+        elif action == "tick":
+            self.tick(coordinator)
+        elif action == "retry":
+            self.retry(coordinator, which % 3 + 1, bool(more & 2))
+        elif action in ("backfill", "replay"):
+            self.ask_for_a_range(coordinator, TransactionKind(action), which, more)
+        elif action == "a newer one begins":
+            self.a_newer_one_begins(coordinator, bool(which & 1), which > 6, bool(more & 2))
+        elif action == "recover":
+            self.everything_recovers(bool(which & 1))
+        elif action in ("begin", "write", "commit", "abort"):
+            if self.waiting("write" if action == "abort" else action):
+                steps: dict[str, Callable[[int], None]] = {
+                    "begin": self.begin_again,
+                    "write": partial(self.write, part=more % 5),
+                    "commit": self.commit,
+                    "abort": self.abort,
+                }
+                steps[action](which)
+        elif action == "the run ends":
+            if any(not each.finished for each in self.runs):
+                self.the_run_ends(which)
+        elif action == "fail":
+            if any(each.errors for each in self.programs):
+                self.fail(which, more)
+        elif action in ("go on", "come to", "all go on", "finish", "take for dead", "die"):
+            if programs:
+                acts: dict[str, Callable[[], None]] = {
+                    "go on": partial(self.go_on, which, more + 1),
+                    "come to": partial(self.come_to, which, NARROW[more % len(NARROW)]),
+                    "all go on": partial(self.all_go_on, more + 1),
+                    "finish": partial(self.finish, which),
+                    "take for dead": partial(self.take_for_dead, which),
+                    "die": partial(self.die, which),
+                }
+                acts[action]()
+        else:
+            self.the_world_turns(action, coordinator, which)
+
+    # What the outside world does.
+
+    def start(self, partitions: int, records: int, history: int = 0) -> None:
+        for partition in range(partitions):
+            source = TopicPartition("orders", partition)
+            self.world.broker[source] = ["row"] * (history + records)
+            self.world.hold_from({source: 0})
+            self.world.began[source] = history
+
+    def produce(self, number: int, kinds: list[str]) -> None:
+        sources = sorted(self.world.broker)
+        self.world.broker[sources[number % len(sources)]] += kinds
+
+    def add_partition(self) -> None:
+        source = TopicPartition("orders", len(self.world.broker))
+        self.world.broker[source] = []
+        self.world.hold_from({source: 0})
+
+    def retention_takes_what_is_committed(self) -> None:
+        checkpoint = self.checkpoint()
+        self.world.hold_from(checkpoint.offsets if checkpoint else {})
+
+    def records_are_lost(self, most: int) -> None:
+        """Retention takes records that nobody has read yet; every plan gives them up."""
+        checkpoint = self.checkpoint()
+        for source, offset in checkpoint.offsets.items() if checkpoint else ():
+            self.world.hold_from({source: min(offset + most, len(self.world.broker[source]))})
+
+    def lost_records_come_back(self) -> None:
+        """As after a look at a broker that was behind."""
+        self.world.hold_from(dict.fromkeys(self.world.first, 0))
+
+    def lose_a_leader(self, coordinator: int) -> None:
+        """The last partition's; the others go on."""
+        self.world.leaderless.add(max(self.world.broker))
+        self.a_newer_one_begins(coordinator, dead=False, late=False, whole=True)
+
+    def time_passes(self, seconds: int) -> None:
+        self.world.now += timedelta(seconds=seconds)
+
+    def wipe_the_ledger(self, coordinator: int) -> None:
+        self.ledgers[coordinator].wipe()
+
+    def delete_the_consumer_group(self) -> None:
+        self.world.group = {}
+
+    def end_the_engine(self, host: int) -> None:
+        self.world.end_engine(host)
+
+    def a_clock_jumps(self, host: int, which: int) -> None:
+        self.world.skews[host] = timedelta(seconds=CLOCKS[which % len(CLOCKS)])
+
+    def clocks_are_right(self) -> None:
+        self.world.skews.clear()
+
+    def another_writer_begins(self, rewrites: bool) -> None:
+        instant = self.world.new_instant()
+        instant.state = "inflight"
+        instant.rewrites = self.world.live()[0] if rewrites and self.world.live() and not self.others else ""
+        self.world.heartbeats[instant.name] = self.world.now
+        self.world.beating[instant.name] = OUTSIDE
+        self.others.append(instant)
+
+    def another_writer_commits(self) -> None:
+        instant = self.others.pop(0)
+        self.world.heartbeats.pop(instant.name, None)
+        self.world.beating.pop(instant.name, None)
+        if instant.name in self.world.active:
+            instant.metadata = self.world.carried()
+            self.world.complete(instant)
+            if instant.rewrites:
+                before = [path for path in self.world.live() if path != instant.rewrites]
+                if len(before) == len(self.world.live()):
+                    self.world.wrongs.append(f"P7: {instant.rewrites} was replaced while another writer changed it")
+                path = f"{instant.rewrites}-{instant.name}"
+                self.world.files[path] = self.world.files[instant.rewrites]
+                instant.files, instant.replaced = (path,), (instant.rewrites,)
+
+    def another_writer_cleans(self) -> None:
+        self.spawn("another writer's cleaning", self.protocols[0].instants.roll_back_expired, host=OUTSIDE)
+
+    def archive(self) -> None:
+        pending = [each.name for each in self.world.active.values() if each.state != "completed"]
+        completed = sorted(each.name for each in self.world.active.values() if each.state == "completed")
+        for name in completed[:-3]:
+            if name < min(pending, default="9"):
+                self.world.archived[name] = self.world.active.pop(name)
+
+    def the_world_turns(self, what: str, host: int, which: int) -> None:
+        if what.startswith("time "):
+            self.time_passes(int(what.split()[1]))
+        elif what == "a clock jumps":
+            self.a_clock_jumps(host, which)
+        elif what == "clocks are right":
+            self.clocks_are_right()
+        elif what == "wipe the ledger":
+            self.wipe_the_ledger(host)
+        elif what == "a partition is added":
+            if len(self.world.broker) < 4:
+                self.add_partition()
+        elif what == "another writer begins":
+            if self.checkpoint() is not None and len(self.others) < 2:
+                self.another_writer_begins(bool(host))
+        elif what == "another writer commits":
+            if self.others and self.world.lock is None:
+                self.another_writer_commits()
+        elif what == "another writer cleans":
+            if self.world.properties:
+                self.another_writer_cleans()
+        elif what == "archive":
+            self.archive()
+        elif what == "retention":
+            self.retention_takes_what_is_committed()
+        elif what == "records are lost":
+            self.records_are_lost(host + 1)
+        elif what == "a look is behind":
+            self.records_are_lost(which % 3 + 1)
+            self.tick(host)
+            self.lost_records_come_back()
+        elif what == "lost records come back":
+            self.lost_records_come_back()
+        elif what == "a leader is lost":
+            if len(self.world.broker) > 1:
+                self.lose_a_leader(host)
+        elif what == "leaders come back":
+            self.world.leaderless.clear()
+        elif what == "the consumer group is deleted":
+            self.delete_the_consumer_group()
+        elif what == "the engine dies":
+            self.end_the_engine(host)
+        else:
+            raise AssertionError(f"there is no action {what!r}")
+
+    # What the coordinators do.
+
+    def tick(self, coordinator: int) -> None:
+        plan = self.plan()
+        if plan is not None and len(self.programs) < 6:
+            self.world.reach("tick_planned")
+            ident = f"run-{len(self.runs)}"
+            run = Run(ident, coordinator, replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}"))
+            self.runs.append(run)
+            self.begin(run)
+
+    def retry(self, coordinator: int, most: int, whole: bool) -> None:
+        """Some of the dead letters are tried again; `whole`: to the end, if the others let it."""
+        checkpoint = self.checkpoint()
+        waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
+        left = [(each, letters_left(self.world, each.file.path, each.without)) for each in waiting]
+        taken = [(each, rows) for each, rows in left if rows][:most]
+        if checkpoint is None or not taken or len(self.programs) >= 6:
+            return
+        ident = f"run-{len(self.runs)}"
+        places = sorted(row for _, rows in taken for row in rows)
+        slices = [
+            Slice(source.topic, source.partition, min(offsets), max(offsets) + 1)
+            for source, offsets in {s: [offset for at, offset in places if at == s] for s, _ in places}.items()
+        ]
+        plan = RetryPlan(
+            self.world.pipeline.name,
+            f"retry-{ident}",
+            checkpoint.sequence + 1,
+            tuple(slices),
+            retry=Retry(tuple(RetriedFile(each.file.path, len(rows), each.without) for each, rows in taken)),
+        )
+        run = Run(ident, coordinator, plan)
+        self.runs.append(run)
+        self.begin(run)
+        if whole:
+            self.run_through(run)
+
+    def ask_for_a_range(self, coordinator: int, kind: TransactionKind, which: int, more: int) -> None:
+        """What `hudi-ingest backfill` or `replay` plans for some range of a partition."""
+        checkpoint = self.checkpoint()
+        if checkpoint is None or len(self.programs) >= 6:
+            return
+        source = sorted(checkpoint.offsets)[which % len(checkpoint.offsets)]
+        start = which % (checkpoint.offsets[source] + 1)
+        asked = Slice(source.topic, source.partition, start, min(start + more, checkpoint.offsets[source]))
+        try:
+            require_leaders(self.world.leaderless.intersection([source]))
+            topic_ids, marks = held_offsets(BrokerInMemory(self.world), checkpoint)
+            known = RangeContext("orders", checkpoint, checkpoint.covered, marks, topic_ids)
+            left = to_read(known, kind, [asked], skip_covered=True)
+        except (RangeRefused, LeaderMissing):
+            return
+        slices = next_ranges(left, MAX_RECORDS)
+        if not slices:
+            return
+        plan = range_transaction(known, kind, slices, suffix="000000")
+        if isinstance(plan, ReplayPlan):
+            plan = replace(plan, replaces=self.world.files_of(slices))
+        run = Run(ident := f"run-{len(self.runs)}", coordinator, plan)
+        run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}")
+        self.runs.append(run)
+        self.begin(run)
+        if which & 1:
+            self.run_through(run)
+
+    def run_through(self, run: Run) -> BaseException | None:
+        """All of the run's ops, one after another, while everybody else stands still."""
+        last = None
+        while mine := [each for each in self.programs if self.run_of.get(each) is run]:
+            last = self.run_to_its_end(mine[0]) or last
+        return last
+
+    def begin_again(self, which: int) -> None:
+        found = self.waiting("begin")
+        self.begin(found[which % len(found)])
+
+    def write(self, which: int, part: int) -> None:
+        found = self.waiting("write")
+        run = found[which % len(found)]
+        slices = run.plan.slices
+        self.write_slices(run, slices if part == 4 else (slices[part % len(slices)],))
+
+    def commit(self, which: int) -> None:
+        # By mistake also one that has not written everything.
+        found = self.waiting("write" if which > 7 else "commit")
+        self.publish(found[which % len(found)])
+
+    def abort(self, which: int) -> None:
+        run = self.waiting("write")[which % len(self.waiting("write"))]
+        assert run.transaction is not None
+        abort = partial(self.protocols[run.coordinator].abort, run.transaction, "asked for")
+        self.spawn(f"{run.ident} abort", abort, host=run.coordinator)
+
+    # Who goes on, who fails, who dies.
+
+    def go_on(self, which: int, steps: int) -> None:
+        program = self.programs[which % len(self.programs)]
+        for _ in range(steps):
+            self.step(program)
+
+    def come_to(self, which: int, point: str) -> None:
+        """It goes on until it stands at a point that begins like this, or ends."""
+        program = self.programs[which % len(self.programs)]
+        for _ in range(LONGEST_PROGRAM):
+            self.step(program)
+            if program.over or program.point.startswith(point):
+                break
+
+    def finish(self, which: int) -> None:
+        self.run_to_its_end(self.programs[which % len(self.programs)])
+
+    def fail(self, which: int, error: int) -> None:
+        found = [each for each in self.programs if each.errors]
+        program = found[which % len(found)]
+        kind = program.errors[error % len(program.errors)]
+        self.tell(f"  {program.name}: {kind.__name__} at {program.point}")
+        program.go_on(kind(f"injected at {program.point}"))
+        self.notice_ends()
+
+    def take_for_dead(self, which: int) -> None:
+        """Its lock is free and its op may be tried again; it may go on all the same."""
+        self.programs[which % len(self.programs)].crashed = True
+
+    def die(self, which: int) -> None:
+        program = self.programs.pop(which % len(self.programs))
+        while self.world.lock is program:
+            # A call that is in Hudi's lock runs in the engine, which has not died.
+            program.go_on()
+        program.crashed = True
+        self.dead.append(program)
+
+    def a_newer_one_begins(self, coordinator: int, dead: bool, late: bool, whole: bool) -> None:
+        """Where the older ones are `dead` they were only taken for it: they may go on after that."""
+        if dead:
+            for run in self.runs:
+                run.finished = True
+            for program in self.programs:
+                program.crashed = True
+        if late:
+            self.time_passes(301)
+        self.produce(0, ["row"])
+        before = len(self.runs)
+        self.tick(coordinator)
+        for run in self.runs[before:]:
+            while mine := [each for each in self.programs if self.run_of.get(each) is run]:
+                self.run_to_its_end(mine[0])
+                if not whole:
+                    break
+
+    def all_go_on(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for program in list(self.programs):
+                self.step(program)
+
+    def the_run_ends(self, which: int) -> None:
+        """The orchestrator counts the run as over, whatever its programs do."""
+        alive = [each for each in self.runs if not each.finished]
+        alive[which % len(alive)].finished = True
+
+    def everything_recovers(self, drain: bool) -> None:
+        """P5: without a person, ticks alone bring the table to the broker's ends, and leave nothing open."""
+        for run in self.runs:
+            run.finished = True
+        for program in list(self.programs):
+            if drain:
+                self.run_to_its_end(program)
+            program.crashed = True
+            while self.world.lock is program:
+                program.go_on()
+        while self.others:
+            self.another_writer_commits()
+        self.world.leaderless.clear()
+        self.clocks_are_right()
+        self.world.now += timedelta(seconds=1000)
+        # A begin clears what is left over, so there must be one.
+        self.produce(0, ["row"])
+        self.tick_until_all_is_in()
+        if not self.accepts:
+            self.judge_stops()
+            # As a person does with `hudi-ingest accept-loss`.
+            self.accepts = True
+            self.tick_until_all_is_in()
+            self.accepts = False
+        for number, kind in enumerate((TransactionKind.BACKFILL, TransactionKind.REPLAY, TransactionKind.REPLAY)):
+            if drain and not self.programs:
+                self.ask_for_a_range(0, kind, 2 * number + 1, 5)
+                self.judge()
+        left = [each for each in self.world.active.values() if each.state != "completed"]
+        assert not left, f"P5: everything is ingested, and open instants are left: {left}"
+        assert all(set(each.files) <= set(self.world.files) for each in self.world.completed())
+
+    def tick_until_all_is_in(self) -> None:
+        last: BaseException | None = None
+        for turn in range(MOST_TICKS):
+            plan = self.plan()
+            if plan is None:
+                return
+            run = Run(f"run-{len(self.runs)}", turn % COORDINATORS, plan)
+            run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{run.ident}")
+            self.runs.append(run)
+            self.begin(run)
+            last = self.run_through(run) or last
+            self.judge()
+            run.finished = True
+        raise AssertionError(f"P5: {plan} is not done after {turn} ticks; the last error was {last!r}")
+
+    def judge_stops(self) -> None:
+        """P6: a partition that lost its next offset stands still until a person accepts that, and the others go on."""
+        checkpoint = self.checkpoint()
+        for source, offset in checkpoint.offsets.items() if checkpoint else ():
+            end = len(self.world.broker[source])
+            assert offset in (end, *range(self.world.first[source])), f"P6: {source} stands at {offset} of {end}"
+
+    def finish_all(self) -> None:
+        """The faults stop: everything must come into the table, and stay there whoever wakes up."""
+        self.everything_recovers(drain=False)
+        self.judge()
+        # Who was paused all the time wakes up after all.
+        for program in list(self.programs):
+            self.run_to_its_end(program)
+            self.judge()
+        self.everything_recovers(drain=True)
+        self.judge()
+        self.retry(0, len(self.world.letters), whole=True)
+        self.judge()
+        assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
+
+    def end(self) -> None:
+        """Lets go of all programs, whatever they stand at."""
+        for program in [*self.programs, *self.dead]:
+            program.end()
+        self.programs.clear()
+        self.dead.clear()
+        self.ground.reached |= self.world.reached
+
+    # How it is judged.
+
+    def judge(self) -> None:
+        """P1–P4 after each action that has changed something."""
+        world = self.world
+        assert not world.wrongs, world.wrongs
+        if self.judged == world.version:
+            return
+        self.judged = world.version
+        ends: dict[TopicPartition, int] = {}
+        covered: dict[TopicPartition, Ranges] = {}
+        sequence = 0
+        letters: dict[str, list[Row]] = {}
+        waiting: list[Row] = []
+        retried: set[Row] = set()
+        for instant in world.completed():
+            text = instant.metadata.get(world.pipeline.transaction_key)
+            if text is None:
+                continue
+            published = _parsed(text)
+            self.published.add(published["transaction"])
+            assert instant.name not in world.rolled_back, f"P4: {instant.name} was rolled back and is completed"
+            assert published["sequence"] == sequence + 1, f"P2: {published} follows number {sequence}"
+            sequence += 1
+            slices = [
+                Slice(*(each[key] for key in ("topic", "partition", "start", "end"))) for each in published["slices"]
+            ]
+            plan = world.plans[published["transaction"]]
+            assert sorted(plan.slices) == slices, f"P3: {instant.name} published {slices} of {plan.slices}"
+            expected, bad = [], []
+            retry = plan.retry if isinstance(plan, RetryPlan) else None
+            if retry is not None:
+                taken = sorted(row for file in retry.files for row in letters_left(world, file.path, file.without))
+                expected = [row for row in taken if row[1] % 2 == 0]
+                bad = [row for row in taken if row[1] % 2]
+                for row in taken:
+                    waiting.remove(row)
+                retried |= {*expected}
+            if plan.kind is TransactionKind.REPLAY:
+                waiting = [row for row in waiting if not is_of(row, slices)]
+                retried = {row for row in retried if not is_of(row, slices)}
+            for each in slices if retry is None else ():
+                before = covered.get(each.source, ())
+                here = ranges([(each.start, each.end)])
+                if plan.kind is TransactionKind.INGEST:
+                    begin = ends.get(each.source, world.began.get(each.source, 0))
+                    begin = self.given_up_to(plan).get(each.source, begin)
+                    assert each.start == begin, f"P2: {each} does not follow {begin}"
+                    ends[each.source] = each.end
+                elif plan.kind is TransactionKind.BACKFILL:
+                    assert not intersection(before, here), f"P2: {each} is backfilled, and {before} was there"
+                else:
+                    assert intersection(before, here) == here, f"P1: {each} is replayed, and {before} was there"
+                covered[each.source] = union(before, here)
+                log = world.broker[each.source]
+                expected += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "row"]
+                bad += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "bad"]
+            letters[instant.name] = bad
+            waiting += bad
+            missing = [path for path in instant.files if path not in world.files]
+            assert not missing, f"P1: files of completed instant {instant.name} are gone: {missing}"
+            found = sorted(row for path in instant.files for row in world.files[path])
+            kept = sum(each.kept for each in plan.replaces)
+            self.ground.published.add((plan.kind, kept > 0))
+            assert len(found) == len(expected) + kept, f"P1, P2, P3: {instant.name} has {found}, kept are {kept}"
+            assert kept or found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
+        rows = sorted(row for path in world.live() for row in world.files[path])
+        wanted = [
+            (source, offset)
+            for source in sorted(covered)
+            for start, end in covered[source]
+            for offset in range(start, end)
+            if world.broker[source][offset] == "row" or (source, offset) in retried
+        ]
+        assert rows == wanted, f"P1, P2: the table has {rows}, covered are the rows {wanted}"
+        checkpoint = self.checkpoint()
+        seen = (checkpoint.sequence, dict(checkpoint.offsets)) if checkpoint else (0, {})
+        assert seen == (sequence, ends), f"P7: the table says {seen}, committed is {(sequence, ends)}"
+        assert (checkpoint.covered if checkpoint else {}) == covered, f"P7: the table says it covers {checkpoint}"
+
+        self.judge_letters(letters, sorted(waiting), checkpoint)
+        self.judge_lineage()
+
+    def judge_lineage(self) -> None:
+        began = {step.transaction_id for step in self.told if step.progress is Progress.START}
+        complete = {step.transaction_id for step in self.told if step.progress is Progress.COMPLETE}
+        assert complete <= self.published, f"told as complete, but never published: {complete - self.published}"
+        assert began <= self.world.plans.keys(), "told of a transaction that never began"
+
+    def given_up_to(self, plan: TransactionPlan) -> dict[TopicPartition, int]:
+        """P1: where partitions go on behind what they lost, which the broker must have lost when the transaction began."""
+        for each in plan.resets:
+            seen = [first[each.source] for first in self.held[plan.transaction_id] if each.source in first]
+            assert each.restart in seen, f"P1: {each} is given up, and the broker held it from {seen}"
+            self.ground.given_up = True
+        return {each.source: each.restart for each in plan.resets if each.restart is not None}
+
+    def judge_letters(self, expected: dict[str, list[Row]], waiting: list[Row], checkpoint: Checkpoint | None) -> None:
+        """P1, P2: exactly the bad records of committed ranges are dead letters, each once."""
+        head = checkpoint.letters if checkpoint else None
+        entries = self.log.entries(head)
+        found = {
+            each.instant: sorted(row for file in each.files for row in self.world.letters[file.path])
+            for each in entries
+        }
+        unsynced = {file.path for each in entries for file in each.files} - self.world.synced
+        assert not unsynced, f"P5: dead letters {unsynced} are committed and would not outlive a power cut"
+        assert len(found) == len(entries), "P2: an instant is in the list of dead letters twice"
+        found = {instant: rows for instant, rows in found.items() if rows}
+        expected = {instant: rows for instant, rows in expected.items() if rows}
+        assert found == expected, f"P1, P2: dead letters are {found}, bad records {expected}"
+        left = [
+            row for each in self.log.waiting(head) for row in letters_left(self.world, each.file.path, each.without)
+        ]
+        assert sorted(left) == waiting, f"P2: {left} wait, and {waiting} have not become rows"
+        assert len(waiting) == (head.waiting if head else 0)
+
+    def letters_that_wait(self) -> list[int]:
+        """Their offsets."""
+        checkpoint = self.checkpoint()
+        waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
+        return [offset for each in waiting for _, offset in letters_left(self.world, each.file.path, each.without)]
+
+    def checkpoint(self) -> Checkpoint | None:
+        return committed_state(
+            self.timeline, self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key
+        ).checkpoint
+
+    # How programs are made.
+
+    def plan(self) -> TransactionPlan | None:
+        committed = committed_state(
+            self.timeline, self.ground.pipeline.checkpoint_key, self.ground.pipeline.transaction_key
+        )
+        if "group is the truth" in self.flaws and committed.checkpoint is not None:
+            committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
+        try:
+            topic_ids, marks = held_offsets(BrokerInMemory(self.world), committed.checkpoint)
+            plan = plan_next(
+                self.ground.pipeline,
+                Situation(committed, marks, self.world.began, topic_ids),
+                now=self.world.now,
+                at_once=True,
+                accepts=lambda loss: self.accepts,
+            )
+        except (NothingToDo, LeaderMissing, OffsetsLost):
+            return None
+        assert self.accepts or not plan.resets, f"P6: {plan} gives up what nobody has given up"
+        self.ground.left_out |= bool(plan.leaderless)
+        return plan
+
+    def spawn(self, name: str, what: Callable[[], None], run: Run | None = None, host: int | None = None) -> Program:
+        if host is None:
+            host = run.coordinator if run is not None else 0
+        program = Program(name, what, host)
+        self.programs.append(program)
+        if run is not None:
+            self.run_of[program] = run
+        return program
+
+    def orchestrate(self, program: Program) -> None:
+        """What the orchestrator does when an op has ended: the next one, another try, or the end of the run."""
+        run = self.run_of.get(program)
+        dead = run is None or run.finished or program.crashed
+        if run is None or (dead and program.failure is not None):
+            return
+        # A run that was taken for dead goes on with its next ops all the same.
+        op = program.name.rsplit(" ", 1)[-1]
+        if program.failure is not None:
+            run.tries += 1
+            if isinstance(program.failure, Terminal) or run.tries > 2:
+                run.finished = True
+            elif op == "begin":
+                self.begin(run)
+            elif op == "commit":
+                self.publish(run)
+            else:
+                missing = tuple(each for each in run.plan.slices if each not in run.reports)
+                self.write_slices(run, missing)
+        elif op == "begin":
+            for each in run.plan.slices:
+                if each.count or len(run.plan.slices) == 1:
+                    self.write_slices(run, (each,))
+            empty = tuple(each for each in run.plan.slices if not each.count)
+            if empty and len(run.plan.slices) > 1:
+                self.write_slices(run, empty)
+        elif op == "write" and len(run.reports) == len(run.plan.slices):
+            self.publish(run)
+        elif op == "commit":
+            run.finished = True
+
+    def begin(self, run: Run) -> Program:
+        def run_is_finished(ident: str) -> bool | None:
+            theirs = next(each for each in self.runs if each.ident == ident)
+            return theirs.finished if theirs.coordinator == run.coordinator else None
+
+        def begin() -> None:
+            since = len(self.world.firsts) - 1
+            opened = self.protocols[run.coordinator].begin(run.plan, Owner.dagster_run(run.ident), run_is_finished)
+            self.held[opened.plan.transaction_id] = self.world.firsts[since:]
+            run.transaction, run.plan = OpenTransaction.from_dict(opened.to_dict()), opened.plan
+            run.reports.clear()
+
+        return self.spawn(f"{run.ident} begin", begin, run)
+
+    def write_slices(self, run: Run, slices: tuple[Slice, ...]) -> Program:
+        transaction = run.transaction
+
+        def write() -> None:
+            assert transaction is not None, f"{run.ident} did not begin"
+            for report in self.protocols[run.coordinator].write(transaction, slices):
+                if run.transaction is transaction:
+                    run.reports[report.slice] = report
+
+        return self.spawn(f"{run.ident} write", partial(self.or_abort, run, transaction, write), run)
+
+    def publish(self, run: Run) -> Program:
+        transaction, reports = run.transaction, list(run.reports.values())
+
+        def commit() -> None:
+            assert transaction is not None, f"{run.ident} did not begin"
+            self.protocols[run.coordinator].commit(transaction, reports)
+
+        return self.spawn(f"{run.ident} commit", partial(self.or_abort, run, transaction, commit), run)
+
+    def or_abort(self, run: Run, transaction: OpenTransaction | None, step: Callable[[], None]) -> None:
+        """What an op does: an error that no other attempt can mend ends the transaction."""
+        try:
+            step()
+        except Terminal as error:
+            assert transaction is not None
+            self.protocols[run.coordinator].abort(transaction, str(error))
+            raise
+
+    def waiting(self, step: str) -> list[Run]:
+        """Runs whose next op may start, be tried again, or be started by mistake: an old run's too."""
+        if len(self.programs) >= 6:
+            return []
+        if step == "begin":
+            busy = {each.name for each in self.programs if not each.crashed}
+            return [each for each in self.runs if each.transaction is None and f"{each.ident} begin" not in busy][-4:]
+        begun = [each for each in self.runs if each.transaction is not None][-4:]
+        if step == "write":
+            return begun
+        return [each for each in begun if len(each.reports) == len(each.plan.slices)]
+
+    def step(self, program: Program) -> None:
+        if program.over:
+            return
+        if program.point == "waits for Hudi's lock" and self.world.lock not in (None, program):
+            # What holds it runs in the engine and goes on by itself.
+            assert self.world.lock is not None
+            self.world.lock.go_on()
+        else:
+            stood = program.point
+            program.go_on()
+            if self.story is not None and (program.point != stood or program.over):
+                reached = (
+                    f"ends{f': {program.failure!r}' if program.failure else ''}" if program.over else program.point
+                )
+                self.tell(f"  {program.name}: {reached}")
+        self.notice_ends()
+
+    def notice_ends(self) -> None:
+        for each in [each for each in self.programs if each.over]:
+            self.programs.remove(each)
+            if each.failure is not None and not isinstance(each.failure, (IngestError, InjectedFault)):
+                raise each.failure
+            self.orchestrate(each)
+
+    def run_to_its_end(self, program: Program) -> BaseException | None:
+        for _ in range(LONGEST_PROGRAM):
+            self.step(program)
+            if program.over:
+                break
+        else:
+            raise AssertionError(f"{program.name} does not end; it stands at {program.point}")
+        return program.failure
+
+
+class NoFence(TableEpoch):
+    """Lets everybody pass."""
+
+    def require(self, epoch: Epoch, what: str) -> None:
+        return
+
+
+@lru_cache(4096)
+def _parsed(text: str) -> dict[str, Any]:
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+@dataclass
+class Ground:
+    """What the simulations of one process share: the pipeline, and what they came to."""
+
+    pipeline: Pipeline
+    world: World | None = None
+    reached: set[str] = field(default_factory=set)
+    published: set[tuple[TransactionKind, bool]] = field(default_factory=set)
+    """Kinds of transactions that were committed, and whether they copied rows of shared files."""
+    given_up: bool = False
+    """Whether a transaction was committed that gave offsets up."""
+    left_out: bool = False
+    """Whether one was planned without the partitions that had no leader."""
+
+
+@contextmanager
+def simulated() -> Iterator[Ground]:
+    """While this lasts the protocol's modules read the clock of the newest Simulation's world, and stop in it."""
+    with tempfile.TemporaryDirectory(prefix="hudi-ingest-simulation-") as folder:
+        path = Path(folder, "orders.yaml")
+        limits = {"max_records": MAX_RECORDS, "timeout_seconds": 300}
+        path.write_text(yaml.safe_dump(document(transaction=limits, on_bad_record="dead_letter")))
+        ground = Ground(load_pipeline(path, {}))
+    shape = checks.shape_of(ground.pipeline)
+
+    def world() -> World:
+        assert ground.world is not None
+        return ground.world
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+            return world().clock()
+
+    def read_letters(storage: object, path: str, columns: object, without: Sequence[Slice]) -> pa.Table:
+        return pa.table({"offset": [offset for _, offset in letters_left(world(), path, without)]})
+
+    patched = [
+        *((module, "reach", lambda point: world().reach(point)) for module in (protocol_module, rollback_module)),
+        (letters_module, "reach", lambda point: world().reach(point)),
+        (letters_module, "read_letters", read_letters),
+        *((module, "datetime", Clock) for module in (protocol_module, checks, tables)),
+        (s3, "client_of", lambda options: BucketClient(world())),
+        (s3, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=world().new_name()))),
+        # The same text and the same pipeline thousands of times.
+        *((kind, "from_json", staticmethod(lru_cache(4096)(kind.from_json))) for kind in (Checkpoint, Accounting)),
+        *((module, "shape_of", lambda pipeline: shape) for module in (protocol_module, checks)),
+    ]
+    with ExitStack() as patches:
+        for target, name, stand_in in patched:
+            patches.enter_context(mock.patch.object(target, name, stand_in))
+        yield ground

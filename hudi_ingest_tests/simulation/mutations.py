@@ -1,0 +1,89 @@
+"""Ways to break the protocol, or what it relies on, on purpose: a simulation that misses one is no proof of anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
+from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.transaction import protocol
+from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest_tests.simulation.world import HudiInMemory
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """`flaws` of the model, and `patches` (where, name, instead) of the product. `breaks`: the promise that is found broken, by
+    `seed` as the first of all."""
+
+    breaks: str
+    seed: int
+    flaws: frozenset[str] = frozenset()
+    patches: Sequence[tuple[object, str, object]] = ()
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for target, name, instead in self.patches:
+                stack.enter_context(mock.patch.object(target, name, instead))
+            yield
+
+
+def _nothing(*_: object, **__: object) -> None:
+    return
+
+
+def _next(change: Callable[[Checkpoint], Checkpoint]) -> Callable[..., Checkpoint]:
+    """next_checkpoint with a change."""
+
+    def changed(current: Checkpoint | None, plan: TransactionPlan, record_bytes: int, instant: str = "") -> Checkpoint:
+        return change(next_checkpoint(current, plan, record_bytes, instant))
+
+    return changed
+
+
+def _one_more(checkpoint: Checkpoint) -> Checkpoint:
+    return replace(checkpoint, offsets={source: offset + 1 for source, offset in checkpoint.offsets.items()})
+
+
+def _no_letters(_: object, current: Checkpoint | None, *__: Any) -> LettersHead | None:
+    return current.letters if current else None
+
+
+MUTATIONS: Mapping[str, Mutation] = {
+    "the fence is left out": Mutation("P4", 371, frozenset({"no epoch", "no open check"})),
+    "the guard is not asked": Mutation("P7", 134, patches=[(HudiInMemory, "_guard", _nothing)]),
+    "a rollback waits for no commit inside Hudi's lock": Mutation("P4", 37, frozenset({"no barrier"})),
+    "a rollback deletes what is completed": Mutation("P4", 37, frozenset({"rolls completed back"})),
+    "the lease is not checked": Mutation("P4", 6, frozenset({"no lease"})),
+    "a lease never ends": Mutation("P5", 61, frozenset({"lease never expires"})),
+    "the consumer group is the truth": Mutation("P5", 25, frozenset({"group is the truth"})),
+    "the next offset is off by one": Mutation(
+        "P7", 0, patches=[(protocol, "next_checkpoint", _next(_one_more)), (protocol, "require_sums", _nothing)]
+    ),
+    "what is covered is forgotten": Mutation(
+        "P7", 0, patches=[(protocol, "next_checkpoint", _next(lambda each: replace(each, covered={})))]
+    ),
+    "commit before all is written": Mutation(
+        "P3", 104, patches=[(protocol, "require_complete", _nothing), (protocol, "require_sums", _nothing)]
+    ),
+    "files are not flushed before they are reported": Mutation(
+        "P5", 0, patches=[(TransactionProtocol, "_sync_files", _nothing)]
+    ),
+    "the broker is not asked again about what it lost": Mutation(
+        "P1", 33, patches=[(protocol, "require_lost", _nothing)]
+    ),
+    "dead letters are not listed": Mutation("P1, P2", 0, patches=[(DeadLetterLog, "extend", _no_letters)]),
+    "a plan is not compared with the checkpoint": Mutation(
+        "P2",
+        15,
+        frozenset({"no checkpoint check"}),
+        [(protocol, "require_current", _nothing), (protocol, "require_sums", _nothing)],
+    ),
+}
+"""By what is broken."""

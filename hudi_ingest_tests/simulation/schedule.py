@@ -1,0 +1,122 @@
+"""Schedules: all that happens in one simulation, drawn from one seed, run, and made small when it breaks a promise."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from hudi_ingest_tests.simulation.model import Ground, Simulation
+from hudi_ingest_tests.simulation.world import Setting
+
+STEPS = 40
+ALWAYS = [
+    *(["go on"] * 3 + ["come to"] * 4 + ["finish"] * 3 + ["all go on"] * 2 + ["tick"] * 3 + ["a newer one begins"] * 3),
+    *("produce", "produce", "begin", "write", "commit", "commit", "the run ends"),
+]
+SOMETIMES = (
+    ("fail", "fail", "fail"),
+    ("die", "take for dead", "take for dead"),
+    ("abort",),
+    ("recover",),
+    ("retry", "retry", "retry", "retry"),
+    ("backfill", "replay", "replay"),
+    ("time 1", "time 200", "time 301"),
+    ("a clock jumps", "a clock jumps", "a clock jumps", "clocks are right"),
+    ("wipe the ledger",),
+    ("the engine dies",),
+    ("archive", "archive"),
+    ("another writer begins", "another writer commits", "another writer cleans"),
+    ("a partition is added", "retention", "the consumer group is deleted"),
+    ("records are lost", "lost records come back", "a look is behind"),
+    ("a leader is lost", "a leader is lost", "leaders come back"),
+)
+"""Kinds of faults and of other work. A schedule has some of them only: what happens rarely happens often in some."""
+Step = tuple[str, int, int]
+_MOST_TRIES = 2000
+"""To make a schedule smaller."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """`steps`: (action, which, more), as `Simulation.act` takes them. `kept`: their numbers in the seed's schedule, if some were
+    left out."""
+
+    seed: int
+    setting: Setting
+    partitions: int
+    records: int
+    history: int
+    steps: tuple[Step, ...]
+    kept: tuple[int, ...] | None = None
+
+    def only(self, kept: Sequence[int]) -> Schedule:
+        return replace(self, steps=tuple(self.steps[number] for number in kept), kept=tuple(kept))
+
+
+def schedule_of(seed: int) -> Schedule:
+    draw = random.Random(seed)
+    setting = Setting(
+        engines=draw.randint(1, 2),
+        ledgers=draw.randint(1, 2),
+        on_s3=draw.random() < 0.4,
+        accepts_losses=draw.random() < 0.8,
+    )
+    often = draw.choice((0.15, 0.3, 0.6))
+    actions = [*ALWAYS, *(action for kind in SOMETIMES if draw.random() < often for action in kind)]
+    start = draw.randint(1, 2), draw.randint(0, 5), draw.randint(0, 7)
+    steps = tuple((draw.choice(actions), draw.randint(0, 9), draw.randint(0, 39)) for _ in range(STEPS))
+    return Schedule(seed, setting, *start, steps)
+
+
+def run(
+    schedule: Schedule,
+    ground: Ground,
+    flaws: frozenset[str] = frozenset(),
+    story: list[str] | None = None,
+) -> BaseException | None:
+    """Run the schedule and say what it breaks; `story` gets what happens, line by line."""
+    simulation = Simulation(ground, flaws, schedule.setting, told=story is not None)
+    try:
+        simulation.start(schedule.partitions, schedule.records, schedule.history)
+        for action, which, more in schedule.steps:
+            simulation.tell(f"{action} {which} {more}")
+            simulation.act(action, which, more)
+            simulation.judge()
+        simulation.tell("the faults stop")
+        simulation.finish_all()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        return error
+    finally:
+        simulation.end()
+        if story is not None and simulation.story is not None:
+            story += simulation.story
+    return None
+
+
+def kind_of(failure: BaseException) -> str:
+    """What two failures must have in common to be one finding: the promise that is broken, else the error's class."""
+    text = str(failure)
+    promise = text[text.find("P") :].partition(":")[0] if isinstance(failure, AssertionError) else ""
+    return promise if promise[1:2].isdigit() else type(failure).__name__
+
+
+def shrunk(schedule: Schedule, fails: Callable[[Schedule], bool]) -> Schedule:
+    """The schedule with as many steps left out as it still fails without: delta debugging."""
+    kept = [*range(len(schedule.steps))]
+    tries, width = 0, max(1, len(kept) // 2)
+    while tries < _MOST_TRIES:
+        smaller = False
+        first = 0
+        while first < len(kept) and tries < _MOST_TRIES:
+            without = kept[:first] + kept[first + width :]
+            tries += 1
+            if fails(schedule.only(without)):
+                kept, smaller = without, True
+            else:
+                first += width
+        if width == 1 and not smaller:
+            break
+        if not smaller:
+            width = max(1, width // 2)
+    return schedule.only(kept)

@@ -1,0 +1,84 @@
+"""The simulation's ledger answers as the real one does: the same random programs of calls on both."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hudi_ingest.exceptions import IngestError
+from hudi_ingest.ledger import Ledger, TransactionRow
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.model.report import CommitReceipt, SliceReport
+from hudi_ingest_tests.simulation.ledger import LedgerModel
+
+TABLE, OTHER = "/data/orders", "/data/moved"
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_model_of_the_ledger_answers_like_the_ledger(seed: int, tmp_path: Path) -> None:
+    draw = random.Random(seed)
+    moments = (datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=second) for second in range(10**6))
+    model = LedgerModel(lambda: next(moments), lambda: next(moments))
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as real:
+        for _ in range(60):
+            call = _drawn(draw)
+            assert _answer(model, call) == _answer(real, call)
+
+
+Call = tuple[str, Callable[[Ledger], Any]]
+
+
+def _drawn(draw: random.Random) -> Call:
+    ident, table = f"t{draw.randrange(5)}", draw.choice((TABLE, TABLE, OTHER))
+    source, attempt, rows = draw.choice((P0, P1)), draw.randrange(3), draw.randrange(1, 3)
+    instant = draw.choice(("i1", "i2"))
+    plan = IngestPlan("orders", ident, 1, (Slice("orders", 0, 0, 5), Slice("orders", 1, 0, 5)))
+    report = SliceReport(Slice(source.topic, source.partition, 0, 5), attempt, rows=rows, gaps=5 - rows)
+    receipt = CommitReceipt(plan, instant, Checkpoint(1, ident, {P0: 5, P1: 5}), (report,))
+    deadline, owner = datetime(2026, 1, 2, tzinfo=timezone.utc), Owner.dagster_run(ident)
+    retry = draw.choice((0, 0, 2))
+    calls: list[Call] = [
+        (
+            f"begin {ident}",
+            lambda to: to.transactions.begin(plan, table=table, owner=owner, deadline=deadline, above=attempt),
+        ),
+        (f"instant {ident} {instant}", lambda to: to.transactions.record_instant(ident, instant)),
+        (f"start {ident} {source}", lambda to: to.attempts.start(ident, [source], retry)),
+        (f"start {ident}", lambda to: to.attempts.start(ident, [P0, P1])),
+        (f"finish {ident} {report}", lambda to: to.attempts.finish(ident, [report])),
+        (f"fail {ident} {source} {attempt}", lambda to: to.attempts.fail(ident, source, attempt, "it broke")),
+        (f"committed {ident} {instant}", lambda to: to.transactions.mark_committed(receipt)),
+        (f"found {ident} {instant}", lambda to: to.transactions.mark_committed_as_found(ident, instant)),
+        (f"aborted {ident}", lambda to: to.transactions.mark_aborted(ident, "asked for")),
+        (f"elsewhere {table}", lambda to: _shown(to.transactions.commit_elsewhere("orders", table))),
+        (f"open in {table}", lambda to: _shown(to.transactions.open_in(table))),
+        ("history", lambda to: [_shown(row) for row in to.transactions.history("orders", 3)]),
+    ]
+    # More of them begin and write than end.
+    return calls[draw.choice((0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 10, 11))]
+
+
+def _answer(ledger: Ledger, call: Call) -> tuple[str, object, list[object]]:
+    name, ask = call
+    try:
+        answer = ask(ledger)
+    except IngestError as error:
+        answer = type(error).__name__
+    return name, answer, [_shown(ledger.transactions.find(f"t{number}")) for number in range(5)]
+
+
+def _shown(row: TransactionRow | None) -> object:
+    if row is None:
+        return None
+    ended, reason = row.ended_at is not None, row.reason is not None
+    figures = (row.rows, row.files, row.size_bytes)
+    return row.transaction_id, row.table, row.epoch, row.state, row.owner, row.instant, ended, reason, figures
