@@ -197,7 +197,6 @@ def test_x6_a_table_of_hudi_streamer_is_continued_where_it_ended(
     pipeline = make_pipeline(ground, table={**table, "take_over": "hudi_streamer"})
     receipt = ground.run(pipeline)
     assert [(each.start, each.end) for each in receipt.plan.slices] == [(10, 17), (5, 9)]
-    assert contents(ground, spark) == produced(ground)
     assert newest_metadata(ground)[STREAMER] == f"{topic},0:17,1:9"
     # Statistics and indexes of the metadata table, which were made before us, must not hide a row of either.
     assert counts(ground, spark) == COUNTS
@@ -244,7 +243,6 @@ def test_x6_a_table_of_the_kafka_connect_sink_is_continued(ground: Ground, topic
         ground.run(make_pipeline(ground, table={"hive_style": False}))
     pipeline = make_pipeline(ground, table={"hive_style": False, "take_over": "kafka_connect"})
     assert [(each.start, each.end) for each in ground.run(pipeline).plan.slices] == [(10, 17), (5, 9)]
-    assert contents(ground, spark) == produced(ground)
     # It was not stopped after all, and reads again what this pipeline has read.
     ground.send_rows(1, 2, 9)
     null = {"hoodie.write.set.null.for.missing.columns": "true"}
@@ -290,7 +288,6 @@ def test_x6_a_table_of_structured_streaming_is_continued_by_its_checkpoint(
     ground.send_rows(0, 11)
     ground.send_rows(1, 5)
     stream(ground, spark, tmp_path / "checkpoint", KEYED)
-    assert contents(ground, spark) == produced(ground)
     ground.send_rows(0, 3, 11)
     with pytest.raises(TableMismatch, match=r"Its offsets are in the checkpointLocation of its query"):
         ground.run(make_pipeline(ground))
@@ -488,7 +485,6 @@ def test_x6_what_moves_or_removes_rows_does_not_stand_against_a_take_over(
     assert [row.state for row in done] == ["COMPLETED"]
     pipeline = make_pipeline(ground, table={"take_over": "hudi_streamer"})
     ground.run(pipeline)
-    assert contents(ground, spark) == [row for row in produced(ground) if row != (3, "0-3")]
     run_services(pipeline, home=ground.home)
     ground.send_rows(0, 2, 17)
     ground.run(pipeline)
