@@ -137,6 +137,14 @@ def test_spark_s_own_port_asks_for_a_secret_that_is_told_nowhere(spark_home: Hom
     assert not [name for name, _ in context.getConf().getAll() if name.startswith("spark.authenticate.")]
 
 
+KEYS = (
+    "spark.master",
+    "spark.driver.memory",
+    "spark.serializer",
+    "spark.authenticate",
+    "spark.local.dir",
+    "spark.hadoop.login",
+)
 OP_WITHOUT_ENGINE = """
 import psutil
 from dagster import Definitions, OpExecutionContext, job, op
@@ -156,42 +164,14 @@ spark = {"master": "local[1]", "driver": {"memory": "512m"}, "hadoop": {"login":
 resources = ingest_resources({"spark": spark})
 Definitions(jobs=[shown], resources=resources).resolve_job_def("shown").execute_in_process()
 """
-
-
-def test_an_op_without_engine_starts_spark_with_the_locations_settings_on_top_of_ours(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'home' / 'ledger.db'}")
-    keys = ["spark.master", "spark.driver.memory", "spark.serializer", "spark.authenticate", "spark.local.dir"]
-    keys.append("spark.hadoop.login")
-    done = subprocess.run(
-        [sys.executable, "-c", OP_WITHOUT_ENGINE % keys],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    command_line, settings = map(ast.literal_eval, done.stdout.splitlines()[-2:])
-    assert "org.apache.spark.deploy.SparkSubmit" in command_line
-    assert "s3cret" not in " ".join(command_line)
-    assert settings == dict(
-        zip(
-            keys,
-            ["local[1]", "512m", "org.apache.spark.serializer.KryoSerializer", "true", str(home.spark), "s3cret"],
-            strict=True,
-        )
-    )
-    assert home.root.stat().st_mode & 0o777 == 0o700
-
-
 DRIVER_THAT_ENDS = """
-import os, signal, sys
-from pathlib import Path
+import os, signal
 from hudi_ingest.exceptions import EngineLost
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.java_errors import java_errors
-from hudi_ingest.pipeline.engine import EngineSettings
-from hudi_ingest.spark.session import own_session
+from hudi_ingest.spark.session import current_session
 
-session = own_session(EngineSettings(master="local[1]", driver_memory="512m"), local_dir=Path(sys.argv[1]))
+session = current_session(Home.from_environment())
 jvm, context = session._jvm, session._jsc
 java = jvm.java.lang.ProcessHandle.current().pid()
 
@@ -215,19 +195,38 @@ for end in (stopped, killed_after_it_failed):
 """
 
 
-def test_a_driver_that_is_stopped_or_killed_is_lost_and_not_a_table_out_of_reach(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home", tmp_path, f"sqlite:///{tmp_path / 'home' / 'ledger.db'}")
+@pytest.fixture(scope="module")
+def op_without_engine(tmp_path_factory: pytest.TempPathFactory) -> tuple[Home, list[Any]]:
+    """A home, and what a process prints there: an op about the Spark that it starts, and what is said when that is stopped and killed."""
+    root = tmp_path_factory.mktemp("op") / "home"
+    home = Home(root, root.parent, f"sqlite:///{root / 'ledger.db'}")
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER_THAT_ENDS, str(home.spark)],
+        [sys.executable, "-c", OP_WITHOUT_ENGINE % (KEYS,) + DRIVER_THAT_ENDS],
         env=environment(home),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    lost = [ast.literal_eval(line) for line in done.stdout.splitlines()]
-    assert len(lost) == 2
-    for text in lost:
+    return home, [ast.literal_eval(line) for line in done.stdout.splitlines()[-4:]]
+
+
+def test_an_op_without_engine_starts_spark_with_the_locations_settings_on_top_of_ours(
+    op_without_engine: tuple[Home, list[Any]],
+) -> None:
+    home, (command_line, settings, *_) = op_without_engine
+    assert "org.apache.spark.deploy.SparkSubmit" in command_line
+    assert "s3cret" not in " ".join(command_line)
+    ours = ["local[1]", "512m", "org.apache.spark.serializer.KryoSerializer", "true", str(home.spark), "s3cret"]
+    assert settings == dict(zip(KEYS, ours, strict=True))
+    assert home.root.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_driver_that_is_stopped_or_killed_is_lost_and_not_a_table_out_of_reach(
+    op_without_engine: tuple[Home, list[Any]],
+) -> None:
+    _, (*_, stopped, killed) = op_without_engine
+    for text in (stopped, killed):
         assert text.startswith("the Spark driver went away while trying to compact s3a://lake/orders: ")
         assert "\n" not in text and len(text) < 500
 
