@@ -282,6 +282,10 @@ class BadRecord(Terminal):
         )
 
 
+class ExpectationViolated(Terminal):
+    """A record violates an expectation whose severity is fail."""
+
+
 class TransformFailed(Terminal):
     """A user-defined function is missing, or does not return what the pipeline file declares."""
 

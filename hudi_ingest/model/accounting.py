@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from hudi_ingest.model.counts import CONTROL, Counts
+from hudi_ingest.model.counts import CONTROL, Counts, added
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import FieldsSeen, SliceReport
@@ -42,6 +42,8 @@ class SliceAccount(Counts):
     earliest: int | None = None
     """The earliest Kafka timestamp of all records of a replay, backfill or retry; None if none has any."""
     latest: int | None = None
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """How many records violate an expectation, by its name; they are among the other counts."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -57,6 +59,7 @@ class SliceAccount(Counts):
             "attempt": self.attempt,
             **{name: getattr(self, name) for name in (*_SOME, "late") if getattr(self, name)},
             **{name: getattr(self, name) for name in _TIMES if getattr(self, name) is not None},
+            **({"violations": dict(self.violations)} if self.violations else {}),
         }
 
     @classmethod
@@ -71,6 +74,7 @@ class SliceAccount(Counts):
             earliest_late=account.get("earliest_late"),
             earliest=account.get("earliest"),
             latest=account.get("latest"),
+            violations=account.get("violations", {}),
         )
 
 
@@ -104,6 +108,11 @@ class Accounting:
         """Bad records."""
         return sum(account.rejected for account in self.slices)
 
+    @property
+    def violations(self) -> Mapping[str, int]:
+        """How many records violate an expectation, by its name."""
+        return added(account.violations for account in self.slices)
+
     @classmethod
     def of(cls, plan: TransactionPlan, reports: Sequence[SliceReport]) -> Accounting:
         return cls(
@@ -118,6 +127,7 @@ class Accounting:
                     report.times.earliest_late,
                     None if plan.kind.moves_offsets else report.times.earliest,
                     None if plan.kind.moves_offsets else report.times.latest,
+                    report.violations,
                     **report.counts,
                 )
                 for report in sorted(reports, key=lambda report: report.slice)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
 CONTROL = ("heartbeats", "boundaries", "ddl", "messages", "truncates")
@@ -69,3 +70,11 @@ class Counts:
     def rows_in_files(self) -> int:
         """Number of rows that the files must hold."""
         return self.rows + self.moves + self.truncated - self.superseded
+
+
+def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add up counts by name."""
+    sums = Counter[str]()
+    for part in parts:
+        sums.update(part)
+    return dict(sums)

@@ -10,7 +10,7 @@ from typing import Any
 from hudi_ingest.exceptions.problems import listed, namesake
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import NO_TIMES, UNKNOWN, Completeness, TimesRead, next_states
-from hudi_ingest.model.counts import Counts
+from hudi_ingest.model.counts import Counts, added
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, TransactionKind, TransactionPlan
 
@@ -197,6 +197,8 @@ class SliceReport(Counts):
     """The records' fields, compared with the columns; None if unknown."""
     times: TimesRead = NO_TIMES
     """The records' Kafka timestamps."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """How many records violate an expectation, by its name."""
 
     @property
     def accounted(self) -> bool:
@@ -230,6 +232,7 @@ class SliceReport(Counts):
                 "log_files": tuple(LogFile(**file) for file in report.get("log_files", ())),
                 "fields": FieldsSeen.from_dict(report.get("fields")),
                 "times": TimesRead(**report.get("times", {})),
+                "violations": report.get("violations", {}),
             }
         )
 
@@ -260,6 +263,11 @@ class CommitReceipt:
     def rejected(self) -> int:
         """The number of bad records, which were skipped or are dead letters now."""
         return sum(report.rejected for report in self.reports)
+
+    @property
+    def violations(self) -> Mapping[str, int]:
+        """How many of the transaction's records violate an expectation, by its name."""
+        return added(report.violations for report in self.reports)
 
     @property
     def fields(self) -> FieldsSeen | None:

@@ -16,7 +16,13 @@ from dagster import (
     SensorDefinition,
 )
 
-from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, COMPACTED_IN_TIME, NOTHING_LATE, QUESTIONS
+from hudi_ingest.operations.health.judgement import (
+    CATALOG_SYNCED,
+    COMPACTED_IN_TIME,
+    EXPECTATION,
+    NOTHING_LATE,
+    QUESTIONS,
+)
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.jobs.maintenance_job import Maintenance
 from hudi_ingest.orchestration.jobs.request_jobs import REQUESTS
@@ -63,6 +69,8 @@ class OwnDefinitions:
     instigators: frozenset[str]
     tables: tuple[AssetKey, ...]
     assets: frozenset[AssetKey]
+    expectations: tuple[tuple[AssetKey, str], ...] = ()
+    """The checks of the tables' expectations."""
 
     @classmethod
     def of(cls, repository: RepositoryDefinition) -> OwnDefinitions:
@@ -91,6 +99,11 @@ class OwnDefinitions:
             frozenset({*(sensor.name for sensor in coordinators), *sensors, *schedules, *former.instigators}),
             tuple(tables[name] for name in former.pipelines),
             frozenset({*tables.values(), *topics}),
+            tuple(
+                (key.asset_key, key.name)
+                for key in sorted(repository.asset_graph.asset_check_keys)
+                if key.asset_key in tables.values() and key.name.startswith(EXPECTATION)
+            ),
         )
 
     @classmethod
@@ -110,7 +123,8 @@ class OwnDefinitions:
     def checks(self) -> Iterator[tuple[AssetKey, str]]:
         """Each table with each check that it may have."""
         checks = (*QUESTIONS, CATALOG_SYNCED, COMPACTED_IN_TIME, NOTHING_LATE)
-        return ((table, check) for table in self.tables for check in checks)
+        yield from ((table, check) for table in self.tables for check in checks)
+        yield from self.expectations
 
 
 _SHARED = frozenset(kind.name for kind in MAINTENANCE)

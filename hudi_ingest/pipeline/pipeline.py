@@ -20,7 +20,7 @@ from pydantic import (
     field_validator,
 )
 
-from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted
+from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted, quoted
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.sections.asset import AssetSettings, Catalog
 from hudi_ingest.pipeline.sections.record import (
@@ -31,7 +31,7 @@ from hudi_ingest.pipeline.sections.source import DeadLetters, KafkaSource, loop_
 from hudi_ingest.pipeline.sections.table import INFER, KAFKA_KEY, Table, partition_problem
 from hudi_ingest.pipeline.sections.table_parts import keyed_column_problems, unsteady_partition
 from hudi_ingest.pipeline.sections.transaction import Transaction
-from hudi_ingest.pipeline.sections.transforms import TransformStep
+from hudi_ingest.pipeline.sections.transforms import Expectation, TransformStep
 from hudi_ingest.pipeline.settings.describe import Entries
 from hudi_ingest.pipeline.settings.model import Model as _Model
 from hudi_ingest.pipeline.settings.model import Ratio, Whole
@@ -118,6 +118,9 @@ class Pipeline(_Model):
         default=(), validate_default=True, json_schema_extra={"default": "[]"}
     )
     """What happens to every record, in this order, between `table.schema`, which describes the records, and the table."""
+
+    expectations: tuple[Expectation, ...] = Field(default=(), json_schema_extra={"default": "[]"})
+    """Rules that rows should follow, judged in this order after the transforms; a record that one rejects is not judged by the next."""
 
     catalog: Catalog | None = None
     """Where query engines find the table."""
@@ -265,6 +268,18 @@ class Pipeline(_Model):
             _chain(info.data["table"], info.data["source"], value)
         return value
 
+    @field_validator("expectations")
+    @classmethod
+    def _expectations(cls, value: tuple[Expectation, ...], info: ValidationInfo) -> tuple[Expectation, ...]:
+        names = [expectation.name for expectation in value]
+        if twice := [index for index, name in enumerate(names) if name in names[:index]]:
+            raise PlacedProblems(
+                [((index, "name"), f"found {quoted(names[index])} twice; rename one") for index in twice]
+            )
+        if {"table", "source", "transforms"} <= info.data.keys() and info.data["table"].declares_schema:
+            _chain(info.data["table"], info.data["source"], info.data["transforms"], value)
+        return value
+
     @field_validator("on_tombstone", mode="before")
     @classmethod
     def _tombstones_of_mode(cls, value: object, info: ValidationInfo) -> object:
@@ -314,7 +329,7 @@ class Pipeline(_Model):
 
     def model_post_init(self, context: object, /) -> None:
         declared = self.table.declares_schema
-        self._built_chain = _chain(self.table, self.source, self.transforms) if declared else None
+        self._built_chain = _chain(self.table, self.source, self.transforms, self.expectations) if declared else None
 
     def routed(self, name: str) -> Pipeline:
         """The pipeline of one of the route's tables."""
@@ -362,7 +377,7 @@ class Pipeline(_Model):
         ProblemsFromTop when a transform, the key or `table.partition_by` does not fit them."""
         table = self.table.with_record(record, key)
         pipeline = self.model_copy(update={"table": table})
-        pipeline._built_chain = _chain(table, self.source, self.transforms)
+        pipeline._built_chain = _chain(table, self.source, self.transforms, self.expectations)
         return pipeline
 
     @property
@@ -393,6 +408,8 @@ class Pipeline(_Model):
         parts += [self.table.hive_style, self.on_tombstone]
         if source.envelope != "none":
             parts += [source.envelope, source.before_image, source.event_columns]
+        if self.expectations:
+            parts += [self.expectations]
         if source.on_truncate != "apply":
             parts += [source.on_truncate]
         if source.unavailable_value is not None:
@@ -422,6 +439,10 @@ class Pipeline(_Model):
     def asset_key(self) -> tuple[str, ...]:
         """The key of the table's asset."""
         return self.asset.key or (self.name,)
+
+    @property
+    def fatal_expectations(self) -> frozenset[str]:
+        return frozenset(expectation.name for expectation in self.expectations if expectation.severity == "fail")
 
     def with_asset_key(self, key: tuple[str, ...]) -> Pipeline:
         return self.model_copy(update={"asset": self.asset.model_copy(update={"key": key})})
@@ -503,7 +524,9 @@ def _whole_record(table: Table, source: KafkaSource) -> pa.Schema:
     return record
 
 
-def _chain(table: Table, source: KafkaSource, transforms: Sequence[TransformStep]) -> Chain:
+def _chain(
+    table: Table, source: KafkaSource, transforms: Sequence[TransformStep], expectations: Sequence[Expectation] = ()
+) -> Chain:
     """Build the chain. Raises ProblemsFromTop when a step does not fit, or a partition column is missing at the end."""
     record = _whole_record(table, source)
     placed: list[tuple[Place, Transform]] = [
@@ -525,6 +548,10 @@ def _chain(table: Table, source: KafkaSource, transforms: Sequence[TransformStep
             route=tuple(route) if limits.action == "route" else (),
         )
         placed.append((("table", "event_time"), transform))
+    placed += [
+        (("expectations", index, "condition"), expectation.transform(table.delete_field))
+        for index, expectation in enumerate(expectations)
+    ]
     try:
         chain = Chain.of(record, [Step(dotted(place), transform) for place, transform in placed])
     except ChainProblems as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
@@ -69,6 +69,8 @@ class Applied:
     changes: Changes
     rejected: dict[int, Rejected]
     """By the place of their record."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """As in `Transformed`."""
 
 
 def changes_of(decoded: pa.RecordBatch, tombstones: _Flags, moving: Collection[str]) -> Changes:
@@ -119,6 +121,7 @@ def apply_chain(chain: Chain, changes: Changes) -> Applied:
             _after_whole(len(deleted.changes.records), written.changes.left_out, order),
         ),
         {**deleted.rejected, **written.rejected},
+        written.violations,
     )
 
 
@@ -184,7 +187,8 @@ def _applied(chain: Chain, changes: Changes, deletes: bool = False) -> Applied:
     left_out = changes.left_out
     if left_out is not None and transformed.kept is not None:
         left_out = left_out.take(transformed.kept)
-    return Applied(Changes(transformed.rows, records, changes.deleted[kept], left_out), rejected)
+    changed = Changes(transformed.rows, records, changes.deleted[kept], left_out)
+    return Applied(changed, rejected, transformed.violations)
 
 
 def _after_whole(whole: int, left_out: pa.Array | None, order: npt.NDArray[np.int64]) -> pa.Array | None:

@@ -73,6 +73,8 @@ class Refusal:
     """"" when the record as a whole is wrong."""
     expected: str
     found: str
+    rule: str = ""
+    """The expectation that it violates, if that is what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class BatchOutcome:
     """The offset of the last truncate that is to be applied: all rows before it are to be deleted."""
     fields: FieldsSeen | None = None
     """The fields that the decoded records had; None where nothing was decoded, or the format's fields have no names."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """How many records violate an expectation, by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,8 @@ class RowMaker:
         if transformed.kept is not None:
             places = _of(places, transformed.kept)
         rows, places, unplaced = self._without_unplaceable(table_rows(transformed.rows, self.columns), places)
-        return BatchOutcome(rows, places, (*bad, *unplaced), filtered=transformed.filtered)
+        bad += unplaced
+        return BatchOutcome(rows, places, tuple(bad), filtered=transformed.filtered, violations=transformed.violations)
 
     def _keyed_rows(
         self, keyed: KeyedRows, record: pa.RecordBatch, values: pa.BinaryArray, places: pa.Array | None
@@ -281,7 +286,14 @@ class RowMaker:
         ]
         moves = int(np.count_nonzero(records[1:] == records[:-1]))
         filtered = record.num_rows - (len(records) - moves) - len(bad)
-        return BatchOutcome(rows, _of(places, pa.array(records)), tuple(bad), filtered=filtered, moves=moves)
+        return BatchOutcome(
+            rows,
+            _of(places, pa.array(records)),
+            tuple(bad),
+            filtered=filtered,
+            moves=moves,
+            violations=applied.violations,
+        )
 
     def _to_fill(self, changes: Changes, decisive: set[str]) -> tuple[pa.Array | None, dict[int, Rejected]]:
         """Which columns of each row are to be filled, as in LEFT_OUT; None if there are none. And the records whose rows cannot be
@@ -533,6 +545,7 @@ def _refusals(stage: str, rejected: Iterable[Rejected], places: pa.Array | None)
             refusal.field,
             refusal.expected,
             refusal.found,
+            refusal.rule,
         )
         for refusal in rejected
     ]

@@ -244,6 +244,7 @@ def _distinct_report(slice_: Slice) -> SliceReport:
         log_files=(LogFile("", "g", ".g.log.1_0-0-0", 5, 2, 64, 100, 106, file_rows=9),),
         fields=FieldsSeen(("name",), ("nmae",), True),
         times=TimesRead(1_767_323_040_000, 1_767_323_049_000, 2, 1_767_323_040_000),
+        violations={"positive": 3},
         **counts,
     )
 

@@ -40,6 +40,8 @@ DEAD_LETTERS = "dead_letters"
 CATALOG_SYNCED = "catalog_synced"
 COMPACTED_IN_TIME = "compacted_in_time"
 NOTHING_LATE = "nothing_late"
+EXPECTATION = "expect_"
+"""How the names of checks of expectations begin."""
 
 QUESTIONS = {
     OFFSETS_HONOURED: "Fails while a partition is stopped because the broker no longer has its committed offset.",
@@ -80,6 +82,10 @@ def questions(pipeline: Pipeline) -> dict[str, str]:
         **({CATALOG_SYNCED: CATALOG_QUESTION} if pipeline.catalog else {}),
         **({COMPACTED_IN_TIME: COMPACTION_QUESTION} if pipeline.table.is_keyed else {}),
         **({NOTHING_LATE: LATE_QUESTION} if pipeline.declares_complete else {}),
+        **{
+            f"{EXPECTATION}{each.name}": f"Fails if records of the last transaction violate the expectation `{each.condition}`."
+            for each in pipeline.expectations
+        },
     }
 
 
@@ -354,6 +360,31 @@ def dead_letters(
     return answer(
         pipeline.name, DEAD_LETTERS, not (last_rejected or waiting or suspect), " ".join(sentences), figures, warns=True
     )
+
+
+def expectations_met(
+    pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]
+) -> Iterator[Finding]:
+    """Check the records of the last transaction, by its accounting, one finding for each expectation. `commits`: the pipeline's own on the
+    active timeline."""
+    accountings = [commit.accounting(pipeline.transaction_key) for commit in commits] if pipeline.expectations else []
+    last = max(accountings, key=lambda accounting: accounting.sequence, default=None)
+    records = sum(account.rows + account.rejected for account in last.slices) if last else 0
+    for expectation in pipeline.expectations:
+        count = last.violations.get(expectation.name, 0) if last else 0
+        figures: dict[str, int | float | str] = {
+            "violations": count,
+            "records": records,
+            "transaction": checkpoint.transaction_id if checkpoint else "",
+        }
+        violate = f"{counted(count, 'record')} of the last transaction violate `{expectation.condition}`"
+        if expectation.severity == "warn":
+            text = f"{violate}; they are in the table. Correct their producer, or the condition."
+        else:
+            text = f"{violate}; they are bad records, of which the check `{DEAD_LETTERS}` says more."
+        if not count:
+            text = f"No record of the last transaction violates `{expectation.condition}`."
+        yield answer(pipeline.name, f"{EXPECTATION}{expectation.name}", not count, text, figures, warns=True)
 
 
 def nothing_late(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:

@@ -26,6 +26,7 @@ from hudi_ingest.operations.health.judgement import (
     catalog_synced,
     compacted_in_time,
     dead_letters,
+    expectations_met,
     files_large_enough,
     held_by_producers,
     lag_below_limit,
@@ -403,4 +404,5 @@ def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Findin
         files_large_enough(pipeline, checkpoint, commits),
         dead_letters(pipeline, checkpoint, situation.committed.last_rejected, situation.committed.last_fields),
         *([nothing_late(pipeline, checkpoint, commits)] if pipeline.declares_complete else []),
+        *expectations_met(pipeline, checkpoint, commits),
     ]

@@ -47,6 +47,7 @@ def materialization(receipt: CommitReceipt, lag: Mapping[TopicPartition, int], s
         "filtered": sum(report.filtered for report in receipt.reports),
         **changes_of(receipt.reports),
         **_bad_records(receipt),
+        **{f"violations/{name}": count for name, count in receipt.violations.items()},
         **({"fields": text} if receipt.fields is not None and (text := receipt.fields.text) else {}),
         "files": receipt.files,
         "bytes": receipt.size_bytes,

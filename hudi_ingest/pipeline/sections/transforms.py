@@ -29,7 +29,7 @@ from hudi_ingest.records.transform.columns import (
     Redact,
     Rename,
 )
-from hudi_ingest.records.transform.sql import Sql
+from hudi_ingest.records.transform.sql import Expect, Sql
 from hudi_ingest.records.transform.sql_statement import SHAPE
 from hudi_ingest.records.transform.timestamps import (
     DIRECTIVES,
@@ -411,3 +411,34 @@ class TransformStep(Model):
         step = getattr(self, self.kind)
         transform: Transform = step.transform()
         return transform
+
+
+class Expectation(Model):
+    """A rule that rows should follow; see docs/transforms.md."""
+
+    name: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-z][a-z0-9_]{0,49}$",
+            json_schema_extra={"allowed": "a small letter, then up to 49 small letters, digits and _"},
+        ),
+    ]
+    """The name in messages and in the commits' accounting; `expect_<name>` is the check in Dagster."""
+
+    condition: Name = Field(json_schema_extra={"allowed": "a condition as after WHERE, in DuckDB's SQL"})
+    """The condition that rows meet, of columns as they are after the transforms. Null passes, as with a CHECK of SQL. A row of which it
+    cannot be computed violates it. Deletes of a keyed table are not judged."""
+
+    severity: Literal["warn", "reject", "fail"] = "warn"
+    """What a violation does. `warn`: it is counted, and the check fails with a warning. `reject`: the record is bad, and `on_bad_record` says
+    what becomes of it. `fail`: the transaction fails, whatever `on_bad_record` says; a retried dead letter stays one."""
+
+    @field_validator("condition")
+    @classmethod
+    def _condition_has_its_library(cls, value: str) -> str:
+        extras.require("sql")
+        return value
+
+    def transform(self, deletes: str | None) -> Transform:
+        """Build the transform. `deletes`: the column that marks deletes."""
+        return Expect(self.name, self.condition, self.severity != "warn", deletes)

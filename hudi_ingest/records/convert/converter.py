@@ -31,6 +31,8 @@ class Rejected:
     """At most 80 characters, printable, encodable as UTF-8."""
     control: str = ""
     """One of `model.counts.CONTROL` if nothing is wrong with it: it is about the source's log and no row; "" for a bad one."""
+    rule: str = ""
+    """The expectation that it violates, if that is what is wrong."""
 
 
 @dataclass(frozen=True)

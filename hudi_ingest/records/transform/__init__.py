@@ -7,7 +7,7 @@ columns (`_kafka_…`) and passes them through, so a row never loses its offset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ class Transformed:
     """Ascending by index in the input."""
     filtered: int = 0
     """Rows that a filter dropped on purpose: accounted for, not lost."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """How many rows violate an expectation, by its name; those are rows or rejected."""
 
 
 class Transform(Protocol):

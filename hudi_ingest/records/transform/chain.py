@@ -30,9 +30,10 @@ from hudi_ingest.records.transform import (
 )
 from hudi_ingest.records.transform.casts import without_rejected
 from hudi_ingest.records.transform.columns import Filter, Mask
+from hudi_ingest.records.transform.sql import Expect
 from hudi_ingest.records.transform.timestamps import EventTimeLimits
 
-_NOT_FOR_DELETES = (Filter, EventTimeLimits)
+_NOT_FOR_DELETES = (Filter, EventTimeLimits, Expect)
 
 HIDDEN = "a value that is not shown, because the field is masked"
 HIDDEN_RECORD = "something else, which is not shown because the pipeline masks fields"
@@ -151,6 +152,7 @@ class Chain:
         """
         rows, places, filtered = batch, None, 0
         rejected: list[Rejected] = []
+        violations: dict[str, int] = {}
         for step, concealed in zip(self.steps, self._concealed, strict=False):
             transformed = step.transform.apply(rows)
             for refusal in transformed.rejected:
@@ -160,13 +162,15 @@ class Chain:
                         refusal.field,
                         f"{refusal.expected}, by {step.name}",
                         HIDDEN if refusal.field in concealed else refusal.found,
+                        rule=refusal.rule,
                     )
                 )
             if transformed.kept is not None:
                 places = transformed.kept if places is None else places.take(transformed.kept)
             rows, filtered = transformed.rows, filtered + transformed.filtered
+            violations |= transformed.violations
         rejected.sort(key=lambda refusal: refusal.index)
-        return Transformed(rows, places, tuple(rejected), filtered)
+        return Transformed(rows, places, tuple(rejected), filtered, violations)
 
     def hides(self, column: str) -> bool:
         """Return whether the values of this column of `output` must not be shown."""

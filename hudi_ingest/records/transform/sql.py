@@ -27,8 +27,9 @@ from hudi_ingest.records.transform import (
     name_problems,
     record_names,
     require,
+    unchanged,
 )
-from hudi_ingest.records.transform.casts import shown
+from hudi_ingest.records.transform.casts import shown, without_rejected
 from hudi_ingest.records.transform.sql_statement import RECORDS, AllFields, Expression, NotAllowed, Statement, parse
 
 _PLACE = "__hudi_ingest_place"
@@ -79,6 +80,45 @@ class Sql:
 
 
 @dataclass(frozen=True, slots=True)
+class Expect:
+    """Judges rows by a condition, and rejects those that violate it, or only counts them. As with a CHECK of SQL, null passes; a row of
+    which the condition cannot be computed does not."""
+
+    name: str
+    condition: str
+    rejects: bool
+    deletes: str | None = None
+    """The boolean column that is true in rows that only delete, which are not judged."""
+
+    def output_schema(self, incoming: pa.Schema) -> pa.Schema:
+        self._plan(incoming)
+        return incoming
+
+    def origins(self, incoming: pa.Schema) -> Origins:
+        return unchanged(incoming)
+
+    def apply(self, batch: pa.RecordBatch) -> Transformed:
+        """Judge the rows. Raises TransformFailed as `Sql` does."""
+        plan = self._plan(batch.schema)
+        table = plan.table(batch)
+        if self.deletes is not None:
+            table = table.filter(pc.invert(pc.fill_null(batch[self.deletes], False)))
+        if plan.where is None or not len(table):
+            return Transformed(batch, None)
+        places, (holds,), faults = _evaluated({"": plan.where}, table)
+        violated = sorted({*places[~pc.fill_null(holds, True).to_numpy(zero_copy_only=False)].tolist(), *faults})
+        counts = {self.name: len(violated)} if violated else {}
+        if not self.rejects or not violated:
+            return Transformed(batch, None, violations=counts)
+        expected = f"{self.name}: {self.condition}"
+        refused = {place: replace(plan.refused("", expected, batch, place), rule=self.name) for place in violated}
+        return replace(without_rejected(batch, refused), violations=counts)
+
+    def _plan(self, incoming: pa.Schema) -> _Plan:
+        return _planned(f"SELECT TRUE AS holds FROM {RECORDS} WHERE {self.condition}", incoming)
+
+
+@dataclass(frozen=True, slots=True)
 class _Fault:
     """The part of the statement that cannot be computed for a record."""
 
@@ -120,7 +160,11 @@ class _Plan:
         """Say why the record is bad."""
         name = fault.part
         expected = f"what {f'column {name}' if name else 'the condition of WHERE'} can be computed of{fault.limit}"
-        reads = sorted(self.reads[name])
+        return self.refused(name, expected, batch, place)
+
+    def refused(self, part: str, expected: str, batch: pa.RecordBatch, place: int) -> Rejected:
+        """Show what a part of the statement read of the record."""
+        reads = sorted(self.reads[part])
         if len(reads) == 1:
             return Rejected(place, reads[0], expected, shown(batch[reads[0]][place]))
         # Without values: the chain hides those of a single field, but cannot tell several apart in a text.

@@ -139,6 +139,7 @@ def write_slices(
             replaced=replaced,
             only_replaced=isinstance(plan, ReplayPlan) and plan.respect_deletes,
             late_before=transaction.late_before,
+            fatal=pipeline.fatal_expectations if plan.kind is not TransactionKind.RETRY else frozenset(),
         )
         task_reports = _run(spark, pipeline, transaction, busy, task, record_bytes)
         if not isinstance(plan, RetryPlan):

@@ -15,7 +15,7 @@ from hudi_ingest.exceptions import OffsetsLost, RangeRefused, WriteIncomplete
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.kafka.records import first_records_in
 from hudi_ingest.model.complete_through import TimesRead
-from hudi_ingest.model.counts import Counts
+from hudi_ingest.model.counts import Counts, added
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, length
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import BaseFile, FieldsSeen, LogFile, SliceReport
@@ -131,6 +131,7 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
         log_files=tuple(file for file in files if isinstance(file, LogFile)),
         fields=FieldsSeen.combined(task.fields for task in tasks),
         times=TimesRead.combined(task.times for task in tasks),
+        violations=added(task.violations for task in tasks),
         copies=(),
         **counted.counts,
     )

@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from hudi_ingest.exceptions import IngestError, TableUnreachable, Terminal, WriteIncomplete, concerning
+from hudi_ingest.exceptions import (
+    ExpectationViolated,
+    IngestError,
+    TableUnreachable,
+    Terminal,
+    WriteIncomplete,
+    concerning,
+)
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
 from hudi_ingest.hudi.files.file_groups import RowSource
@@ -76,6 +84,8 @@ class WriteTask:
     """The Kafka partitions that other tasks read, too."""
     late_before: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Before which Kafka timestamp a partition's records are late."""
+    fatal: frozenset[str] = frozenset()
+    """The expectations of which no record may violate any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,7 @@ class TaskReport(Counts):
     """The longest offset ranges between two records, at most LONGEST_GAPS. Only the slice's report counts `gaps`."""
     fields: FieldsSeen | None = None
     times: TimesRead = NO_TIMES
+    violations: Mapping[str, int] = field(default_factory=dict)
 
 
 class OutOfOrder(IngestError):
@@ -197,8 +208,24 @@ class _Progress:
     gaps: Ranges = ()
     fields: FieldsSeen | None = None
     times: TimesRead = NO_TIMES
+    violations: Counter[str] = field(default_factory=Counter)
     newest: pa.RecordBatch | None = None
     """The last records of the batch before, if rows may need them."""
+
+
+def _require_met(fatal: frozenset[str], source: TopicPartition, batch: pa.RecordBatch, outcome: BatchOutcome) -> None:
+    """Raises ExpectationViolated for the first record that violates a fatal expectation."""
+    if not fatal & outcome.violations.keys():
+        return
+    first = next(bad for bad in outcome.bad if bad.rule in fatal)
+    (note,) = notes_of(source, batch, [first])
+    number = outcome.violations[first.rule]
+    others = f", and {counted(number - 1, 'record')} after it" if number > 1 else ""
+    with concerning(note.topic, note.partition, note.offset):
+        raise ExpectationViolated(
+            f"{note}{others}: the severity of expectation {first.rule} is fail, so the transaction is refused and nothing of it is visible. "
+            "Correct the producer and the records, or change the expectation's condition or severity; then the next transaction goes on here."
+        )
 
 
 def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[TopicPartition, BaseFile] | bytes]:
@@ -269,6 +296,8 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 outcome = task.maker.make(source, batch, look_at, progress.newest)
                 if task.maker.key_changes is not None:
                     progress.newest = _newest(progress.newest, batch)
+                _require_met(task.fatal, source, batch, outcome)
+                progress.violations.update(outcome.violations)
                 progress.fields = FieldsSeen.combined((progress.fields, outcome.fields))
                 progress.bad_records += notes_of(
                     source, batch, outcome.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
@@ -330,6 +359,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 longest_gaps=progress.gaps,
                 fields=progress.fields,
                 times=progress.times,
+                violations=dict(progress.violations),
             )
             for source, progress in progress_of.items()
         ]

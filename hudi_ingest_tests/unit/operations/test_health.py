@@ -17,7 +17,7 @@ from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoin
 from hudi_ingest.model.complete_through import NO_TIMES, TimesRead
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import PLAN_TYPES, LossReason, OffsetLoss, TransactionKind
+from hudi_ingest.model.plan import PLAN_TYPES, IngestPlan, LossReason, OffsetLoss, TransactionKind
 from hudi_ingest.model.report import SliceReport, with_commit
 from hudi_ingest.operations.health.judgement import (
     NOTHING_LATE,
@@ -25,6 +25,7 @@ from hudi_ingest.operations.health.judgement import (
     accounting_holds,
     compacted_in_time,
     dead_letters,
+    expectations_met,
     files_large_enough,
     held_by_producers,
     lag_below_limit,
@@ -422,3 +423,28 @@ def test_freshness_is_that_of_the_time_through_which_the_table_is_complete(pipel
         assert not found.passed
         assert text in found.text
         assert "orders:0 holds it back" in found.text
+
+
+def test_each_expectation_has_a_check_of_the_last_transaction(write: Write) -> None:
+    expectations = [
+        {"name": "positive", "condition": "n > 0"},
+        {"name": "named", "condition": "id IS NOT NULL", "severity": "reject"},
+    ]
+    pipeline = load(write, expectations=expectations)
+    assert [name for name in questions(pipeline) if name.startswith("expect_")] == ["expect_positive", "expect_named"]
+    assert [each.passed for each in expectations_met(pipeline, None, ())] == [True, True]
+    checkpoint = Checkpoint(2, "t2", {})
+
+    def commit(sequence: int, **violations: int) -> CommittedInstant:
+        slice_ = Slice("orders", 0, 10 * sequence, 10 * sequence + 10)
+        plan = IngestPlan("orders", f"t{sequence}", sequence, (slice_,))
+        report = SliceReport(slice_, 0, rows=8, rejected=2, violations=violations)
+        return CommittedInstant("1", commit_metadata(pipeline, plan, checkpoint, [report]), NOW, {}, 8)
+
+    commits = [commit(2, positive=3, named=2), commit(1, positive=9)]
+    warned, rejected = expectations_met(pipeline, checkpoint, commits)
+    assert (warned.passed, warned.warning, rejected.warning) == (False, True, True)
+    assert warned.figures == {"violations": 3, "records": 10, "transaction": "t2"}
+    assert warned.text.startswith("3 records of the last transaction violate `n > 0`; they are in the table.")
+    assert "bad records" in rejected.text
+    assert [each.passed for each in expectations_met(pipeline, checkpoint, [commit(3), *commits])] == [True, True]

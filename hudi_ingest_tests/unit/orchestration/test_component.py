@@ -207,7 +207,7 @@ def test_a_translation_renames_a_tables_asset_and_adds_to_it(tmp_path: Path) -> 
         "key_prefix": "lake",
         "deps": ["shop/prices"],
         "owners": ["team:shop"],
-        "tags": {"tier": "1"},
+        "tags": {"tier": "gold"},
         "metadata": {"about": "{{ pipeline.name }} in {{ spec.metadata['dagster/uri'] }}"},
     }
     given = attributes(asset={"complete": "hourly"}, source__lateness_seconds=60)
@@ -216,7 +216,7 @@ def test_a_translation_renames_a_tables_asset_and_adds_to_it(tmp_path: Path) -> 
     table = graph.get(key)
     assert table.parent_keys == {AssetKey(["kafka", "orders_topic"]), AssetKey(["shop", "prices"])}
     assert table.child_keys == {AssetKey(["lake", "orders_hours"])}
-    assert {"tier": "1", "dagster/kind/hudi": ""}.items() <= table.tags.items()
+    assert {"tier": "gold", "dagster/kind/hudi": ""}.items() <= table.tags.items()
     assert (table.owners, table.metadata["about"]) == (["team:shop"], "orders in /data/orders")
     assert "dagster/column_schema" in table.metadata
     assert {each.asset_key for each in graph.asset_check_keys} == {key}

@@ -301,7 +301,7 @@ def test_hive_style_is_true_or_false(write: Write) -> None:
 
 def test_the_examples_of_the_page_are_right(write: Write) -> None:
     examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(examples) == 12
+    assert len(examples) == 13
     kinds = set()
     for text in examples:
         data = yaml.safe_load(text)
@@ -327,3 +327,19 @@ def test_the_examples_of_the_page_are_right(write: Write) -> None:
             "python",
         )
     }
+
+
+def test_expectations_are_validated_where_they_stand_and_are_part_of_what_rows_become(write: Write) -> None:
+    rule = {"name": "paid", "condition": "amount > 0"}
+    pipeline = load(write, expectations=[rule])
+    assert pipeline.chain.output == load(write).chain.output
+    assert pipeline.rows_digest != load(write).rows_digest
+    assert pipeline.fatal_expectations == frozenset()
+    assert load(write, expectations=[{**rule, "severity": "fail"}]).fatal_expectations == {"paid"}
+    found = problem(write, expectations=[rule, {"name": "x", "condition": "amuont > 0"}])
+    assert found.startswith("expectations[1].condition: no field is called 'amuont' here")
+    assert problem(write, expectations=[rule, dict(rule)]).startswith(
+        "expectations[1].name: found 'paid' twice; rename one"
+    )
+    assert problem(write, expectations=[{**rule, "name": "Paid!"}]).startswith("expectations[0].name: ")
+    assert problem(write, expectations=[{**rule, "severity": "dead_letter"}]).startswith("expectations[0].severity: ")

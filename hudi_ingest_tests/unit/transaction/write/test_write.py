@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark import TaskContext
 
 from hudi_ingest.exceptions import (
+    ExpectationViolated,
     Fenced,
     IngestError,
     RangeRefused,
@@ -46,6 +47,7 @@ from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain, Step
 from hudi_ingest.records.transform.columns import Drop, Filter, InsertKafka, Mask, Redact
+from hudi_ingest.records.transform.sql import Expect
 from hudi_ingest.transaction.checks import require_complete
 from hudi_ingest.transaction.dead_letters.letter_file import LetterLayout
 from hudi_ingest.transaction.write.job import root_cause
@@ -112,6 +114,40 @@ def test_p1_each_count_of_tasks_is_that_of_the_slice_and_of_the_accounting() -> 
     (account,) = json.loads(Accounting.of(plan, [report]).to_json())["slices"]
     place = {"topic": "orders", "partition": 3, "start": 10, "end": 1100, "attempt": 9}
     assert account == place | expected
+
+
+def test_p1_violations_of_tasks_add_up_in_the_accounting() -> None:
+    tasks = [
+        replace(task(10, 19, 10), violations={"paid": 2}),
+        replace(task(20, 29, 10), violations={"paid": 1, "x": 4}),
+    ]
+    report = slice_report(WHOLE, 0, tasks, 1.0)
+    assert SliceReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report
+    accounting = Accounting.of(IngestPlan("orders", "t1", 1, (WHOLE,)), [report])
+    assert Accounting.from_json(accounting.to_json()).violations == {"paid": 3, "x": 4}
+    assert (
+        "violations"
+        not in Accounting.of(IngestPlan("orders", "t1", 1, (WHOLE,)), [slice_report(WHOLE, 0, [], 1.0)]).to_json()
+    )
+
+
+def test_expectations_are_counted_and_those_that_are_fatal_end_the_task(writing: WriteTask) -> None:
+    steps = [Step("e", Expect("even", "n % 2 = 0", rejects=False)), Step("f", Expect("small", "n < 7", rejects=True))]
+    judging = replace(writing, maker=replace(writing.maker, chain=Chain.of(RECORD, steps)), most_bad=None)
+    values: list[bytes | None] = [json.dumps({"id": "a", "n": n}).encode() for n in range(5, 10)]
+    report = run(judging, batch(10, values))
+    assert (report.rows, report.rejected, report.violations) == (2, 3, {"even": 3, "small": 3})
+    (failed,) = outcomes(
+        replace(judging, fatal=frozenset({"small"})), iter([(TopicPartition("orders", 3), batch(10, values))])
+    )
+    assert isinstance(failed, bytes)
+    with pytest.raises(ExpectationViolated) as raised:
+        require_none([failed])
+    place = raised.value
+    assert (place.topic, place.partition, place.offset) == ("orders", 3, 12)
+    assert str(place).startswith(
+        "orders:3:12 field n: expected small: n < 7, by f, found 7, and 2 records after it: the severity of expectation small is fail"
+    )
 
 
 def test_p1_what_the_tasks_did_not_see_is_a_gap() -> None:
