@@ -247,7 +247,7 @@ def _with_schema(row: Row) -> Row:
     return {
         **{name: _in_json(value) for name, value in row.items()},
         "fixed": _base64(int(row["fixed"].scaleb(3))),
-        "any": {"scale": scale, "value": _base64(int(Decimal(row["any"]).scaleb(scale)))},
+        "any": {"scale": scale, "value": _base64(int(row["any"].replace(".", "")))},
         "zoned": row["zoned"].isoformat().replace("+00:00", "Z"),
         "at": (row["at"] - EPOCH) // timedelta(microseconds=1),
         "day": (row["day"] - EPOCH.date()).days,
