@@ -27,6 +27,7 @@ from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, 
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.kafka.admin_clients import AdminClients, GroupClient, kept_clients
 from hudi_ingest.kafka.client_settings import answer_text
+from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
 from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
@@ -134,11 +135,14 @@ class KafkaCluster:
         by_broker = self._with_broker_time({source.topic for source in partitions})
         begins = self._list_offsets(partitions, OffsetSpec.earliest())
         asked_at = _milliseconds()
+        hiding = self._hiding(partitions, by_broker, asked_at)
         written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         # Asked last, so that records written meanwhile count as readable and not as undecided.
         ends = self._list_offsets(partitions, OffsetSpec.latest())
         return {
-            source: _marks((begins[source], ends[source], written[source]), asked_at, source.topic in by_broker)
+            source: _marks(
+                (begins[source], ends[source], written[source]), asked_at, source.topic in by_broker, source in hiding
+            )
             for source in partitions
         }
 
@@ -180,6 +184,7 @@ class KafkaCluster:
         by_broker = self._with_broker_time({source.topic for source in partitions})
         begins = self._each_offset(partitions, OffsetSpec.earliest())
         asked_at = _milliseconds()
+        hiding = self._hiding(partitions, by_broker, asked_at)
         written = self._each_offset(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         # Asked last, as in `watermarks`.
         ends = self._each_offset(partitions, OffsetSpec.latest())
@@ -188,7 +193,9 @@ class KafkaCluster:
             answers = (begins[source], ends[source], written[source])
             offsets = [answer for answer in answers if isinstance(answer, int)]
             errors = [answer for answer in answers if isinstance(answer, IngestError)]
-            marks[source] = errors[0] if errors else _marks(offsets, asked_at, source.topic in by_broker)
+            marks[source] = (
+                errors[0] if errors else _marks(offsets, asked_at, source.topic in by_broker, source in hiding)
+            )
         return marks
 
     def each_end(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
@@ -280,7 +287,11 @@ class KafkaCluster:
         # A broker without topic ids returns the id zero.
         has_id = description.topic_id.get_most_significant_bits() or description.topic_id.get_least_significant_bits()
         partitions = tuple(sorted(TopicPartition(name, partition.id) for partition in description.partitions))
-        return Topic(str(description.topic_id) if has_id else "", partitions)
+        topic_id, key = str(description.topic_id) if has_id else "", (self._source.bootstrap_servers, name)
+        if _ids.get(key) != topic_id:
+            _ids[key] = topic_id
+            _types.pop(key, None)
+        return Topic(topic_id, partitions)
 
     def _described(self, names: Collection[str], **more: bool) -> Mapping[str, Future[Any]]:
         collection = TopicCollection(names)
@@ -323,6 +334,22 @@ class KafkaCluster:
                 if by_broker is not None:
                     known[resource.name] = _types[servers, resource.name] = (by_broker, now)
         return frozenset(topic for topic, (by_broker, _) in known.items() if by_broker)
+
+    def _hiding(
+        self, partitions: Iterable[TopicPartition], by_broker: Collection[str], asked_at: int
+    ) -> frozenset[TopicPartition]:
+        """Those partitions with the broker's timestamps that may hide records older than two seconds at `asked_at`, and empty ones.
+
+        A broker shows no record that its replicas lack, perhaps for half a minute after one of them has died, but knows of it: it does
+        not answer a question whose answer is such a record. Its timestamps do not fall, so if it shows a record of the last two seconds
+        it hides no older one, and if it shows the newest one it hides none. The end must be asked for after this.
+        """
+        since = OffsetSpec.for_timestamp(asked_at - round(BROKER_TIME_SECONDS * 1000))
+        left = [source for source in partitions if source.topic in by_broker]
+        for question in (since, OffsetSpec.max_timestamp()):
+            answers = self._each_offset(left, question, IsolationLevel.READ_UNCOMMITTED)
+            left = [source for source, answer in answers.items() if not isinstance(answer, int) or answer < 0]
+        return frozenset(left)
 
     def _is_broker_time(self, topic: str, answer: Future[Any]) -> bool | None:
         """None if the broker does not answer, which the next question reports."""
@@ -432,14 +459,17 @@ class KafkaCluster:
 
 
 _TYPE_SETTING = "message.timestamp.type"
+_ids: dict[tuple[str, str], str] = {}
+"""By brokers and topic, its id when it was last described: one that was created anew may have timestamps of another kind."""
 _types: dict[tuple[str, str], tuple[bool, float]] = {}
 """By brokers and topic, whether its timestamps are the broker's, and when that was asked."""
 
 
-def _marks(offsets: Sequence[int], asked_at: int, by_broker: bool) -> Watermarks:
-    """`offsets`: the first, the last stable, and the end."""
+def _marks(offsets: Sequence[int], asked_at: int, by_broker: bool, hides: bool) -> Watermarks:
+    """`offsets`: the first, the last stable, and the end; `hides`: see `_hiding`."""
     begin, end, written = offsets
-    return Watermarks(begin, max(begin, end), written=written, asked_at=asked_at, broker_time=by_broker)
+    hides = hides and begin < written
+    return Watermarks(begin, max(begin, end), written=written, asked_at=asked_at, broker_time=by_broker, hides=hides)
 
 
 def _milliseconds() -> int:

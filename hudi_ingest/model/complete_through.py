@@ -14,7 +14,7 @@ from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 
 BROKER_TIME_SECONDS = 2.0
 """How much later than its timestamp by the broker's clock a record may become readable, by this machine's: the difference of the
-clocks, and the time that replication takes."""
+clocks. Records that are not replicated for longer are noticed."""
 LATER_SECONDS = 1.0
 """Marks this close to the newest one are as good as it."""
 
@@ -98,6 +98,9 @@ def mark_of(marks: Watermarks, lateness_seconds: float | None) -> Mark | None:
         return None
     if lateness_seconds is None and not marks.broker_time:
         return None
+    if marks.hides:
+        # Not None, by which the partition would lose what is known of it.
+        return Mark(marks.written, 0)
     seconds = BROKER_TIME_SECONDS if lateness_seconds is None else lateness_seconds
     return Mark(marks.written, marks.asked_at - round(seconds * 1000))
 

@@ -47,6 +47,9 @@ class Watermarks:
     broker_time: bool = field(default=False, compare=False)
     """Whether the records' timestamps are known to be the broker's (`message.timestamp.type` LogAppendTime)."""
 
+    hides: bool = field(default=False, compare=False)
+    """Whether records that nobody can read yet, because they are not replicated, may be of any time before `asked_at`."""
+
     @property
     def undecided(self) -> int:
         """How many offsets cannot be read yet: their producer has not ended the transaction in which, or after which, they were

@@ -3,11 +3,15 @@ that has just worked with the dead one turns to the other."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from dagster import DagsterInstance, SkipReason
 
@@ -18,6 +22,7 @@ from hudi_ingest.kafka.admin_clients import AdminClients
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import LOOPBACK, free_port, stop, wait_until
+from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS, Mark, mark_of
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.operations.health.status import findings_now, pipeline_status
@@ -32,9 +37,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
 @pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[tuple[BrokerSettings, BrokerSettings]]:
-    """The first is the controller, too."""
-    first = BrokerSettings(tmp_path / "first", free_port(), free_port())
+def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[BrokerSettings, BrokerSettings]]:
+    """The first is the controller, too; a test may give it more settings."""
+    first = BrokerSettings(tmp_path / "first", free_port(), free_port(), more=getattr(request, "param", {}))
     other = {
         "node.id": "2",
         "process.roles": "broker",
@@ -118,6 +123,58 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         rows = ground.rows().select(["_kafka_partition", "_kafka_offset", "id"]).to_pylist()
         read = {(row["_kafka_partition"], row["_kafka_offset"]): row["id"] for row in rows}
         assert len(rows) == len(read) == 17 and read == ground.produced
+
+
+@pytest.mark.parametrize(
+    "brokers", [{"replica.lag.time.max.ms": "900000", "broker.session.timeout.ms": "900000"}], indirect=True
+)
+def test_records_that_are_not_replicated_keep_a_table_from_being_complete(
+    brokers: tuple[BrokerSettings, BrokerSettings],
+) -> None:
+    first, second = brokers
+    record = start_broker(second, lambda line: None)
+    try:
+        admin = AdminClient({"bootstrap.servers": first.bootstrap})
+        wait_until(
+            lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
+        )
+        config = {"message.timestamp.type": "LogAppendTime"}
+        topic = NewTopic("orders", num_partitions=2, replica_assignment=[[1, 2], [1, 2]], config=config)
+        admin.create_topics([topic])["orders"].result()
+        cluster = KafkaCluster(KafkaSource(bootstrap_servers=first.bootstrap, topics=("orders",)))
+        partitions = [TopicPartition("orders", number) for number in range(2)]
+        producer = Producer({"bootstrap.servers": first.bootstrap, "acks": 1})
+
+        def send() -> None:
+            producer.produce("orders", b"{}", partition=0)
+            assert producer.flush(300) == 0
+
+        def marks() -> list[Mark]:
+            found = [mark_of(each, None) for each in cluster.watermarks(partitions).values()]
+            return [mark for mark in found if mark is not None]
+
+        def seconds_ago(mark: Mark) -> float:
+            return time.time() - mark.since / 1000
+
+        send()
+        wait_until(lambda: marks()[0].offset == 1, what="the record is replicated", timeout_seconds=300)
+        replicated_at = time.time()
+        wait_until(lambda: time.time() > replicated_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
+        written, empty = marks()
+        assert written.offset == 1 and max(seconds_ago(written), seconds_ago(empty)) < 300, "nothing is hidden"
+        os.kill(record.pid, signal.SIGSTOP)
+        send()
+        hidden_at = time.time()
+        wait_until(lambda: time.time() > hidden_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
+        written, empty = marks()
+        assert written == Mark(1, 0), "nothing is known of what is hidden"
+        assert seconds_ago(empty) < 300
+        os.kill(record.pid, signal.SIGCONT)
+        wait_until(lambda: marks()[0].offset == 2, what="the record is replicated", timeout_seconds=300)
+        assert marks()[0].since > 0
+    finally:
+        os.kill(record.pid, signal.SIGCONT)
+        stop([record])
 
 
 def test_a_dead_broker_that_a_client_knows_as_controller_and_leader_is_not_waited_for(

@@ -163,7 +163,7 @@ class KafkaSource(Model):
     )
     """How long after its Kafka timestamp a record may become readable. The table is complete through the time that is so long ago,
     once all that was there is committed. The broker's own timestamps (`message.timestamp.type` LogAppendTime) are late only by the
-    difference of the clocks and by replication. Producers' timestamps may be as late as they like, so without this setting no time
+    difference of the clocks, and by replication, which is noticed without this setting. Producers' timestamps may be as late as they like, so without this setting no time
     is said to be complete. Records that are later are counted, and fail the check `nothing_late`. See docs/guarantees.md."""
 
     group_id: Annotated[str, StringConstraints(min_length=1)] | None = Field(

@@ -214,6 +214,8 @@ def test_without_a_rule_nothing_is_complete_and_records_are_only_observed() -> N
     assert mark_of(marks, None) is None
     assert mark_of(marks, 1.5) == Mark(5, 8500)
     assert mark_of(Watermarks(0, 5, written=5, asked_at=10_000, broker_time=True), None) == Mark(5, 10_000 - MARGIN)
+    hiding = mark_of(Watermarks(0, 5, written=5, asked_at=10_000, broker_time=True, hides=True), None)
+    assert Completeness(7000).at(5, hiding) == Completeness(7000), "what is known stays, and nothing is added"
     assert mark_of(Watermarks(5, 5, led=False), 1.5) is None
     ruled = next_states({}, (), {FIRST: 5}, {FIRST: Mark(5, 1000)})
     unruled = next_states(ruled, ("orders",), {FIRST: 5}, {})
