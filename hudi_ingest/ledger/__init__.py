@@ -230,6 +230,10 @@ def _size(connection: sa.Connection) -> int:
     return int(connection.execute(sa.select(reduce(add, sizes))).scalar_one())
 
 
+_with_write_ahead_log: set[sa.URL] = set()
+"""SQLite ledgers that this process has seen with one, which they keep."""
+
+
 def _bring_up_to_date(database: Database) -> None:
     """Create or migrate the ledger's tables; any number of processes may do so at once.
 
@@ -237,8 +241,9 @@ def _bring_up_to_date(database: Database) -> None:
     LedgerUnreachable.
     """
     engine, where = database.engine, database.where
-    # Switching SQLite to a write-ahead log needs exclusive access, so there even the check needs the lock.
-    if engine.dialect.name != "sqlite" and _revision(engine) == migrations.HEAD:
+    # Switching SQLite to a write-ahead log needs exclusive access, so there even the check needs the lock, once.
+    has_log = engine.dialect.name != "sqlite" or engine.url in _with_write_ahead_log
+    if has_log and _revision(engine) == migrations.HEAD:
         return
     try:
         held = locks.acquire(engine, "the ledger's tables", _MIGRATION_WAIT_SECONDS)
@@ -247,6 +252,7 @@ def _bring_up_to_date(database: Database) -> None:
     try:
         if engine.dialect.name == "sqlite":
             _use_write_ahead_log(engine, where)
+            _with_write_ahead_log.add(engine.url)
         if _revision(engine) != migrations.HEAD:
             with engine.execution_options(**{WRITES: True}).begin() as connection:
                 migrations.upgrade(connection, where)

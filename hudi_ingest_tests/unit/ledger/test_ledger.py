@@ -46,7 +46,7 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     Transient,
 )
-from hudi_ingest.ledger import AttemptState, Ledger, migrations
+from hudi_ingest.ledger import AttemptState, Ledger, locks, migrations
 from hudi_ingest.ledger.owner import Owner, is_dead, is_of_this_host, living_process
 from hudi_ingest.ledger.tables import METADATA, REVISION_TABLE, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -1149,3 +1149,15 @@ def test_wishes_are_never_older_than_the_last_commit_of_any_process(sqlite_url: 
                     assert other.stdout.readline() == "done\n"
                 assert ledger.requests.wishes().switches == ledger.requests.switches()
             other.stdin.close()
+
+
+def test_a_file_that_this_process_has_opened_is_opened_once_more_without_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    Ledger.open(url)
+    with monkeypatch.context() as patch:
+        patch.setattr(locks, "acquire", None)
+        assert Ledger.open(url).transactions.find("t1") is None
+    (tmp_path / "ledger.db").unlink()
+    assert Ledger.open(url).transactions.find("t1") is None, "another file in its place gets its tables"
