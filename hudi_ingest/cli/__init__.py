@@ -13,6 +13,7 @@ from hudi_ingest.cli import (
     app,
     ingestion_commands,
     request_commands,
+    row_commands,
     stack_commands,
     upkeep_commands,
 )
@@ -24,6 +25,7 @@ __all__ = ["main"]
 _COMMANDS = (
     stack_commands,
     ingestion_commands,
+    row_commands,
     request_commands,
     upkeep_commands,
 )

@@ -37,7 +37,10 @@ out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 PANELS = {
     "A stack on this machine": ("demo", "cluster-demo", "cdc-demo", "up", "down", "engine"),
-    "Pipelines": ("validate", "plan", "sample", "run", "status", "pause", "resume", "topics", "approve-schema"),
+    "Pipelines": (
+        *("validate", "plan", "sample", "run", "status", "head", "query"),
+        *("pause", "resume", "topics", "approve-schema"),
+    ),
     "When something is wrong": ("doctor", "accept-loss", "dead-letters", "recover", "test-alerts"),
     "History": ("backfill", "replay", "requests"),
     "Tables": ("files", "services", "sweep", "ttl", "savepoints", "sync-catalog"),

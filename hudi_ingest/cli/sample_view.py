@@ -15,7 +15,7 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, as_json
 from hudi_ingest.records.convert.converter import shortened
 
-_MOST_COLUMNS = 8
+MOST_COLUMNS = 8
 """A wider table would have cells too narrow to read, so each row becomes one cell."""
 
 _MOST_CHARACTERS = 200
@@ -36,7 +36,7 @@ def sample_view(sample: Sample) -> RenderableType:
         if outcome is not Outcome.DELETE or sample.count(outcome)
     )
     names = sample.columns.names
-    narrow = len(names) <= _MOST_COLUMNS
+    narrow = len(names) <= MOST_COLUMNS
     # Not the table's title, because rich would wrap it to the width of a narrow table.
     which = ", the newest, because none wait" if sample.newest else ""
     title = Text(f"{sample.pipeline}: {counted(len(sample.records), 'record')}{which}: {counts}")
@@ -44,7 +44,7 @@ def sample_view(sample: Sample) -> RenderableType:
     for name in ("record", "outcome", *(names if narrow else ["row"])):
         table.add_column(name, overflow="fold", no_wrap=name == "record")
     for record in sample.records:
-        cells = [] if record.row is None else [f"{_value_text(value)}" for value in record.row.values()]
+        cells = [] if record.row is None else [f"{value_text(value)}" for value in record.row.values()]
         if cells and not narrow:
             cells = [", ".join(f"{name}: {cell}" for name, cell in zip(names, cells, strict=True))]
         table.add_row(record.place, _outcome_text(record), *map(Text, cells), style=_STYLES[record.outcome])
@@ -77,12 +77,13 @@ def _bad_records_view(records: Sequence[SampledRecord]) -> RenderableType:
 def _outcome_text(record: SampledRecord) -> str:
     if record.moved_from is not None and record.row is not None:
         changed = [name for name, value in record.moved_from.items() if value is not None and value != record.row[name]]
-        before = ", ".join(f"{name} {_value_text(record.moved_from[name])}" for name in changed)
+        before = ", ".join(f"{name} {value_text(record.moved_from[name])}" for name in changed)
         return f"{record.outcome.value}, moved from {before}"
     return f"{record.outcome.value}, tombstone" if record.is_tombstone else record.outcome.value
 
 
-def _value_text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Write a value for a cell, shortened."""
     if value is None:
         return "null"
     if isinstance(value, datetime):

@@ -222,6 +222,14 @@ class TableUnreachable(Transient):
     """The table's storage is temporarily unreadable or unwritable."""
 
 
+class TableMissing(Terminal):
+    """There is no table at the path yet."""
+
+
+class QueryFailed(Terminal):
+    """A query of a table is wrong, or takes more than it may."""
+
+
 class CatalogNotSynced(Transient):
     """The table's newest commits are not in its catalog yet. The commits themselves are not affected."""
 

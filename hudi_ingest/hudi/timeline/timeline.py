@@ -253,14 +253,14 @@ class Timeline:
         except TableUnreachable:
             raise
         except Exception as error:
-            raise self._unreadable("schema", error) from error
+            raise self.unreadable("schema", error) from error
 
     def column_names(self) -> tuple[str, ...]:
         """Read the names of the table's columns, including Hudi's own. Raises TableUnreachable."""
         try:
             return tuple(self._hudi_table().get_schema().names)
         except Exception as error:
-            raise self._unreadable("schema", error) from error
+            raise self.unreadable("schema", error) from error
 
     def statistics_columns(self) -> tuple[str, ...]:
         """List the columns with statistics in the metadata table, without Hudi's own; empty if it does not list them.
@@ -273,7 +273,7 @@ class Timeline:
         except FileNotFoundError:
             return ()
         except (OSError, ValueError, KeyError) as error:
-            raise self._unreadable("index definitions", error) from error
+            raise self.unreadable("index definitions", error) from error
         columns = defined.get("column_stats", {}).get("sourceFields", ())
         return tuple(name for name in columns if not name.startswith("_hoodie_"))
 
@@ -283,7 +283,7 @@ class Timeline:
             if self.properties():
                 return True
         except OSError as error:
-            raise self._unreadable("properties", error) from error
+            raise self.unreadable("properties", error) from error
         if not self.is_empty():
             # Creating a table here would start over on top of what is committed.
             raise TableUnreachable(
@@ -306,7 +306,7 @@ class Timeline:
                     return False
             return self._properties.restore()
         except OSError as error:
-            raise self._unreadable("properties", error) from error
+            raise self.unreadable("properties", error) from error
 
     def files(self) -> list[TableFile]:
         """List the live base files and where their rows came from, by partition path and name. Raises TableUnreachable."""
@@ -366,7 +366,7 @@ class Timeline:
         try:
             slices: Sequence[Any] = self._hudi_table().get_file_slices()
         except Exception as error:
-            raise self._unreadable("files", error) from error
+            raise self.unreadable("files", error) from error
         return slices
 
     def is_empty(self) -> bool:
@@ -450,7 +450,7 @@ class Timeline:
         try:
             names = self.storage.names(TIMELINE)
         except OSError as error:
-            raise self._unreadable("timeline", error) from error
+            raise self.unreadable("timeline", error) from error
         if held is not None:
             held.names = names
         return names
@@ -479,7 +479,7 @@ class Timeline:
         except Exception as error:
             if isinstance(error, IngestError):
                 raise
-            raise self._unreadable("timeline", error) from error
+            raise self.unreadable("timeline", error) from error
 
     def _keep_written(self, files: Mapping[str, tuple[str, Hashable]]) -> None:
         for instant in self._written.keys() & files.keys():
@@ -511,7 +511,8 @@ class Timeline:
             _read_commits.keep((self.base_path, file), commit, len(text))
         return commit
 
-    def _unreadable(self, part: str, error: Exception) -> TableUnreachable:
+    def unreadable(self, part: str, error: Exception) -> TableUnreachable:
+        """Explain why hudi-rs could not read a part of the table."""
         # hudi-rs's own error is only a text.
         known = error.remedy if isinstance(error, StoreError) else store_remedy(str(error))
         remedy = known if known and is_s3(self.base_path) else _UNREADABLE_REMEDY
