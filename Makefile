@@ -28,7 +28,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof many-topics fuzz schedules simulate bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
+.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -76,6 +76,9 @@ soak: $(VENV)/requirements-dev.ready ## 20 minutes of steady records and random 
 
 replay-proof: $(VENV)/requirements-dev.ready ## a range replayed twice under live load while a reader looks on; RECORDS=1000000
 	$(VENV)/bin/python -m hudi_ingest_tests.replay_proof --records $(RECORDS) $(ARGS)
+
+audit-proof: $(VENV)/requirements-dev.ready ## 10,000 faults of each kind in ten million rows, all found; ROWS=10000000
+	HUDI_INGEST_AUDIT_ROWS=$(or $(ROWS),10000000) $(PYTEST) hudi_ingest_tests/unit/operations/test_audit.py -k every_fault $(ARGS)
 
 many-topics: $(VENV)/requirements-dev.ready ## 100 pipelines made by REST, watched by Prometheus, one broken in five ways; needs prometheus; TOPICS=100
 	$(VENV)/bin/python -m hudi_ingest_tests.many_topics --topics $(TOPICS) $(ARGS)

@@ -43,7 +43,7 @@ PANELS = {
     ),
     "When something is wrong": ("doctor", "accept-loss", "dead-letters", "recover", "test-alerts"),
     "History": ("backfill", "replay", "requests"),
-    "Tables": ("files", "services", "sweep", "ttl", "savepoints", "sync-catalog"),
+    "Tables": ("files", "audit", "services", "sweep", "ttl", "savepoints", "sync-catalog"),
     "Servers and upkeep": ("serve", "housekeeping"),
 }
 """How `--help` lists the commands."""

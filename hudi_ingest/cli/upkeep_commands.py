@@ -1,4 +1,4 @@
-"""recover, files, sweep, services, sync-catalog, ttl, savepoints: upkeep of tables; doctor, test-alerts, housekeeping: of the installation."""
+"""recover, files, audit, sweep, services, sync-catalog, ttl, savepoints: upkeep of tables; doctor, test-alerts, housekeeping: of the installation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import typer
 
 from hudi_ingest.cli.app import (
     AsJson,
+    FromTime,
     PipelineName,
+    ToTime,
     app,
     err,
     named_pipeline,
@@ -70,6 +72,29 @@ def files(name: PipelineName, as_json: AsJson = False) -> None:
     timeline = PipelineTable(pipeline).timeline
     base_files, log_files = timeline.files(), timeline.log_files() if pipeline.table.is_keyed else []
     print_result(as_json, [*map(asdict, base_files), *map(asdict, log_files)], files_text(base_files, log_files))
+
+
+@app.command()
+def audit(name: PipelineName, from_time: FromTime = None, to_time: ToTime = None, as_json: AsJson = False) -> None:
+    """Compare the table with its commits' certificates and with the topics, and name each offset that is lost, doubled, moved or
+    altered. Changes nothing, needs no Spark; exits with 1 if there is a fault."""
+    from hudi_ingest.cli.views import audit_text
+    from hudi_ingest.operations.audit import audit
+    from hudi_ingest.operations.requests.asked_ranges import WrongSelection, named_time
+
+    pipeline = named_pipeline(name)
+    try:
+        start, end = named_time("--from-time", from_time), named_time("--to-time", to_time)
+    except WrongSelection as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        found = audit(pipeline, start, end, progress)
+    except NothingToDo as error:
+        print_nothing_to_do(error, as_json)
+        return
+    print_result(as_json, found.to_dict(), audit_text(found))
+    if found.faults:
+        raise typer.Exit(1)
 
 
 @app.command()

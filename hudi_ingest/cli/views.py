@@ -17,6 +17,7 @@ from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
+from hudi_ingest.operations.audit import Audit
 from hudi_ingest.operations.health.status import PipelineStatus
 from hudi_ingest.operations.requests.allowed_ranges import RemainingRanges, as_slices, shown_slices, total
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
@@ -33,6 +34,7 @@ from hudi_ingest.transaction.dead_letters.log import DeadLetter, LetterCount, pr
 from hudi_ingest.transaction.plan.arithmetic import SHOWN, leaderless_text
 
 _SHOWN_PIPELINES = 20
+_SHOWN_FAULTS = 20
 _MOST_CHARACTERS = 200
 """The shown characters of a type."""
 _MOST_OF_LINE = 1_000
@@ -343,6 +345,26 @@ def ttl_text(result: TtlResult) -> str:
     done = f", dropped by {result.instant}" if result.instant else ""
     unknown = [f"age unknown, kept: {', '.join(result.unknown)}"] if result.unknown else []
     return "\n".join([*([lines] if result.expired else []), f"{what}{done}", *unknown])
+
+
+def audit_text(found: Audit) -> str:
+    """Name the first faults and all that was not examined, and say up to which offsets the rest is right."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in found.counts.items())
+    examined = f"{found.rows} rows ({found.certified} certified) and {found.records} records"
+    through = ", ".join(f"{source} up to {offset}" for source, offset in found.through.items())
+    return "\n".join(
+        [
+            f"{examined}: {f'faults: {kinds}' if kinds else 'no offset is lost, doubled, moved or altered'}",
+            *(str(fault) for fault in found.faults[:_SHOWN_FAULTS]),
+            *(
+                [f"… and {len(found.faults) - _SHOWN_FAULTS} more: --json has all"]
+                if found.faults[_SHOWN_FAULTS:]
+                else []
+            ),
+            *(f"not examined: {text}" for text in found.unexamined),
+            f"as it was written: {through or 'nothing'}",
+        ]
+    )
 
 
 def letters_text(counts: Sequence[LetterCount]) -> str:

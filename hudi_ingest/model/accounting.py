@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from hudi_ingest.model.certificate import Certificate
 from hudi_ingest.model.counts import CONTROL, Counts, added
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
@@ -44,6 +45,8 @@ class SliceAccount(Counts):
     latest: int | None = None
     violations: Mapping[str, int] = field(default_factory=dict)
     """How many records violate an expectation, by its name; they are among the other counts."""
+    certificate: Certificate | None = None
+    """None if an older version wrote it."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -60,6 +63,7 @@ class SliceAccount(Counts):
             **{name: getattr(self, name) for name in (*_SOME, "late") if getattr(self, name)},
             **{name: getattr(self, name) for name in _TIMES if getattr(self, name) is not None},
             **({"violations": dict(self.violations)} if self.violations else {}),
+            **({"certificate": self.certificate.to_dict()} if self.certificate else {}),
         }
 
     @classmethod
@@ -75,6 +79,7 @@ class SliceAccount(Counts):
             earliest=account.get("earliest"),
             latest=account.get("latest"),
             violations=account.get("violations", {}),
+            certificate=Certificate.from_dict(account.get("certificate")),
         )
 
 
@@ -128,6 +133,7 @@ class Accounting:
                     None if plan.kind.moves_offsets else report.times.earliest,
                     None if plan.kind.moves_offsets else report.times.latest,
                     report.violations,
+                    report.certificate,
                     **report.counts,
                 )
                 for report in sorted(reports, key=lambda report: report.slice)

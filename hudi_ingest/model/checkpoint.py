@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.complete_through import Completeness
 from hudi_ingest.model.complete_through import from_dict as completeness_from_dict
 from hudi_ingest.model.complete_through import to_dict as completeness_to_dict
@@ -61,6 +62,8 @@ class Checkpoint:
     """The sum of all commits since the first that counted; see `Totals` in model/report.py."""
     complete: Mapping[TopicPartition, Completeness] = field(default_factory=dict)
     """Up to which Kafka timestamp each partition is complete. Checkpoints of older versions lack it."""
+    certified: Mapping[TopicPartition, Certified] = field(default_factory=dict)
+    """The certificates of partitions up to the committed offsets; see `certified_after` in model/report.py."""
 
     def to_json(self) -> str:
         """Serialize canonically: equal checkpoints give equal text, so the commit guard may compare text."""
@@ -90,6 +93,16 @@ class Checkpoint:
                     else {}
                 ),
                 **({"complete": completeness_to_dict(self.complete)} if self.complete else {}),
+                **(
+                    {
+                        "certified": {
+                            str(source): {"start": each.start, "count": each.rows, **each.certificate.to_dict()}
+                            for source, each in sorted(self.certified.items())
+                        }
+                    }
+                    if self.certified
+                    else {}
+                ),
             },
             separators=(",", ":"),
         )
@@ -124,6 +137,11 @@ class Checkpoint:
             {TopicPartition.parse(source): int(offset) for source, offset in checkpoint.get("taken_over", {}).items()},
             checkpoint.get("totals", {}),
             completeness_from_dict(checkpoint.get("complete", {})),
+            {
+                TopicPartition.parse(source): Certified(each["start"], each["count"], certificate)
+                for source, each in checkpoint.get("certified", {}).items()
+                if (certificate := Certificate.from_dict(each)) is not None
+            },
         )
 
 
@@ -162,6 +180,7 @@ def next_checkpoint(
         taken_over,
         current.totals if current else {},
         current.complete if current else {},
+        current.certified if current else {},
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hudi_ingest.exceptions.problems import listed, namesake
+from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import NO_TIMES, UNKNOWN, Completeness, TimesRead, next_states
 from hudi_ingest.model.counts import Counts, added
@@ -199,6 +200,7 @@ class SliceReport(Counts):
     """The records' Kafka timestamps."""
     violations: Mapping[str, int] = field(default_factory=dict)
     """How many records violate an expectation, by its name."""
+    certificate: Certificate | None = None
 
     @property
     def accounted(self) -> bool:
@@ -233,6 +235,7 @@ class SliceReport(Counts):
                 "fields": FieldsSeen.from_dict(report.get("fields")),
                 "times": TimesRead(**report.get("times", {})),
                 "violations": report.get("violations", {}),
+                "certificate": Certificate(**report["certificate"]) if report.get("certificate") else None,
             }
         )
 
@@ -343,6 +346,29 @@ def complete_after(
     gone = {loss.source for loss in plan.resets if loss.restart is None}
     kept = {source: state for source, state in states.items() if source not in gone}
     return {**dict.fromkeys(following.offsets, UNKNOWN), **kept}
+
+
+def certified_after(
+    current: Checkpoint | None, plan: TransactionPlan, reports: Iterable[SliceReport]
+) -> dict[TopicPartition, Certified]:
+    """Return the certificates of partitions up to the committed offsets after the plan's commit. One begins with the first slice
+    of an ingestion, and ends with what would change its rows (a replay, a retry) or its offsets; the next slice begins another."""
+    certified = dict(current.certified) if current else {}
+    for loss in plan.resets:
+        certified.pop(loss.source, None)
+    for report in reports:
+        slice_ = report.slice
+        if not slice_.count:
+            continue
+        known = certified.pop(slice_.source, None)
+        if not plan.kind.moves_offsets:
+            if known is not None and slice_.end <= known.start:
+                certified[slice_.source] = known
+        elif report.certificate is not None:
+            known = known or Certified(slice_.start, 0, Certificate())
+            rows = known.rows + report.rows
+            certified[slice_.source] = Certified(known.start, rows, known.certificate + report.certificate)
+    return certified
 
 
 def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceReport], keeps_bad: bool) -> Totals:

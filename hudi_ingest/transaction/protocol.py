@@ -38,6 +38,7 @@ from hudi_ingest.model.plan import RetryPlan, TransactionPlan
 from hudi_ingest.model.report import (
     CommitReceipt,
     SliceReport,
+    certified_after,
     complete_after,
     mean_record_bytes,
     whole_files,
@@ -327,7 +328,8 @@ class TransactionProtocol(TransactionPorts):
         letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
         totals = with_commit(checkpoint.totals, plan, reports, self.pipeline.on_bad_record == "dead_letter")
         complete = complete_after(committed.checkpoint, checkpoint, plan, reports)
-        checkpoint = replace(checkpoint, letters=letters, totals=totals, complete=complete)
+        certified = certified_after(committed.checkpoint, plan, reports)
+        checkpoint = replace(checkpoint, letters=letters, totals=totals, complete=complete, certified=certified)
         schema = transaction.schema
         if committed.checkpoint is not None or plan.take_over is not None:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)

@@ -26,6 +26,7 @@ from hudi_ingest.cli import _COMMANDS as REGISTERED
 from hudi_ingest.cli.app import app
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.complete_through import Completeness, Mark, TimesRead
 from hudi_ingest.model.counts import Counts
@@ -212,6 +213,7 @@ def stored() -> str:
             source: Completeness(1_767_323_045_678, Mark(170, 1_767_323_050_000), 1_767_323_049_000),
             other: Completeness(1_767_323_045_000),
         },
+        certified={source: Certified(90, 70, Certificate(9, 2**63))},
     )
     report = _distinct_report(slices[0])
     with tempfile.TemporaryDirectory() as scratch:
@@ -245,6 +247,7 @@ def _distinct_report(slice_: Slice) -> SliceReport:
         fields=FieldsSeen(("name",), ("nmae",), True),
         times=TimesRead(1_767_323_040_000, 1_767_323_049_000, 2, 1_767_323_040_000),
         violations={"positive": 3},
+        certificate=Certificate(2**64 - 1, 7),
         **counts,
     )
 

@@ -309,8 +309,8 @@ class TableStorage(ABC):
             yield from pq.ParquetFile(file).iter_batches(rows, columns=names)
 
     def parquet_file(self, path: str) -> pq.ParquetFile:
-        """Open a Parquet file; the caller closes it. Raises FileNotFoundError."""
-        return pq.ParquetFile(self._absolute(path), filesystem=self._arrow)
+        """Open a Parquet file; the caller closes it. Pages with a checksum are compared with it. Raises FileNotFoundError."""
+        return pq.ParquetFile(self._absolute(path), filesystem=self._arrow, page_checksum_verification=True)
 
     def data_files(self) -> list[StoredFile]:
         """List all files of the table outside .hoodie, in no particular order."""

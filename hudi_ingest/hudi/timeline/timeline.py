@@ -322,12 +322,17 @@ class Timeline:
                     rows=footer.num_rows,
                     size_bytes=file_slice.base_file_size,
                     origin=file_groups.decode(file_slice.file_id),
-                    topics=_range(footer, TOPIC),
-                    partitions=_range(footer, PARTITION),
-                    offsets=_range(footer, OFFSET),
+                    topics=column_range(footer, TOPIC),
+                    partitions=column_range(footer, PARTITION),
+                    offsets=column_range(footer, OFFSET),
                 )
             )
         return sorted(files, key=lambda file: file.path)
+
+    def base_file_paths(self) -> list[str]:
+        """List the live base files, without reading any. Raises TableUnreachable."""
+        slices = [(each.partition_path, each.base_file_name) for each in self._file_slices()]
+        return sorted(f"{partition}/{name}" if partition else name for partition, name in slices)
 
     def log_files(self) -> list[TableLogFile]:
         """List the log files that readers merge with base files, by partition path and name. Raises TableUnreachable."""
@@ -554,7 +559,8 @@ def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
     )
 
 
-def _range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+def column_range(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
+    """Return a column's least and greatest value, by a file's statistics; None if it has none, or has nulls."""
     names = footer.schema.to_arrow_schema().names
     if column not in names:
         return None

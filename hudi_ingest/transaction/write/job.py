@@ -140,6 +140,7 @@ def write_slices(
             only_replaced=isinstance(plan, ReplayPlan) and plan.respect_deletes,
             late_before=transaction.late_before,
             fatal=pipeline.fatal_expectations if plan.kind is not TransactionKind.RETRY else frozenset(),
+            certifies=pipeline.table.certificates,
         )
         task_reports = _run(spark, pipeline, transaction, busy, task, record_bytes)
         if not isinstance(plan, RetryPlan):
@@ -281,9 +282,10 @@ def _run(
             files = [file for file in plan.retry.files if file.concerns(slices)]
             # In a keyed table a change may need an earlier one.
             return reports(len(files), partial(run_retry, task, files, slices), 1 if pipeline.table.is_keyed else None)
-        # Dead letters hold the whole record; otherwise keys and headers are read only where they are used.
+        # Dead letters hold the whole record, and certificates are of its key, too; otherwise keys and headers are read only where they
+        # are used.
         extra_columns = task.maker.chain.kafka | ({"key", "headers"} if task.letters else frozenset())
-        extra_columns |= {"key"} if pipeline.source.key or task.maker.key_guard else frozenset()
+        extra_columns |= {"key"} if task.certifies or pipeline.source.key or task.maker.key_guard else frozenset()
         extra_columns |= {"headers"} if task.maker.schema_headers else frozenset()
         slice_rows = rows_of_a_slice(record_bytes)
         rows = plan.count + slice_rows * len(plan.slices)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from hudi_ingest.exceptions import OffsetsLost, RangeRefused, WriteIncomplete
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.kafka.records import first_records_in
+from hudi_ingest.model.certificate import Certificate
 from hudi_ingest.model.complete_through import TimesRead
 from hudi_ingest.model.counts import Counts, added
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, length
@@ -133,6 +134,7 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
         times=TimesRead.combined(task.times for task in tasks),
         violations=added(task.violations for task in tasks),
         copies=(),
+        certificate=Certificate.total(task.certificate for task in tasks),
         **counted.counts,
     )
 

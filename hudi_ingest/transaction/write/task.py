@@ -32,6 +32,7 @@ from hudi_ingest.hudi.files.late_changes import HELD
 from hudi_ingest.hudi.files.new_files import RECORD, BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.files.replaced_files import copy_other_rows, within
 from hudi_ingest.hudi.storage.storage import StoreError, TableStorage
+from hudi_ingest.model.certificate import Certificate
 from hudi_ingest.model.complete_through import NO_TIMES, TimesRead
 from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
@@ -86,6 +87,8 @@ class WriteTask:
     """Before which Kafka timestamp a partition's records are late."""
     fatal: frozenset[str] = frozenset()
     """The expectations of which no record may violate any."""
+    certifies: bool = True
+    """Whether reports have certificates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,7 @@ class TaskReport(Counts):
     fields: FieldsSeen | None = None
     times: TimesRead = NO_TIMES
     violations: Mapping[str, int] = field(default_factory=dict)
+    certificate: Certificate | None = None
 
 
 class OutOfOrder(IngestError):
@@ -211,6 +215,7 @@ class _Progress:
     violations: Counter[str] = field(default_factory=Counter)
     newest: pa.RecordBatch | None = None
     """The last records of the batch before, if rows may need them."""
+    certificate: Certificate | None = None
 
 
 def _require_met(fatal: frozenset[str], source: TopicPartition, batch: pa.RecordBatch, outcome: BatchOutcome) -> None:
@@ -242,6 +247,9 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
 
 
 def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> list[TaskReport]:
+    # Imported here because it loads compiled code, which drivers do not need.
+    from hudi_ingest.records.digests import record_hashes, row_hashes, total
+
     progress_of: dict[TopicPartition, _Progress] = {}
     refused = False
 
@@ -285,6 +293,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 progress, dropped = progress_of[source], 0
                 read = times_read(batch["timestamp"], task.late_before.get(source))
                 progress.times = TimesRead.combined((progress.times, read))
+                digest_read = total(record_hashes(source, batch)) if task.certifies else 0
                 if task.replaced or task.only_replaced:
                     had_rows = within(batch["offset"], task.replaced.get(source, ()))
                     progress.replaced += had_rows.true_count
@@ -314,6 +323,9 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                     **Counter(outcome.control.values()),
                 )
                 progress.counts = Counts.total((progress.counts, counts))
+                if task.certifies:
+                    own = Certificate(digest_read, None if is_keyed else total(row_hashes(outcome.rows, source)))
+                    progress.certificate = own + progress.certificate if progress.certificate else own
                 refused = too_many()
                 origin = _row_source(source, task.attempts)
                 if outcome.truncated_at is not None and not refused:
@@ -360,6 +372,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 fields=progress.fields,
                 times=progress.times,
                 violations=dict(progress.violations),
+                certificate=progress.certificate,
             )
             for source, progress in progress_of.items()
         ]

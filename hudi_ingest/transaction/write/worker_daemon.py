@@ -15,6 +15,7 @@ require_same_version()
 from pyspark.daemon import manager  # noqa: E402
 
 import hudi_ingest.kafka.range_reader  # noqa: E402
+import hudi_ingest.records.digests  # noqa: E402
 import hudi_ingest.transaction.write.task  # noqa: E402
 from hudi_ingest.records.convert.json.kernel import is_kept  # noqa: E402
 

@@ -1,0 +1,366 @@
+"""Audits of a table in Parquet files, whose rows, folders and bytes tests change by hand; the topic's records are in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from hudi_ingest.hudi.files.new_files import BaseFileLayout
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import heartbeat_path
+from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.kafka.records import RECORDS
+from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.certificate import Certificate, Certified
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import BackfillPlan, IngestPlan, ReplayPlan, RetryPlan, TransactionPlan
+from hudi_ingest.model.report import SliceReport, certified_after
+from hudi_ingest.model.stretches import Stretch, stretches_of
+from hudi_ingest.operations.audit import Audit, Auditor, changed_columns
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.records.convert.formats import converter_for
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION
+from hudi_ingest.records.row_maker import RowMaker
+from hudi_ingest.records.transform.chain import Chain
+from hudi_ingest.transaction.write.reports import slice_report
+from hudi_ingest.transaction.write.task import WriteTask, outcomes
+from hudi_ingest_tests.support.task_reports import reports_of
+
+pytestmark = pytest.mark.fast
+
+ROWS = int(os.environ.get("HUDI_INGEST_AUDIT_ROWS", "100000"))
+FAULTS = min(10_000, ROWS // 100)
+INSTANT = "20261121120000000"
+RECORD = pa.schema([("id", pa.string()), ("n", pa.int64()), ("dt", pa.string())])
+COLUMNS = pa.schema(
+    [*RECORD, pa.field("_kafka_partition", pa.int32(), False), pa.field("_kafka_offset", pa.int64(), False)]
+)
+SOURCES = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+SLICES = 5
+BATCH = 20_000
+
+
+class Made:
+    """A table that one transaction after another appended to, and what audits it."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.folder, self.each = folder / "table", rows // len(SOURCES)
+        settings = {
+            "name": "orders",
+            "source": {"bootstrap_servers": "localhost:9092", "topics": ["orders"]},
+            "table": {"base_path": str(self.folder), "schema": "id string, n long, dt string", "partition_by": ["dt"]},
+        }
+        file = folder / "orders.yaml"
+        file.write_text(yaml.safe_dump(settings))
+        self.pipeline = load_pipeline(file)
+        self.storage = LocalStorage(str(self.folder))
+        self.storage.write(heartbeat_path(INSTANT), b"")
+        layout = BaseFileLayout(INSTANT, TableEpoch(self.storage).advance(1, "t-1"), ("dt",), rows, 1 << 30, "zstd")
+        self.maker = RowMaker(converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS, ("dt",))
+        task = WriteTask(self.storage, layout, self.maker, dict.fromkeys(SOURCES, 0))
+        texts = []
+        step = self.each // SLICES
+        for sequence in range(SLICES):
+            slices = [Slice(s.topic, s.partition, sequence * step, (sequence + 1) * step) for s in SOURCES]
+            reports = []
+            for slice_ in slices:
+                (report,) = reports_of(outcomes(task, self.read([slice_], ["key"])))
+                reports.append(slice_report(slice_, 0, [report], 1.0))
+            texts.append(
+                Accounting.of(IngestPlan("orders", f"t-{sequence}", sequence + 1, tuple(slices)), reports).to_json()
+            )
+        self.checkpoint = Checkpoint(
+            SLICES, "t", dict.fromkeys(SOURCES, self.each), covered=dict.fromkeys(SOURCES, ((0, self.each),))
+        )
+        self.stretches = stretches_of([Accounting.from_json(text) for text in texts], self.checkpoint)
+
+    def read(
+        self, slices: Collection[Slice], columns: Collection[str]
+    ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        for slice_ in slices:
+            for start in range(slice_.start, slice_.end, BATCH):
+                numbers = range(start, min(start + BATCH, slice_.end))
+                values = [
+                    f'{{"id":"{slice_.partition}-{n}","n":{n},"dt":"2026-01-0{n % 3 + 1}"}}'.encode() for n in numbers
+                ]
+                content = {
+                    "offset": pa.array(numbers, pa.int64()),
+                    "timestamp": pa.repeat(pa.scalar(0, RECORDS.field("timestamp").type), len(numbers)),
+                    "value": pa.array(values, pa.binary()),
+                    "key": pa.array(values, pa.binary()),
+                }
+                yield slice_.source, pa.RecordBatch.from_pydict(content)
+
+    @property
+    def paths(self) -> list[str]:
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.glob("dt=*/*.parquet"))
+
+    def audit(self, readable: bool = True, stretches: list[Stretch] | None = None) -> Audit:
+        every = frozenset(range(len(stretches or self.stretches)))
+        return Auditor(
+            "orders",
+            self.storage,
+            self.paths,
+            stretches or self.stretches,
+            every,
+            every if readable else frozenset(),
+            self.read,
+            lambda: self.maker,
+            lambda line: None,
+            self.pipeline.table,
+        ).run()
+
+
+def found(audit: Audit, kind: str) -> set[tuple[int, int]]:
+    return {
+        (each.partition, offset)
+        for each in audit.faults
+        if each.kind == kind
+        for offset in range(each.offset, each.end)
+    }
+
+
+def rewrite(path: Path, rows: pa.Table) -> None:
+    pq.write_table(rows, path)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("whole"), ROWS)
+
+
+def test_a_table_as_it_was_written_has_no_fault(whole: Made) -> None:
+    for readable in (True, False):
+        audit = whole.audit(readable)
+        assert (audit.faults, audit.rows, audit.certified) == ((), ROWS, ROWS)
+        assert audit.records == (ROWS if readable else 0)
+        assert audit.through == {"orders:0": whole.each, "orders:1": whole.each}
+        assert bool(audit.unexamined) != readable, "it names what the broker no longer has"
+    without = whole.audit(stretches=[each.uncertified for each in whole.stretches])
+    assert (without.faults, without.certified) == ((), 0), "row by row"
+    nothing = whole.audit(False, [each.uncertified for each in whole.stretches])
+    assert nothing.through == {"orders:0": 0, "orders:1": 0}
+    assert len(nothing.unexamined) == len(whole.stretches)
+
+
+@pytest.mark.parametrize("certified", [True, False])
+def test_p1_p2_every_fault_is_found_and_named(tmp_path: Path, certified: bool) -> None:
+    made = Made(tmp_path, ROWS)
+    random = np.random.default_rng(7)
+    chosen = random.permutation(made.each)[: 5 * FAULTS]
+    kinds = ("lost", "doubled", "altered", "moved", "misplaced")
+    faults = {kind: set(chosen[n * FAULTS : (n + 1) * FAULTS].tolist()) for n, kind in enumerate(kinds)}
+    strays: dict[str, list[pa.Table]] = {folder: [] for folder in ("dt=2026-01-01", "dt=2026-01-02", "dt=2026-01-03")}
+    for path in made.paths:
+        file, folder = made.folder / path, path.partition("/")[0]
+        rows = pq.ParquetFile(file).read()
+        if rows[PARTITION][0].as_py() != 1:
+            continue
+        offsets = rows[OFFSET].to_numpy()
+        where = {kind: np.isin(offsets, [*places]) for kind, places in faults.items()}
+        changed = rows["n"].to_numpy() + where["altered"]
+        rows = rows.set_column(rows.schema.get_field_index("n"), "n", pa.array(changed))
+        # Moved rows claim to be of offsets that the table never had.
+        beyond = np.where(where["moved"], -1 - offsets, offsets)
+        rows = rows.set_column(rows.schema.get_field_index(OFFSET), OFFSET, pa.array(beyond))
+        strays[folder].append(rows.filter(pa.array(where["doubled"])))
+        other = next(each for each in strays if each != folder)
+        strays[other].append(rows.filter(pa.array(where["misplaced"])))
+        rewrite(file, rows.filter(pa.array(~where["lost"] & ~where["misplaced"])))
+    for folder, parts in strays.items():
+        rewrite(made.folder / folder / "stray.parquet", pa.concat_tables(parts))
+    audit = made.audit(stretches=None if certified else [each.uncertified for each in made.stretches])
+    at = {kind: {(1, offset) for offset in places} for kind, places in faults.items()}
+    assert found(audit, "lost") == at["lost"] | at["moved"]
+    assert found(audit, "doubled") == at["doubled"]
+    elsewhere = {(1, -1 - offset) for offset in faults["moved"]}
+    assert found(audit, "altered") == at["altered"] | elsewhere, "whose record keys say where they belong"
+    assert found(audit, "moved") == at["misplaced"] | elsewhere
+    first = min(min(places) for places in faults.values())
+    assert audit.through == {"orders:0": made.each, "orders:1": first}
+
+
+def test_p1_without_the_topic_faults_are_named_as_far_as_the_table_shows_them(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    [lost, doubled, altered] = [path for path in made.paths if "dt=2026-01-01" in path][:3]
+    rows = pq.ParquetFile(made.folder / lost).read()
+    gone = rows[OFFSET][4].as_py()
+    rewrite(made.folder / lost, pa.concat_tables([rows.slice(0, 4), rows.slice(5)]))
+    rows = pq.ParquetFile(made.folder / doubled).read()
+    twice = rows[OFFSET][2].as_py()
+    rewrite(made.folder / doubled, pa.concat_tables([rows, rows.slice(2, 1)]))
+    rows = pq.ParquetFile(made.folder / altered).read()
+    ids = ["other", *rows["id"].to_pylist()[1:]]
+    rewrite(made.folder / altered, rows.set_column(rows.schema.get_field_index("id"), "id", pa.array(ids)))
+    places = [pq.ParquetFile(made.folder / path).read()[PARTITION][0].as_py() for path in (lost, doubled, altered)]
+    audit = made.audit(readable=False)
+    assert found(audit, "lost") == {(places[0], gone)}
+    assert found(audit, "doubled") == {(places[1], twice)}
+    (fault,) = [each for each in audit.faults if each.kind == "altered"]
+    assert rows[OFFSET][0].as_py() in range(fault.offset, fault.end), "its slice is known"
+
+
+def reads_as(path: Path, rows: pa.Table) -> bool:
+    try:
+        return bool(pq.ParquetFile(path).read().equals(rows))
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def test_p1_a_flipped_byte_is_found_in_every_column_of_a_row_and_of_its_key_and_folder(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    name = made.paths[0]
+    path = made.folder / name
+    content, footer = path.read_bytes(), pq.read_metadata(path)
+    rows = pq.ParquetFile(path).read()
+    first = rows[OFFSET][0].as_py()
+    damaged = 0
+    for number in range(footer.num_columns):
+        column = footer.row_group(0).column(number)
+        if column.path_in_schema in ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"):
+            continue
+        # The last byte of the values, which are compressed.
+        flipped = bytearray(content)
+        start = column.dictionary_page_offset or column.data_page_offset
+        flipped[start + column.total_compressed_size - 2] ^= 0x10
+        path.write_bytes(bytes(flipped))
+        faults = made.audit().faults
+        assert faults or reads_as(path, rows), f"{column.path_in_schema}: a byte that changes nothing is no fault"
+        assert {each.kind for each in faults} <= {"lost", "altered", "moved", "damaged"}
+        named = [each for each in faults if each.kind == "damaged"]
+        damaged += len(named)
+        assert all(name in each.text and each.offset == first for each in named)
+    path.write_bytes(b"PAR1" + bytes(len(content)))
+    (fault,) = [each for each in made.audit().faults if each.kind == "damaged"]
+    assert name in fault.text
+    assert fault.offset == first
+    assert damaged, "a byte that cannot be decompressed"
+
+
+def test_p1_records_that_were_not_read_and_those_that_changed_are_faults(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    read = made.read
+
+    def other(slices: Collection[Slice], columns: Collection[str]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+        for source, batch in read(slices, columns):
+            value = pa.array([b"{}", *batch["value"].to_pylist()[1:]], pa.binary())
+            yield source, batch.set_column(batch.schema.get_field_index("value"), "value", value)
+
+    made.read = other  # type: ignore[method-assign]
+    kinds = {each.kind for each in made.audit().faults}
+    assert kinds == {"altered"}
+    made.read = read  # type: ignore[method-assign]
+    # The table was written without the last record of the first slice.
+    first = made.stretches[0]
+    assert first.certificate is not None
+    assert first.records is not None
+    short = replace(
+        first, records=first.records - 1, certificate=Certificate(first.certificate.read + 1, first.certificate.rows)
+    )
+    (fault,) = made.audit(stretches=[short, *made.stretches[1:]]).faults
+    assert (fault.kind, fault.text) == ("lost", "the topic has 1 records that were not read")
+    compacted = replace(short, records=first.records + 1)
+    audit = made.audit(stretches=[compacted, *made.stretches[1:]])
+    assert not audit.faults
+    assert "compacted away" in audit.unexamined[0]
+
+
+SOURCE = SOURCES[0]
+
+
+def report(start: int, end: int, rows: int, digest: int) -> SliceReport:
+    slice_ = Slice("orders", 0, start, end)
+    return SliceReport(slice_, 0, rows=rows, gaps=end - start - rows, certificate=Certificate(digest, 10 * digest))
+
+
+def accounting(plan: TransactionPlan, *reports: SliceReport) -> Accounting:
+    return Accounting.from_json(Accounting.of(plan, reports).to_json())
+
+
+def ingest(sequence: int, start: int, end: int) -> IngestPlan:
+    return IngestPlan("orders", f"t{sequence}", sequence, (Slice("orders", 0, start, end),))
+
+
+def checkpoint(end: int, certified: Mapping[TopicPartition, Certified] | None = None) -> Checkpoint:
+    return Checkpoint(9, "t", {SOURCE: end}, covered={SOURCE: ((0, end),)}, certified=certified or {})
+
+
+def spans(stretches: list[Stretch]) -> list[tuple[int, int, int | None, Certificate | None]]:
+    return [(each.start, each.end, each.rows, each.certificate) for each in stretches]
+
+
+def test_certificates_outlive_archived_commits_by_the_checkpoint() -> None:
+    before = None
+    for sequence, (start, end) in enumerate([(0, 10), (10, 20), (20, 25)], 1):
+        part = report(start, end, end - start, sequence)
+        certified = certified_after(before, ingest(sequence, start, end), [part])
+        before = Checkpoint.from_json(checkpoint(end, certified=certified).to_json())
+        assert before.certified == certified
+    assert before is not None
+    assert before.certified == {SOURCE: Certified(0, 25, Certificate(6, 60))}
+    idle = SliceReport(Slice("orders", 0, 25, 25), 0)
+    assert certified_after(before, ingest(4, 25, 25), [idle]) == before.certified, "nothing was read"
+    older = replace(report(25, 30, 5, 1), certificate=None)
+    assert certified_after(before, ingest(4, 25, 30), [older]) == {}
+    last = accounting(ingest(3, 20, 25), report(20, 25, 5, 3))
+    assert spans(stretches_of([last], before)) == [
+        (0, 20, 20, Certificate(3, 30)),
+        (20, 25, 5, Certificate(3, 30)),
+    ]
+    # An older version's commits had none.
+    assert spans(stretches_of([], checkpoint(25))) == [(0, 25, None, None)]
+
+
+def test_a_replay_replaces_certificates_and_ends_the_checkpoints() -> None:
+    first = accounting(ingest(1, 0, 10), report(0, 10, 10, 1))
+    second = accounting(ingest(2, 10, 20), report(10, 20, 9, 2))
+    part = report(0, 10, 8, 5)
+    plan = ReplayPlan("orders", "t3", 3, (part.slice,))
+    stretches = stretches_of([accounting(plan, part), first, second], checkpoint(20))
+    assert spans(stretches) == [(0, 10, 8, Certificate(5, 50)), (10, 20, 9, Certificate(2, 20))]
+    known = checkpoint(20, certified={SOURCE: Certified(5, 14, Certificate(3, 30))})
+    assert certified_after(known, plan, [part]) == {}
+    assert (
+        certified_after(known, replace(plan, slices=(Slice("orders", 0, 0, 5),)), [report(0, 5, 5, 1)])
+        == known.certified
+    )
+    across = report(5, 12, 7, 7)
+    plan = ReplayPlan("orders", "t4", 4, (across.slice,))
+    assert spans(stretches_of([first, second, accounting(plan, across)], checkpoint(20))) == [
+        (0, 5, None, None),
+        (5, 12, 7, Certificate(7, 70)),
+        (12, 20, None, None),
+    ]
+
+
+def test_a_retry_adds_to_certificates() -> None:
+    first = accounting(ingest(1, 0, 10), report(0, 10, 8, 1))
+    retried = report(3, 10, 2, 9)
+    plan = RetryPlan("orders", "t2", 2, (retried.slice,))
+    assert spans(stretches_of([first, accounting(plan, retried)], checkpoint(10))) == [(0, 10, 10, Certificate(1, 100))]
+    assert spans(stretches_of([accounting(plan, retried)], checkpoint(10))) == [(0, 3, None, None), (3, 10, None, None)]
+
+
+def test_a_backfill_has_a_certificate_of_its_own() -> None:
+    part = report(0, 10, 10, 4)
+    backfill = accounting(BackfillPlan("orders", "t2", 2, (part.slice,)), part)
+    first = accounting(ingest(1, 10, 20), report(10, 20, 10, 1))
+    found = stretches_of([first, backfill], checkpoint(20))
+    assert spans(found) == [(0, 10, 10, Certificate(4, 40)), (10, 20, 10, Certificate(1, 10))]
+
+
+def test_columns_that_digests_no_longer_have_are_named() -> None:
+    written = json.loads('{"fields":[{"name":"id","type":"string"},{"name":"n","type":["null","int"]}]}')
+    assert changed_columns(written, pa.schema([("id", pa.string()), ("n", pa.int64()), ("new", pa.string())])) == ""
+    assert changed_columns(written, pa.schema([("n", pa.int64())])) == "dropped: id"
+    assert changed_columns(written, pa.schema([("id", pa.string()), ("n", pa.float64())])) == "widened: n"
