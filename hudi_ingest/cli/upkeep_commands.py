@@ -87,6 +87,8 @@ def audit(name: PipelineName, from_time: FromTime = None, to_time: ToTime = None
         start, end = named_time("--from-time", from_time), named_time("--to-time", to_time)
     except WrongSelection as error:
         raise typer.BadParameter(str(error)) from error
+    if end is not None and start is None:
+        raise typer.BadParameter("--to-time needs --from-time")
     try:
         found = audit(pipeline, start, end, progress)
     except NothingToDo as error:
