@@ -102,28 +102,30 @@ def compared(stretch: Stretch, table: Hashed, topic: Hashed | None) -> Iterator[
     first and end offsets, and texts. Both have offsets, in order, and hashes."""
     offsets, hashes = table
     certificate = stretch.certificate.rows if stretch.certificate else None
-    distinct, times = np.unique(offsets, return_counts=True)
-    faults: list[tuple[str, Numbers, str]] = [("doubled", distinct[times > 1], "the table has several rows of it")]
+    new = np.diff(offsets, prepend=-1) != 0
+    distinct, again = offsets[new], sorted({*offsets[~new].tolist()})
+    faults: list[tuple[str, list[int], str]] = [("doubled", again, "the table has several rows of it")]
     if topic is not None and certificate is not None:
         # Otherwise the pipeline's file is another one now, or its transforms depend on more than the record.
-        read = np.isin(topic[0], distinct)
+        read = _are_in(topic[0], distinct)
         topic = topic if certificate in (digest(topic[1]), digest(topic[1][read])) else None
     if topic is not None:
         expected, theirs = topic
-        shared, mine, other = np.intersect1d(offsets, expected, return_indices=True)
+        known = _are_in(offsets, expected)
+        right = hashes[known] == theirs[np.searchsorted(expected, offsets[known])]
         # Of several rows, one may be right.
-        wrong = (hashes[mine] != theirs[other]) & ~np.isin(shared, offsets[np.isin(hashes, theirs)])
-        lost, foreign = np.setdiff1d(expected, distinct), np.setdiff1d(distinct, expected)
+        wrong = {*offsets[known][~right].tolist()} - {*offsets[known][right].tolist()} if not right.all() else set()
+        lost, foreign = expected[~_are_in(expected, distinct)].tolist(), sorted({*offsets[~known].tolist()})
         faults.append(("lost", lost, "its record has a row, which is not in the table"))
         faults.append(("moved", foreign, "the table has a row, but its record has none"))
-        faults.append(("altered", shared[wrong], "its row is not the one that its record has"))
+        faults.append(("altered", sorted(wrong), "its row is not the one that its record has"))
     elif stretch.rows == stretch.end - stretch.start:
-        lost = np.setdiff1d(np.arange(stretch.start, stretch.end), distinct)
-        faults.append(("lost", lost, "the table has no row of it"))
+        every = np.arange(stretch.start, stretch.end)
+        faults.append(("lost", every[~_are_in(every, distinct)].tolist(), "the table has no row of it"))
     caveat = "" if certificate is not None else "; or the pipeline's file has changed since: no certificate says"
     for kind, places, text in faults:
-        yield from ((kind, offset, offset + 1, f"{text}{caveat}") for offset in places.tolist())
-    if certificate is None or stretch.rows is None or any(len(places) for _, places, _ in faults):
+        yield from ((kind, offset, offset + 1, f"{text}{caveat}") for offset in places)
+    if certificate is None or stretch.rows is None or any(places for _, places, _ in faults):
         return
     missing = stretch.rows - len(offsets)
     if missing:
@@ -135,6 +137,11 @@ def compared(stretch: Stretch, table: Hashed, topic: Hashed | None) -> Iterator[
         yield "lost" if missing > 0 else "moved", stretch.start, stretch.end, text
     elif digest(hashes) != certificate:
         yield "altered", stretch.start, stretch.end, "the sum of its rows is not that of those that were written"
+
+
+def _are_in(values: Numbers, ordered_ones: Numbers) -> npt.NDArray[np.bool_]:
+    place = np.searchsorted(ordered_ones, values)
+    return np.append(ordered_ones, -1)[place] == values  # type: ignore[no-any-return]
 
 
 def digest(hashes: Numbers) -> int:
@@ -353,7 +360,7 @@ class Auditor:
         """Return the index of each row's stretch; -1 if it is in none, and -2 if it is behind all of its partition, where transactions
         go on. `codes`: the index in `sources` of each row's partition, or -1."""
         found = np.full(len(offsets), -1)
-        for code in np.unique(codes[codes >= 0]).tolist():
+        for code in np.flatnonzero(np.bincount(codes[codes >= 0])).tolist():
             (starts, ends, indices), own = self.bounds[code], codes == code
             place = np.searchsorted(starts, offsets[own], side="right") - 1
             inside = (place >= 0) & (offsets[own] < ends[place])

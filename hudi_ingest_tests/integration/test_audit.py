@@ -49,7 +49,9 @@ def holding(ground: Ground, partition: int, offset: int) -> tuple[Path, pa.Table
 def test_p1_p2_a_table_is_audited_through_replay_retry_and_clustering_and_each_fault_is_named(
     ground: Ground, topic: str
 ) -> None:
-    pipeline = make_pipeline(ground, on_bad_record="dead_letter", dead_letters={"topic": f"{ground.name}.dead"})
+    letters = {"topic": f"{ground.name}.dead"}
+    certified = {"certificates": True}
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter", dead_letters=letters, table=certified)
     ground.send_rows(0, 60)
     ground.send_rows(1, 40)
     ground.run(pipeline)
@@ -60,8 +62,8 @@ def test_p1_p2_a_table_is_audited_through_replay_retry_and_clustering_and_each_f
     assert (clean.faults, clean.unexamined) == ((), ())
     assert (clean.rows, clean.certified, clean.records) == (130, 130, 132)
     assert clean.through == {f"{ground.name}:0": 92, f"{ground.name}:1": 40}
-    certified = receipt.checkpoint.certified
-    assert {source.partition: (each.start, each.rows) for source, each in certified.items()} == {0: (0, 90), 1: (0, 40)}
+    totals = receipt.checkpoint.certified
+    assert {source.partition: (each.start, each.rows) for source, each in totals.items()} == {0: (0, 90), 1: (0, 40)}
 
     (replayed,) = requested(ground, pipeline, TransactionKind.REPLAY, [Slice(ground.name, 0, 10, 75)])
     assert replayed.rows == 63
@@ -115,7 +117,9 @@ def faults(ground: Ground, pipeline: Pipeline) -> list[tuple[str, int, int]]:
 
 
 def test_k1_the_records_of_a_keyed_table_are_audited(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, table={"mode": "upsert", "key": ["id"], "buckets": 1, "partition_by": []})
+    pipeline = make_pipeline(
+        ground, table={"mode": "upsert", "key": ["id"], "buckets": 1, "partition_by": [], "certificates": True}
+    )
     ground.send_rows(0, 20)
     ground.run(pipeline)
     found = audited(pipeline)
@@ -124,7 +128,7 @@ def test_k1_the_records_of_a_keyed_table_are_audited(ground: Ground, topic: str)
 
 
 def test_tables_without_certificates_are_compared_row_by_row(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, table={"certificates": False})
+    pipeline = make_pipeline(ground)
     ground.send_rows(0, 20)
     receipt = ground.run(pipeline)
     assert receipt.checkpoint.certified == {}

@@ -67,7 +67,7 @@ class Made:
         self.storage.write(heartbeat_path(INSTANT), b"")
         layout = BaseFileLayout(INSTANT, TableEpoch(self.storage).advance(1, "t-1"), ("dt",), rows, 1 << 30, "zstd")
         self.maker = RowMaker(converter_for("json", RECORD), Chain.of(RECORD, ()), COLUMNS, ("dt",))
-        task = WriteTask(self.storage, layout, self.maker, dict.fromkeys(SOURCES, 0))
+        task = WriteTask(self.storage, layout, self.maker, dict.fromkeys(SOURCES, 0), certifies=True)
         texts = []
         step = self.each // SLICES
         for sequence in range(SLICES):
