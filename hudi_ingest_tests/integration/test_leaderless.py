@@ -53,7 +53,7 @@ def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Br
     second.home.mkdir()
     (second.home / "cluster-id").write_text((first.home / "cluster-id").read_text())
     yield first, second
-    stop([record])
+    stop([record], grace_seconds=0)
 
 
 def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
@@ -84,29 +84,31 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
             timeout_seconds=300,
         )
         ground.send_rows(0, 3, start=5)
-        receipt = ground.run(pipeline)
+        # A coordinator is waited for as long as an answer.
+        hasty = make_pipeline(ground, source={"request_timeout_seconds": 8})
+        receipt = ground.run(hasty)
         assert receipt.rows == 3 and receipt.to_dict()["leaderless"] == [f"{ground.name}:1"]
         (warning,) = receipt.warnings
         assert f"consumer group {pipeline.group_id} was not updated" in warning
-        situation = observe(pipeline)
-        status = pipeline_status(pipeline, situation, ground.ledger)
+        situation = observe(hasty)
+        status = pipeline_status(hasty, situation, ground.ledger)
         assert [(part.committed, part.end, part.lag) for part in status.partitions] == [(8, 8, 0), (5, None, None)]
         assert status.lag is None
         assert status_view(status)
         findings = {
-            finding.check: finding for finding in findings_now(pipeline, situation, status.transactions[0].began_at)
+            finding.check: finding for finding in findings_now(hasty, situation, status.transactions[0].began_at)
         }
         assert not findings[UP_TO_DATE].passed and f"{ground.name}:1 has no leader" in findings[UP_TO_DATE].text
         with pytest.raises(LeaderMissing, match=f"{ground.name}:1 has no leader"):
-            in_time(pipeline, situation, datetime(2026, 1, 1, tzinfo=timezone.utc), None)
+            in_time(hasty, situation, datetime(2026, 1, 1, tzinfo=timezone.utc), None)
         with pytest.raises(LeaderMissing, match=f"{ground.name}:1 has no leader"):
-            known_state(pipeline, situation, [TopicPartition(ground.name, 1)])
-        assert known_state(pipeline, situation, [TopicPartition(ground.name, 0)])
+            known_state(hasty, situation, [TopicPartition(ground.name, 1)])
+        assert known_state(hasty, situation, [TopicPartition(ground.name, 0)])
         with pytest.raises(NothingToDo, match=f"{ground.name}:1, which has no leader"):
-            ground.plan(pipeline)
+            ground.plan(hasty)
         monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
         with DagsterInstance.ephemeral() as instance:
-            skipped = tick(pipeline, instance, datetime.now(timezone.utc))
+            skipped = tick(hasty, instance, datetime.now(timezone.utc))
         assert isinstance(skipped, SkipReason)
         assert f"{ground.name}:1, which has no leader" in str(skipped.skip_message)
         assert f"consumer group {pipeline.group_id} has no coordinator" in str(skipped.skip_message)
@@ -119,7 +121,7 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
             offsets = receipt.checkpoint.offsets
             assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id, offsets) == dict(offsets)
         finally:
-            stop([record])
+            stop([record], grace_seconds=0)
         rows = ground.rows().select(["_kafka_partition", "_kafka_offset", "id"]).to_pylist()
         read = {(row["_kafka_partition"], row["_kafka_offset"]): row["id"] for row in rows}
         assert len(rows) == len(read) == 17 and read == ground.produced

@@ -32,4 +32,4 @@ def test_a_group_that_is_not_there_has_no_offsets(tmp_path: Path) -> None:
         assert cluster.group_offsets("somebody", [first, gone]) == {first: 3}
         assert cluster.group_offsets("nobody", [first]) == {}
     finally:
-        stop([broker])
+        stop([broker], grace_seconds=0)
