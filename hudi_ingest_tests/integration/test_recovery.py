@@ -216,3 +216,22 @@ def test_p1_one_pipeline_does_not_fill_two_tables(ground: Ground, pipeline: Pipe
     anew = make_pipeline(ground, table={"base_path": str(ground.home.root / "anew")})
     assert answer(ground.home, "recover", anew.name, "--new-table").returncode == 0
     assert ground.run(anew).rows == 15
+
+
+def test_p1_a_table_that_was_moved_away_is_begun_anew_as_the_docs_say(ground: Ground, pipeline: Pipeline) -> None:
+    for start in (0, 10):
+        ground.send_rows(0, 10, start)
+        ground.run(pipeline)
+    table = Path(ground.base_path)
+    table.rename(table.with_name("old"))
+    ground.send_rows(1, 5)
+    # What a table keeps for ever may differ now.
+    anew = make_pipeline(ground, table={"partition_by": []})
+    planned = answer(ground.home, "plan", anew.name, "--json")
+    assert [each["start"] for each in json.loads(planned.stdout)["slices"]] == [0, 0]
+    assert ground.run(anew).rows == 25
+    assert verify(ground.base_path, ground.produced).exact
+    ground.send_rows(1, 5, 5)
+    assert ground.run(anew).rows == 5
+    offsets = KafkaCluster(anew.source).group_offsets(anew.group_id, [TopicPartition(ground.name, n) for n in range(2)])
+    assert sorted(offsets.values()) == [10, 20]
