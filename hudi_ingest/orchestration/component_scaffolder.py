@@ -1,4 +1,4 @@
-"""What `dg scaffold defs hudi_ingest.KafkaToHudi` writes: a defs.yaml with a pipeline of one topic."""
+"""The defs.yaml that `dg scaffold defs hudi_ingest.KafkaToHudi` writes, with a pipeline of one topic."""
 
 from __future__ import annotations
 

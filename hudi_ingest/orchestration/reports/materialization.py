@@ -82,7 +82,7 @@ def complete_metadata(states: Completenesses) -> dict[str, Any]:
 
 
 def row_count(pipeline: Pipeline, checkpoint: Checkpoint) -> dict[str, Any]:
-    """Return how many rows the table has; empty if the commits do not tell, as of a keyed table."""
+    """Return how many rows the table has; empty if the commits do not say, as those of a keyed table."""
     table = pipeline.table
     rows = None if table.is_keyed or table.ttl is not None else rows_appended(checkpoint)
     return {} if rows is None else {"dagster/row_count": rows}
