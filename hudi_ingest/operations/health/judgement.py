@@ -346,11 +346,8 @@ def dead_letters(
     if waiting:
         sentences.append(
             f"{counted(waiting, 'dead letter')} pending: `hudi-ingest dead-letters list {pipeline.name}` says why. After a fix, "
-            + (
-                f"replay from the first one: `hudi-ingest dead-letters retry {pipeline.name}` is refused, and says how."
-                if pipeline.table.is_keyed
-                else f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into rows."
-            )
+            f"`hudi-ingest dead-letters retry {pipeline.name}` turns them into "
+            + ("changes, but for those that could undo a newer one." if pipeline.table.is_keyed else "rows.")
         )
     suspect = last_fields is not None and last_fields.is_suspect
     if last_fields is not None and suspect:

@@ -180,7 +180,7 @@ class Table(_Model):
 
     certificates: bool = False
     """Whether commits carry digests of the records that were read and of the rows that were written. With them, `hudi-ingest audit`
-    does not depend on what the topics still have; see docs/guarantees.md. They take 7 to 11% of a write task's CPU time."""
+    does not depend on what the topics still have; see docs/guarantees.md. They take 10 to 20% of a write task's CPU time."""
 
     take_over: Literal["hudi_streamer", "kafka_connect"] | SparkCheckpoint | None = Field(
         default=None,
