@@ -262,11 +262,17 @@ class HudiWriter:
         return BY_LISTING if storage.is_local and not storage.exists(f"{MARKERS}/{instant}") else _NOTHING
 
     def roll_back_expired(self) -> None:
-        """Roll back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost."""
+        """Roll back every open instant whose heartbeat has expired. Raises TableUnreachable, EngineLost.
+
+        Every older epoch must be over. A commit that is in Hudi's lock, in a driver whose clock is far behind this one's, counts as expired:
+        it is waited for, as in `roll_back`, and then completed.
+        """
         with (
             java_errors(f"roll back expired instants of {self._base_path}", self._lock),
             self._locking_client(meta := self._meta_client()) as client,
         ):
+            self._accept(self._java_object("CommitBarrier"), client)
+            meta.reloadActiveTimeline()
             client.rollbackFailedWrites(meta)
 
     def open_instants(self) -> tuple[OpenInstant, ...]:

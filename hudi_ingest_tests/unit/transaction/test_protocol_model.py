@@ -12,7 +12,7 @@ from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.transaction import protocol as protocol_module
 from hudi_ingest_tests.simulation.bucket import NoConnection
-from hudi_ingest_tests.simulation.model import Ground, Simulation, simulated
+from hudi_ingest_tests.simulation.model import CLOCKS, Ground, Simulation, simulated
 from hudi_ingest_tests.simulation.world import Setting
 
 
@@ -45,6 +45,32 @@ def test_p6_a_store_that_does_not_answer_the_first_begin_is_an_error_with_advice
     assert isinstance(begin.failure, TableUnreachable)
     assert "cannot try conditional writes" in str(begin.failure)
     model.finish_all()
+    model.end()
+
+
+@pytest.mark.parametrize("flaws", [frozenset(), frozenset({"no barrier"})], ids=["as it is", "no barrier"])
+@pytest.mark.parametrize("point", ["commit_leased", "guard passed", "metadata table written"])
+def test_p4_a_clock_that_is_ahead_ends_no_commit_in_hudis_lock(
+    ground: Ground, point: str, flaws: frozenset[str]
+) -> None:
+    """Another ledger's transaction begins in another engine, by whose clock the commit's lease has expired."""
+    model = Simulation(ground, flaws, Setting(engines=2, ledgers=2))
+    model.start(1, 3)
+    model.tick(0)
+    while model.programs[0].name != "run-0 commit":
+        model.run_to_its_end(model.programs[0])
+    while model.programs[0].point != point:
+        model.step(model.programs[0])
+    model.a_clock_jumps(1, CLOCKS.index(400))
+    model.produce(0, ["row"])
+    model.tick(1)
+    broken = bool(flaws) and point != "commit_leased"
+    with pytest.raises(AssertionError, match=r"P4: .* was rolled back") if broken else contextlib.nullcontext():
+        model.run_to_its_end(model.programs[-1])
+        while model.programs:
+            model.run_to_its_end(model.programs[0])
+        model.judge()
+        model.finish_all()
     model.end()
 
 
