@@ -162,7 +162,10 @@ class World:
         self.group: dict[TopicPartition, int] = {}
         self.plans: dict[str, TransactionPlan] = {}
         self.rolled_back: set[str] = set()
-        self.newest_epoch = 0
+        self.epoch_of = ""
+        """The transaction that the table's epoch names."""
+        self.superseded: set[str] = set()
+        """Those that it named before."""
         self.reached: set[str] = set()
         self.wrongs: list[str] = []
         """What no step may do, found while it was done."""
@@ -256,7 +259,8 @@ class World:
         self.texts[path] = content
         self.version += 1
         if path == EPOCH_PATH:
-            self.newest_epoch = max(self.newest_epoch, int(json.loads(content)["epoch"]))
+            self.superseded.add(self.epoch_of)
+            self.epoch_of = json.loads(content)["transaction"]
 
     def delete_below(self, folder: str) -> None:
         self.version += 1
@@ -407,7 +411,7 @@ class HudiInMemory:
         world, instant, epoch = self._world, publication.instant, publication.epoch
         replaced = [file.path for file in publication.replaced]
         # What the guard must see, whatever the guard is: written down apart from it.
-        fenced = epoch.number < world.newest_epoch
+        fenced = epoch.transaction_id in world.superseded
         self._guard(instant, publication.expected_checkpoint or "", epoch, replaced)
         engine.step("guard passed", TableUnreachable)
         listed = {file.path for file in publication.files}
@@ -426,7 +430,7 @@ class HudiInMemory:
         if open_instant.state == "completed":
             world.wrongs.append(f"P2: {instant} is published twice")
         if fenced:
-            world.wrongs.append(f"P4: {epoch} landed, and epoch {world.newest_epoch} had begun before")
+            world.wrongs.append(f"P4: {epoch} landed, and the epoch of {world.epoch_of or 'nobody'} had begun before")
         open_instant.metadata, open_instant.files = dict(publication.metadata), tuple(sorted(listed))
         open_instant.replaced = tuple(replaced)
         world.complete(open_instant, engine.number)
