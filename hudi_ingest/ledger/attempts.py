@@ -28,6 +28,18 @@ class Attempts(Repository):
             )
             return tuple(map(AttemptRow.from_mapping, connection.execute(statement).mappings()))
 
+    def counts(self, transaction_id: str) -> dict[TopicPartition, int]:
+        """Return how many attempts were started at each slice; empty for an unknown transaction."""
+        with self._database.reading() as connection:
+            statement = (
+                sa.select(ATTEMPTS.c.topic, ATTEMPTS.c.partition, sa.func.count())
+                .where(ATTEMPTS.c.transaction_id == transaction_id)
+                .group_by(ATTEMPTS.c.topic, ATTEMPTS.c.partition)
+            )
+            return {
+                TopicPartition(topic, partition): count for topic, partition, count in connection.execute(statement)
+            }
+
     def start(
         self, transaction_id: str, sources: Collection[TopicPartition], retry: int = 0
     ) -> dict[TopicPartition, int]:

@@ -25,7 +25,7 @@ from hudi_ingest.exceptions import (
     TableUnreachable,
 )
 from hudi_ingest.faults import reach
-from hudi_ingest.hudi.storage.storage import StoredFile
+from hudi_ingest.hudi.storage.storage import StoredFile, reaching
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.publication import Publication
@@ -179,6 +179,7 @@ class TransactionProtocol(TransactionPorts):
             committed = self.table.committed()
             if published is None:
                 seen = self._require_publishable(transaction, committed)
+                self._require_files(plan, reports)
                 before = self.look()
                 reach("commit_checked")
                 self._publish(transaction, reports, committed, seen)
@@ -280,6 +281,21 @@ class TransactionProtocol(TransactionPorts):
         seen = [commit.instant for commit in self.timeline.completed()]
         require_take_over(self, transaction.plan, transaction.instant)
         return seen
+
+    def _require_files(self, plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
+        """Raises CommitRefused if a report's file is gone: a commit that was given the reports of other attempts, and was cut off, has
+        deleted all files but theirs. Looks only if this ledger knows of several attempts at a slice, or of none."""
+        attempts = self.ledger.attempts.counts(plan.transaction_id)
+        unsure = [report for report in reports if attempts.get(report.slice.source) != 1]
+        storage = self.table.storage
+        with reaching(storage, "look for the files"):
+            for report, file in [(each, file) for each in unsure for file in each.written]:
+                if not storage.exists(file.path):
+                    raise CommitRefused(
+                        f"{report.slice}: file {file.path} of attempt {report.attempt} in transaction {plan.transaction_id} is gone: "
+                        "a commit that was begun with the files of another attempt has deleted it. Nothing was published. The next "
+                        "transaction reads the same offsets; no need to act, unless two orchestrators work on this pipeline."
+                    )
 
     def _publish(
         self,

@@ -6,6 +6,7 @@ tested: hudi_ingest_tests/unit/simulation/test_ledger_model.py.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -204,6 +205,9 @@ class ModelAttempts(Attempts):
                 unrecorded.append(report)
             if unrecorded:
                 self._rows.end_attempts(transaction_id, unrecorded, others=False)
+
+    def counts(self, transaction_id: str) -> dict[TopicPartition, int]:
+        return dict(Counter(source for source, _ in self._rows.attempts.get(transaction_id, {})))
 
     def fail(self, transaction_id: str, source: TopicPartition, attempt: int, error: str) -> None:
         with _writing():

@@ -79,6 +79,9 @@ MUTATIONS: Mapping[str, Mutation] = {
         "P1", 33, patches=[(protocol, "require_lost", _nothing)]
     ),
     "dead letters are not listed": Mutation("P1, P2", 0, patches=[(DeadLetterLog, "extend", _no_letters)]),
+    "a commit does not look for its files": Mutation(
+        "P1", 1001656, patches=[(TransactionProtocol, "_require_files", _nothing)]
+    ),
     "a plan is not compared with the checkpoint": Mutation(
         "P2",
         15,

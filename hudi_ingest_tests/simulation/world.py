@@ -673,6 +673,10 @@ class StorageInMemory(LocalStorage):
             raise FileNotFoundError(path)
         return self._world.texts[path]
 
+    def exists(self, path: str) -> bool:
+        stop(f"look for {path}", OSError)
+        return path in self._world.texts or path in self._world.files
+
     def replace(self, path: str, content: bytes) -> None:
         stop(f"replace {path}", OSError)
         self._world.put(path, content)
@@ -693,11 +697,14 @@ class StorageInMemory(LocalStorage):
 
 
 class S3InMemory(S3Storage):
-    """The real S3Storage over the world's bucket, in which the rows of dead letters are not objects."""
+    """The real S3Storage over the world's bucket, in which data files and the rows of dead letters are not objects."""
 
     def __init__(self, world: World) -> None:
         super().__init__("s3a://lake/orders", StorageOptions())
         self._world = world
+
+    def exists(self, path: str) -> bool:
+        return super().exists(path) or path in self._world.files
 
     def delete_folder(self, folder: str) -> None:
         super().delete_folder(folder)

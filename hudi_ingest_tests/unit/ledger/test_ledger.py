@@ -359,6 +359,8 @@ class TestAttempts:
             (P0, 2),
             (P1, 0),
         ]
+        assert ledger.attempts.counts("t1") == {P0: 3, P1: 1}
+        assert ledger.attempts.counts("t9") == {}
         first = ledger.attempts.of_transaction("t1")[0]
         assert (first.state, first.ended_at, first.report, first.error) == (AttemptState.RUNNING, None, None, None)
         assert first.started_at.utcoffset() == timedelta(0)
