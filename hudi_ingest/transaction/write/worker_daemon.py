@@ -15,7 +15,6 @@ require_same_version()
 from pyspark.daemon import manager  # noqa: E402
 
 import hudi_ingest.kafka.range_reader  # noqa: E402
-import hudi_ingest.records.digests  # noqa: E402
 import hudi_ingest.transaction.write.task  # noqa: E402
 from hudi_ingest.records.convert.json.kernel import is_kept  # noqa: E402
 
@@ -32,7 +31,8 @@ def _read_archives_once() -> None:
 if __name__ == "__main__":
     if is_kept():
         # Otherwise the first worker that needs it compiles it, and a job of few records does not wait for that.
-        import hudi_ingest.records.convert.json.kernel.records  # noqa: F401
+        import hudi_ingest.records.convert.json.kernel.records
+        import hudi_ingest.records.digests  # noqa: F401
     # Each worker collects garbage after each task. It would look through all that is imported here, for a tenth of a second, and
     # get a copy of its own of that memory.
     gc.collect()
