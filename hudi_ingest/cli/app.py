@@ -38,7 +38,7 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 PANELS = {
     "A stack on this machine": ("demo", "cluster-demo", "cdc-demo", "up", "down", "engine"),
     "Pipelines": (
-        *("validate", "plan", "sample", "run", "status", "head", "query"),
+        *("new", "validate", "plan", "sample", "run", "status", "head", "query"),
         *("pause", "resume", "topics", "approve-schema"),
     ),
     "When something is wrong": ("doctor", "accept-loss", "dead-letters", "recover", "test-alerts"),

@@ -43,6 +43,40 @@ if TYPE_CHECKING:
 
 
 @app.command()
+def new(
+    topic: Annotated[
+        str, typer.Argument(help="A topic; or those of a Debezium connector, as a pattern in quotes: 'shop.public.*'.")
+    ],
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(help="Brokers, host:port. Default: KAFKA_BOOTSTRAP_SERVERS, which the file then names."),
+    ] = None,
+    schema_registry: Annotated[
+        str | None, typer.Option(help="Address of the schema registry, if there is one.")
+    ] = None,
+    base_path: Annotated[
+        str | None, typer.Option(help="Folder of the table, also s3a://…; {topic} for a pattern.")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The pipeline's name. Default: the topic's.")] = None,
+) -> None:
+    """Look at a topic, and write a pipeline file that fits: format, columns, key, mode and partitions, with the reason of each."""
+    from hudi_ingest.operations.new_pipeline import new_file
+    from hudi_ingest.operations.pipeline_files import PipelineFiles
+
+    file = new_file(topic, bootstrap_servers, schema_registry, base_path, name)
+    home = Home.from_environment()
+    home.pipelines.mkdir(parents=True, exist_ok=True)
+    stored, validation = PipelineFiles(home).create(file.text)
+    for reason in file.reasons:
+        say(reason)
+    if validation.problems:
+        raise ConfigError(
+            f"the proposal for {topic}", [*validation.problems, f"nothing was written; it was:\n{file.text}"]
+        )
+    say(f"wrote {stored.path}; look at it, then: hudi-ingest validate --online {stored.path}")
+
+
+@app.command()
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE…")],
     online: Annotated[

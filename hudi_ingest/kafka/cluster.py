@@ -129,6 +129,17 @@ class KafkaCluster:
         answers = self._described(names)
         return {name: self._topic(name, answers[name]) for name in names}
 
+    def topic_settings(self, topic: str) -> dict[str, str]:
+        """The topic's settings, such as `cleanup.policy`; none if the broker does not let this login read them."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        answers = self._asked(lambda seconds: self._clients.admin.describe_configs([resource], request_timeout=seconds))
+        try:
+            return {name: str(entry.value) for name, entry in self._wait(answers[resource]).items()}
+        except (KafkaException, TimeoutError) as error:
+            if _is_of(error, _REFUSED):
+                return {}
+            raise self._failed(f"read the settings of topic {topic}", error) from error
+
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """First offset, last stable offset and end of each partition."""
         partitions = list(partitions)

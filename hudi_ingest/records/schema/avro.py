@@ -7,6 +7,7 @@ is left to a decoder: not UTF-8, not the range of dates, not repeated keys.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from itertools import count
 from typing import Any
 
 import pyarrow as pa
+from fastavro import schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
 from hudi_ingest.exceptions.problems import SchemaProblem
@@ -376,3 +378,12 @@ def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
     if type_.kind == "fixed":
         return {"type": "fixed", "name": f"x{next(numbers)}", "size": type_.size}
     return _WIRE.get(type_.kind, type_.kind)
+
+
+def plain_values(schema: RegisteredSchema, data: Sequence[bytes]) -> tuple[Any, list[Any]]:
+    """Return the schema as fastavro parses it, and the data as it reads them: for a look at values, not for rows."""
+    names: dict[str, Any] = {}
+    for text in schema.references:
+        parse_schema(_readable(json.loads(text)), named_schemas=names)
+    parsed = parse_schema(_readable(json.loads(schema.text)), named_schemas=names)
+    return parsed, [schemaless_reader(io.BytesIO(each), parsed, None) for each in data]

@@ -1,0 +1,239 @@
+"""The pipeline file of a topic, proposed from what broker, registry and a sample of records say."""
+
+from __future__ import annotations
+
+import json
+import os  # files: none, a variable
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase, translate
+from typing import Any
+
+import pyarrow as pa
+import yaml
+from pydantic import ValidationError
+
+from hudi_ingest.exceptions import ConfigError, SchemaRefused, TopicMissing
+from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.kafka.cluster import kept_cluster
+from hudi_ingest.kafka.records import ReadRequest, read_records
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.operations.proposal import KnownSchema, NoProposal, Observed, Proposal, SeenRecord, propose
+from hudi_ingest.pipeline import extras
+from hudi_ingest.pipeline.sections.registry import SchemaRegistry
+from hudi_ingest.pipeline.sections.source import KafkaSource
+from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
+from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
+from hudi_ingest.transaction.columns.registered_columns import columns_of, message_of
+from hudi_ingest.transaction.plan.arithmetic import fair_shares
+
+SAMPLE_RECORDS = 1000
+"""Half of them the first that the broker has, half the newest."""
+_SAMPLE_BYTES = 32 * 1024 * 1024
+_MOST_TOPICS = 50
+"""Topics of a pattern that are looked at; the file is for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """The text of a new pipeline file, and the reasons of its settings, one line each."""
+
+    text: str
+    reasons: tuple[str, ...]
+
+
+def new_file(
+    topic: str, servers: str | None, registry: str | None, base_path: str | None = None, name: str | None = None
+) -> NewFile:
+    """Propose the file of a topic or, with `*` in it, of all topics that match. `servers` and `registry`: None if the file names
+    variables for them, whose values are used now.
+
+    Raises SchemaRefused if nothing fits; KafkaUnreachable, KafkaRefused, TopicMissing, RegistryUnreachable, RegistryRefused.
+    """
+    is_pattern = "*" in topic
+    named = {"topics_pattern": ".+"} if is_pattern else {"topics": (topic,)}
+    try:
+        source = KafkaSource.model_validate(
+            {"bootstrap_servers": servers or _variable(BOOTSTRAP_VARIABLE, "--bootstrap-servers"), **named}
+        )
+        config = SchemaRegistry(url=registry) if registry else None
+    except ValidationError as error:
+        found = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        raise ConfigError("hudi-ingest new", found) from None
+    try:
+        topics = _matching(source, topic) if is_pattern else (topic,)
+        proposals = {each: propose(_observed(source, each, config)) for each in topics[:_MOST_TOPICS]}
+        proposal = _one_of(proposals) if is_pattern else proposals[topic]
+    except NoProposal as problem:
+        raise SchemaRefused(f"no pipeline file can be proposed for {topic}: {problem}") from None
+    stem = re.sub(r"\W+", "_", name or topic, flags=re.ASCII).strip("_")
+    stem = stem if stem[:1].isalpha() else f"t_{stem}"
+    own = "{topic}" if is_pattern else stem
+    pattern = {"topics_pattern": translate(topic).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", ".+")}
+    head: dict[str, Any] = {"bootstrap_servers": servers or f"${{{BOOTSTRAP_VARIABLE}}}"}
+    head |= pattern if is_pattern else {"topics": [topic]}
+    needs = proposal.source.get("format") in KINDS or proposal.source.get("key", {}).get("format") in KINDS
+    settings: dict[str, Any] = {
+        "name": f"{stem}_{own}" if is_pattern else stem,
+        "source": {**head, **proposal.source, **({"schema_registry": {"url": registry}} if needs else {})},
+        "table": {"base_path": base_path or f"${{{TABLES_VARIABLE}:-/data}}/{own}", **proposal.table},
+        **({"transforms": proposal.transforms} if proposal.transforms else {}),
+        **proposal.other,
+    }
+    return NewFile(file_text(settings, proposal), (*_reasons(proposal), *proposal.notes))
+
+
+def _variable(name: str, option: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigError("hudi-ingest new", [f"no brokers are named; give {option} host:port, or set {name}"])
+    return value
+
+
+def _matching(source: KafkaSource, pattern: str) -> tuple[str, ...]:
+    with kept_cluster(source) as cluster:
+        names = tuple(name for name in cluster.topic_names() if fnmatchcase(name, pattern))
+    if not names:
+        raise TopicMissing(
+            f"no topic on {source.bootstrap_servers} has a name like {pattern}; correct the pattern, or create one."
+        )
+    return names
+
+
+def _one_of(proposals: Mapping[str, Proposal]) -> Proposal:
+    """The proposal for all topics; what differs is below `tables`. Raises NoProposal."""
+    rows = [each for each in proposals.values() if each.source.get("envelope") == "debezium"]
+    if (
+        len({str((each.source.get("format"), each.source.get("envelope"))) for each in proposals.values()}) > 1
+        or not rows
+    ):
+        what = "; ".join(f"{topic}: {each.reasons['format']}" for topic, each in proposals.items())
+        raise NoProposal(
+            f"only topics of a Debezium connector get one file for all. Propose one for each of the others. {what}"
+        )
+    whole = next((each for each in rows if each.table["mode"] == "upsert"), rows[0])
+    for topic, each in proposals.items():
+        if each.table["mode"] != whole.table["mode"]:
+            whole.other.setdefault("tables", {})[topic] = {"mode": "append"}
+            whole.notes.append(f"{topic} has no key, as of a table without a primary key: its rows are only added.")
+    whole.reasons["tables"] = "what single tables have of their own"
+    return whole
+
+
+def _observed(source: KafkaSource, topic: str, config: SchemaRegistry | None) -> Observed:
+    one = source.model_copy(update={"topics": (topic,), "topics_pattern": None})
+    with kept_cluster(one) as cluster:
+        partitions = cluster.topics()[topic].partitions
+        settings = cluster.topic_settings(topic)
+        marks = cluster.watermarks(partitions)
+    slices = [Slice(each.topic, each.partition, marks[each].begin, marks[each].end) for each in sorted(partitions)]
+    shares = fair_shares({each.source: each.count for each in slices}, SAMPLE_RECORDS)
+    first = {each.source: ReadRequest(each, -(-shares[each.source] // 2)) for each in slices if each.count}
+    ends = [replace(each, start=max(each.start, each.end - shares[each.source] // 2)) for each in slices if each.count]
+    found: dict[str, SeenRecord] = {}
+    for requests in ([*first.values()], [ReadRequest(each, each.count) for each in ends if each.count]):
+        for at, batch in read_records(
+            one, "hudi-ingest.new", requests, most_bytes=_SAMPLE_BYTES, skip_gone=True
+        ).items():
+            for offset, key, value in zip(
+                *(batch[name].to_pylist() for name in ("offset", "key", "value")), strict=True
+            ):
+                found.setdefault(f"{at}:{offset}", SeenRecord(f"{at}:{offset}", key, value))
+    records = [*found.values()]
+    return Observed(
+        topic,
+        len(partitions),
+        records,
+        settings.get("cleanup.policy") or "delete",
+        settings.get("message.timestamp.type") == "LogAppendTime",
+        known_schemas(records, config) if config is not None else None,
+    )
+
+
+def known_schemas(records: Sequence[SeenRecord], config: SchemaRegistry) -> dict[int, KnownSchema]:
+    """The schemas that keys and values name, with what they hold. Raises RegistryUnreachable, RegistryRefused, ConfigError."""
+    try:
+        extras.require("registry")
+    except ValueError as problem:
+        raise ConfigError("hudi-ingest new", [f"--schema-registry: {problem}"]) from None
+    from hudi_ingest.kafka.registry import RegistryClient
+
+    clients = {kind: RegistryClient(config, kind) for kind in KINDS.values()}
+    payloads: dict[int, list[bytes]] = {}
+    for payload in (each for record in records for each in (record.key, record.value) if each and each[0] == 0):
+        if len(payload) > HEADER_BYTES:
+            payloads.setdefault(read_schema_id(payload[:HEADER_BYTES]), []).append(payload)
+    answers = ((each, kind, client.schema(each)) for each in sorted(payloads) for kind, client in clients.items())
+    return {
+        each: known_schema(kind, schema, config, payloads[each]) for each, kind, schema in answers if schema is not None
+    }
+
+
+def known_schema(
+    kind: SchemaKind, schema: RegisteredSchema, config: SchemaRegistry, payloads: Sequence[bytes]
+) -> KnownSchema:
+    rows: list[Mapping[str, Any]] = []
+    is_event = False
+    if kind == "AVRO":
+        # Imported here, because its library is an extra.
+        from hudi_ingest.records.schema.avro import plain_values
+
+        parsed, data = plain_values(schema, [each[HEADER_BYTES:] for each in payloads])
+        if isinstance(parsed, str) or parsed.get("type") in ("string", "long", "int"):
+            simple = {"long": pa.int64(), "int": pa.int32()}.get(
+                parsed if isinstance(parsed, str) else parsed["type"], pa.string()
+            )
+            return KnownSchema(kind, pa.schema([("", simple)]), rows=[{"key": each} for each in data])
+        is_event = {"op", "after"} <= {each["name"] for each in parsed.get("fields", ())}
+        rows = [each["after"] or {} for each in data] if is_event else data
+    elif kind == "JSON":
+        rows = [each for each in (json.loads(payload[HEADER_BYTES:]) for payload in payloads) if isinstance(each, dict)]
+    try:
+        message = None
+        if kind == "PROTOBUF":
+            from hudi_ingest.kafka.registry import SubjectVersion
+
+            message = message_of(config, None, [SubjectVersion("", 0, 0, schema)], [], "source")
+        columns = columns_of(schema, kind, message, is_event)
+    except ValueError:
+        return KnownSchema(kind, None, is_event, rows)
+    return KnownSchema(kind, columns, is_event, rows)
+
+
+def file_text(settings: Mapping[str, Any], proposal: Proposal) -> str:
+    """YAML, each setting after the reason for it."""
+    lines = [f"# {each}" for each in proposal.notes]
+    for name, value in settings.items():
+        if name in ("source", "table"):
+            lines.append(f"{name}:")
+            for setting, own in value.items():
+                lines += [f"  # {each}" for each in _why(setting, proposal)] + [f"  {_one(setting, own)}"]
+            left = ("format",) if name == "source" else ("mode", "schema", "partition_by")
+            lines += [
+                f"  # {each}"
+                for setting in left
+                if setting not in value
+                for each in _why(setting, proposal, f"{setting}: ")
+            ]
+        else:
+            lines += [f"# {each}" for each in _why(name, proposal)] + [_one(name, value)]
+    return "\n".join(lines) + "\n# interval: each minute, the default; transaction.interval_seconds says another\n"
+
+
+def _why(setting: str, proposal: Proposal, prefix: str = "") -> list[str]:
+    own = [prefix + proposal.reasons[setting]] if setting in proposal.reasons else []
+    return own + [
+        f"  {name.removeprefix('schema.')}: {reason}"
+        for name, reason in proposal.reasons.items()
+        if setting == "schema" and name.startswith("schema.")
+    ]
+
+
+def _reasons(proposal: Proposal) -> list[str]:
+    return [f"{name}: {reason}" for name, reason in proposal.reasons.items()]
+
+
+def _one(name: str, value: Any) -> str:
+    flow = yaml.safe_dump({name: value}, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
+    return flow.strip()[1:-1]

@@ -1,0 +1,91 @@
+"""`hudi-ingest new`: from a topic to its rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from hudi_ingest_tests.support.command_line import answer
+from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.registry import Registry
+from hudi_ingest_tests.support.serializers import avro_bytes
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+ORDER = json.dumps(
+    {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": "long"}]}
+)
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    registry = Registry(tmp_path_factory.mktemp("registry"))
+    registry.start()
+    yield registry
+    registry.stop()
+
+
+def create(ground: Ground, topic: str, **config: str) -> None:
+    new = NewTopic(topic, num_partitions=1, replication_factor=1, config=config)
+    admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+    admin.create_topics([new])[topic].result(60)
+
+
+def rows_after(ground: Ground, topic: str, *options: str, pipeline: str = "") -> list[dict[str, object]]:
+    """The rows of the table that the proposed file makes."""
+    pipeline = pipeline or topic
+    servers = ("--bootstrap-servers", ground.bootstrap_servers, *options)
+    found = answer(ground.home, "new", topic, *servers)
+    assert found.returncode == 0, found.stderr
+    [file] = [path for path in ground.home.pipelines.iterdir() if str(path) in found.stdout]
+    checked = answer(ground.home, "validate", "--online", str(file))
+    assert checked.returncode == 0, checked.stderr + file.read_text()
+    assert answer(ground.home, "new", topic, *servers).returncode == 1, "the file is there"
+    if pipeline != topic:
+        assert answer(ground.home, "topics", file.stem, "--refresh").returncode == 0
+    done = answer(ground.home, "run", pipeline)
+    assert done.returncode == 0, done.stderr
+    shown = answer(
+        ground.home, "query", pipeline, f"select * exclude (_kafka_timestamp) from {pipeline} order by id", "--json"
+    )
+    assert shown.returncode == 0, shown.stderr
+    return [{name: value for name, value in row.items() if name[0] != "_"} for row in json.loads(shown.stdout)]
+
+
+def test_a_topic_of_avro_that_is_compacted_becomes_a_keyed_table(
+    ground: Ground, registry: Registry, tmp_path: Path
+) -> None:
+    create(ground, ground.name, **{"cleanup.policy": "compact"})
+    for name, n in (("a", 1), ("b", 2), ("a", 3)):
+        value = avro_bytes(registry, ground.name, ORDER, {"id": name, "n": n})
+        ground.producer.produce(ground.name, value, name.encode())
+    ground.producer.produce(ground.name, None, b"b")
+    assert ground.producer.flush(120) == 0
+    options = ("--schema-registry", registry.url, "--base-path", str(tmp_path / "t"))
+    assert rows_after(ground, ground.name, *options) == [{"n": 3, "id": "a"}]
+
+
+def test_a_topic_of_json_becomes_a_table_of_its_records(ground: Ground, tmp_path: Path) -> None:
+    create(ground, ground.name)
+    rows = [{"id": str(n), "day": f"2026-01-0{n}", "amount": n / 2} for n in range(1, 5)]
+    ground.send(0, [json.dumps(row).encode() for row in rows])
+    assert rows_after(ground, ground.name, "--base-path", str(tmp_path / "t")) == rows
+
+
+def test_the_topics_of_a_connector_get_one_file(ground: Ground, tmp_path: Path) -> None:
+    for table in ("orders", "logins"):
+        create(ground, f"{ground.name}.{table}")
+    for n in (1, 2, 1):
+        event = {"before": None, "after": {"id": n, "n": 7}, "op": "c", "source": {}, "ts_ms": 1}
+        ground.producer.produce(f"{ground.name}.orders", json.dumps(event), json.dumps({"id": n}))
+        ground.producer.produce(f"{ground.name}.logins", json.dumps(event))
+    assert ground.producer.flush(120) == 0
+    name = f"{ground.name}_{ground.name}_orders"
+    found = rows_after(
+        ground, f"{ground.name}.*", "--base-path", str(tmp_path / "{topic}"), "--name", ground.name, pipeline=name
+    )
+    assert found == [{"id": 1, "n": 7}, {"id": 2, "n": 7}]
