@@ -104,7 +104,7 @@ def test_the_dashboard_can_be_imported() -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's package prometheus) is not installed")
 def test_promtool_accepts_rules_and_config() -> None:
     # The file with the token is on the machine that scrapes.
-    for arguments in (["config", "--syntax-only", CONFIG], ["rules", RULES]):
+    for arguments in (["config", "--syntax-only", str(CONFIG)], ["rules", str(RULES)]):
         checked = subprocess.run(["promtool", "check", *arguments], check=False, capture_output=True, text=True)
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
