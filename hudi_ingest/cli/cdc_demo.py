@@ -66,7 +66,6 @@ class CdcDemoSettings:
     seconds: int
     tables: int
     seed: int
-    truncates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def run_cdc_demo(home: Home, settings: CdcDemoSettings, report: Report) -> CdcDe
     report(f"seed {settings.seed}")
     # One for everything that is random, and drawn from by one thread at a time.
     dice = random.Random(settings.seed)
-    tables = [customers(dice), *random_tables(settings.tables - 1, dice, truncates=settings.truncates)]
+    tables = [customers(dice), *random_tables(settings.tables - 1, dice)]
     killed = kills(settings.seconds, dice)
     with one_interrupt() as ignore_further, emptied(home), running_database(report) as database:
         try:

@@ -145,16 +145,12 @@ def cdc_demo(
         int, typer.Option(min=1, help="Number of tables: one of customers, all others with random columns.")
     ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 19,
-    truncates: Annotated[
-        bool,
-        typer.Option("--truncates", help="Also truncate every other table with random columns."),
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replicate changing PostgreSQL tables through Debezium and Kafka, kill parts along the way, compare all tables and stop everything."""
     from hudi_ingest.cli.cdc_demo import CdcDemoSettings, demo_home, run_cdc_demo
 
-    settings = CdcDemoSettings(seconds, tables, seed, truncates)
+    settings = CdcDemoSettings(seconds, tables, seed)
     result = run_cdc_demo(demo_home(Home.from_environment()), settings, progress)
     if as_json:
         print_json(result.to_dict())

@@ -316,10 +316,10 @@ def customers(dice: random.Random) -> SourceTable:
     )
 
 
-def random_tables(count: int, dice: random.Random, *, truncates: bool = False) -> list[SourceTable]:
+def random_tables(count: int, dice: random.Random) -> list[SourceTable]:
     """Return tables with keys of one or two columns, columns of three to eight types, at least one of which can be widened, and one or
-    two large ones. `truncates`: whether every other table is truncated."""
-    return [_random_table(f"table_{number + 1:02}", dice, truncates and number % 2 == 0) for number in range(count)]
+    two large ones. Every other table is truncated at times."""
+    return [_random_table(f"table_{number + 1:02}", dice, number % 2 == 0) for number in range(count)]
 
 
 def _random_table(name: str, dice: random.Random, is_truncated: bool) -> SourceTable:

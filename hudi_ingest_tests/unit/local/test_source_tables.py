@@ -74,10 +74,9 @@ class Rows:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("truncates", [False, True])
-def test_statements_name_rows_that_are_there_and_keys_that_are_free(seed: int, truncates: bool) -> None:
+def test_statements_name_rows_that_are_there_and_keys_that_are_free(seed: int) -> None:
     dice = random.Random(seed)
-    tables = [customers(dice), *random_tables(5, dice, truncates=truncates)]
+    tables = [customers(dice), *random_tables(5, dice)]
     writer, rows = writer_of(tables, dice), {table.name: Rows(table) for table in tables}
     for table in tables:
         for _ in range(30):
@@ -104,7 +103,7 @@ def test_a_fifth_of_the_updates_leave_the_large_values_out_and_columns_change_me
     tables = random_tables(10, dice)
     found = statements(writer_of(tables, dice), 10_000)
     counts = Counter(statement.kind for statement in found)
-    assert counts.keys() == {*WEIGHTS, *ALTERS} - {"move"}
+    assert counts.keys() == {*WEIGHTS, *ALTERS, "truncate"} - {"move"}
     assert 0.17 < counts[LEFT_OUT] / (counts[LEFT_OUT] + counts["update"]) < 0.23
 
 
@@ -121,13 +120,12 @@ def test_a_table_gets_its_added_columns_and_wider_numbers_and_no_more(seed: int)
     assert all(text.endswith((" type bigint", " type double precision")) for text in widened)
 
 
-def test_truncates_come_only_if_they_are_asked_for_and_to_every_other_table() -> None:
-    for truncates in (False, True):
-        dice = random.Random(7)
-        tables = random_tables(3, dice, truncates=truncates)
-        found = statements(writer_of(tables, dice), 6_000)
-        truncated = {statement.text for statement in found if statement.kind == "truncate"}
-        assert truncated == {f"truncate table {table.name}" for table in tables[::2] if truncates}
+def test_every_other_table_is_truncated() -> None:
+    dice = random.Random(7)
+    tables = random_tables(3, dice)
+    found = statements(writer_of(tables, dice), 6_000)
+    truncated = {statement.text for statement in found if statement.kind == "truncate"}
+    assert truncated == {f"truncate table {table.name}" for table in tables[::2]}
 
 
 def test_only_a_partitioned_table_sends_whole_rows_and_has_rows_that_move() -> None:
