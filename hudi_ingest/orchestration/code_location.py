@@ -74,7 +74,7 @@ def ingest_definitions(
         loaded = LoadedFolder(tuple(pipelines))
     # Definitions of several folders may be merged, and no two sensors or schedules of a code location may have the same name.
     suffix = "" if where in ("", str(home.pipelines)) else f"_{zlib.crc32(where.encode()):08x}"
-    definitions, loaded = definitions_of(loaded, spark_config, io_manager_key, suffix=suffix)
+    definitions, loaded = definitions_of(loaded, spark_config, io_manager_key, jobs=suffix)
     shared = shared_definitions(loaded.pipelines, loaded.broken, suffix, housekeeping=housekeeping)
     return Definitions.merge(definitions, shared)
 
@@ -116,20 +116,19 @@ def definitions_of(
     io_manager_key: str = IO_MANAGER,
     only: str = "",
     others: Sequence[Pipeline] = (),
-    maintained: bool = True,
-    suffix: str = "",
+    jobs: str | None = "",
     specs: Mapping[str, AssetSpec] | None = None,
 ) -> tuple[Definitions, LoadedFolder]:
     """Return the definitions of each pipeline of a folder already loaded, with the maintenance jobs that they share, and the folder with
     pipelines that have none among the broken. `only`: the one pipeline to build, if it is among them; `others`: pipelines that the
-    code location has elsewhere, which may provide the topics that both read; `maintained`: whether to add the maintenance jobs, which
-    they may share with those; `suffix`: of the jobs' names; `specs`: of tables, by pipeline, instead of `table_spec`."""
+    code location has elsewhere, which may provide the topics that both read; `jobs`: how the names of the maintenance jobs end,
+    None for no such jobs; `specs`: of tables, by pipeline, instead of `table_spec`."""
     resources = ingest_resources(spark_config)
     pipelines = [pipeline for pipeline in folder.pipelines if pipeline.name == only] or folder.pipelines
     topics = topics_by_pipeline([*folder.pipelines, *others])
     parts, broken = list[Definitions](), list(folder.broken)
-    if maintained:
-        parts.append(maintenance_of(pipelines, suffix).definitions(resources))
+    if jobs is not None:
+        parts.append(maintenance_of(pipelines, jobs).definitions(resources))
     for pipeline in pipelines:
         own_topics = topic_assets(pipeline, topics[pipeline.name])
         try:

@@ -173,7 +173,7 @@ class KafkaToHudi(Component):
             self._content,
             io_manager_key=self.io_manager_key,
             others=[pipeline for pipeline in pipelines if pipeline.name not in own],
-            maintained=False,
+            jobs=None,
             specs=own,
         )
         if components[0].where != self.where:

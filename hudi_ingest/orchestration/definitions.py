@@ -39,7 +39,7 @@ def build_definitions(
     among them; `maintained`: whether to build the maintenance jobs."""
     ours = Definitions(executor=EXECUTOR, resources={IO_MANAGER: InstanceStorageIOManager()})
     folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates), paths)
-    definitions, folder = definitions_of(folder, spark_config, only=only, maintained=maintained)
+    definitions, folder = definitions_of(folder, spark_config, only=only, jobs="" if maintained else None)
     # The process of a pipeline's run has no use for what pipelines share.
     shared = Definitions() if only else shared_definitions(folder.pipelines, folder.broken)
     return Definitions.merge(ours, definitions, shared)
