@@ -26,6 +26,7 @@ from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.orchestration import tags
 from hudi_ingest_tests.support.launching import launch
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -174,9 +175,11 @@ def job_page(shop: Shop, job: str, tab: str) -> str:
     return f"{shop.stack.url}/locations/{webserver.LOCATION}/jobs/hudi_ingest_{job}/{tab}"
 
 
-def newest_run(shop: Shop, job: str) -> str:
-    text = "query($job: String!) { runsOrError(filter: {pipelineName: $job}, limit: 1) { ... on Runs { results { id } } } }"
-    answer = webserver.query(shop.stack.url, text, {"job": f"{NAME}_{job}"}) or {}
+def newest_run(shop: Shop) -> str:
+    """The id of the table's newest transaction."""
+    wanted = 'filter: {pipelineName: "__ASSET_JOB", tags: $tags}, limit: 1'
+    text = f"query($tags: [ExecutionTag!]) {{ runsOrError({wanted}) {{ ... on Runs {{ results {{ id }} }} }} }}"
+    answer = webserver.query(shop.stack.url, text, {"tags": [{"key": tags.PIPELINE, "value": NAME}]}) or {}
     return str(answer["runsOrError"]["results"][0]["id"])
 
 
@@ -200,7 +203,7 @@ def test_d1_the_pages_that_an_operator_watches(shop: Shop, page: Any, screenshot
     page.goto(f"{shop.stack.url}/locations/{webserver.LOCATION}/sensors/{NAME}_coordinator")
     page.get_by_role("button", name="View logs").first.wait_for()
     take_picture(page, shop, screenshots / "sensor.png")
-    page.goto(f"{shop.stack.url}/runs/{newest_run(shop, 'transaction')}")
+    page.goto(f"{shop.stack.url}/runs/{newest_run(shop)}")
     page.get_by_text("RUN_SUCCESS").first.wait_for()
     page.get_by_text(f"{NAME}.write[{NAME}_{PARTITIONS - 1}]").first.wait_for()
     take_picture(page, shop, screenshots / "run.png")
