@@ -190,7 +190,8 @@ class KafkaCluster:
         )
 
     def each_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
-        """As `watermarks`, or why a partition's offsets could not be read, by three requests to each broker for all."""
+        """As `watermarks`, or why a partition's offsets could not be read, by three requests to each broker for all, and
+        up to two more for topics with the broker's timestamps."""
         partitions = list(partitions)
         by_broker = self._with_broker_time({source.topic for source in partitions})
         begins = self._each_offset(partitions, OffsetSpec.earliest())

@@ -146,7 +146,6 @@ def _observed(source: KafkaSource, topic: str, config: SchemaRegistry | None) ->
         len(partitions),
         records,
         settings.get("cleanup.policy") or "delete",
-        settings.get("message.timestamp.type") == "LogAppendTime",
         known_schemas(records, config) if config is not None else None,
     )
 

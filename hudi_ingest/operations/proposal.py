@@ -21,9 +21,9 @@ from hudi_ingest.exceptions.problems import counted, quoted
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl
 from hudi_ingest.records.schema.inference import infer
-from hudi_ingest.records.schema.registered import SchemaKind
+from hudi_ingest.records.schema.registered import KINDS, SchemaKind
 
-_FORMATS: Mapping[SchemaKind, str] = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
+_FORMATS: Mapping[SchemaKind, str] = {kind: name for name, kind in KINDS.items()}
 _DELIMITERS = (",", ";", "\t", "|")
 _FLATTENED = "__deleted"
 """Debezium's ExtractNewRecordState writes it with `delete.tombstone.handling.mode: rewrite`."""
@@ -59,7 +59,6 @@ class Observed:
     partitions: int
     records: Sequence[SeenRecord]
     cleanup_policy: str = "delete"
-    broker_time: bool = False
     schemas: Mapping[int, KnownSchema] | None = None
     """A schema that is no record has one column without a name."""
 
@@ -242,7 +241,7 @@ def _set_columns(
     less: bool = False,
 ) -> None:
     facts = _facts(values.rows)
-    if values.format in _FORMATS.values() and not (less or required):
+    if values.format in KINDS and not (less or required):
         proposal.reasons["schema"] = "columns: those of the registry's latest version, new ones as they come"
     elif values.envelope == "connect":
         proposal.set(
