@@ -160,6 +160,7 @@ class Simulation:
                 groups=GroupsInMemory(self.world),
                 letters=DeadLetterLog(storage_in(self.world)),
                 find_losses=LossesInMemory(self.world),
+                confirm_marks=dict,
                 copy_letters=self.copy_letters,
                 sync_catalog=lambda commits: None,
                 tell_lineage=self.told.append,
