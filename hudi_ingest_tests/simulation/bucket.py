@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,7 @@ class BucketClient:
             return answer
 
 
+@lru_cache(4096)
 def _etag(content: bytes) -> str:
     return f'"{md5(content).hexdigest()}"'
 
