@@ -79,7 +79,7 @@ class Table:
             (checkpoint.sequence if checkpoint else 0) + 1,
             (Slice(SOURCE.topic, SOURCE.partition, start, start + 2),),
         )
-        schema = declared_schema(self.pipeline)
+        schema = declared_schema(self.pipeline.table_schema)
         epoch = self.epoch.advance(self.epoch.current().number + 1, plan.transaction_id).number
         instant = self.instants.begin(plan, schema)
         now = datetime.now(timezone.utc)
@@ -179,13 +179,13 @@ def test_the_model_of_a_table_does_what_hudi_does(seed: int, tmp_path: Path, spa
     file = tmp_path / "orders.yaml"
     file.write_text(yaml.safe_dump(document(table__base_path=str(tmp_path / "table"))))
     pipeline = load_pipeline(file, {})
-    world = World(pipeline)
+    world = World(pipeline, pipeline.table_schema)
     real_timeline = Timeline(pipeline.table.base_path)
     writer = HudiWriter(current_session(spark_home), pipeline)
     model = Table(pipeline, HudiInMemory(world), TimelineInMemory(world), storage_in(world), world)
     tables = (model, Table(pipeline, writer, real_timeline, real_timeline.storage))
     for table in tables:
-        table.instants.create_table(declared_schema(pipeline))
+        table.instants.create_table(declared_schema(pipeline.table_schema))
     draw, told = random.Random(seed), []
     paths: list[str] = []
     files: dict[int, list[str]] = {}

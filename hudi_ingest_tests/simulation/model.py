@@ -884,16 +884,21 @@ class NoFence(TableEpoch):
         return
 
 
-_names = lru_cache(None)(lambda kind: tuple(each.name for each in fields(kind)))
+@lru_cache(None)
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
 _source = lru_cache(None)(TopicPartition)
 
 
 def plain(value: Any) -> Any:
     """What dataclasses.asdict returns, in a fraction of its time."""
-    if is_dataclass(value):
-        return {name: plain(getattr(value, name)) for name in _names(type(value))}
+    kind: Any = type(value)
+    if is_dataclass(kind):
+        return {name: plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, (tuple, list)):
-        return type(value)(map(plain, value))
+        return kind(map(plain, value))
     return {key: plain(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 

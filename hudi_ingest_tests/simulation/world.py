@@ -240,8 +240,10 @@ class World:
     def commits(self) -> list[CommittedInstant]:
         """The completed instants of the active timeline, newest first, as Timeline shows them."""
         if self._commits[0] != self.version:
-            found = sorted((each for each in self.active.values() if each.completed_time), key=lambda each: each.name)
-            shown = [CommittedInstant(each.name, each.metadata, each.completed_time) for each in reversed(found)]
+            found = sorted(self.active.values(), key=lambda each: each.name, reverse=True)
+            shown = [
+                CommittedInstant(each.name, each.metadata, time) for each in found if (time := each.completed_time)
+            ]
             self._commits = self.version, shown
         return self._commits[1]
 

@@ -34,7 +34,7 @@ def tables() -> Iterator[S3Tables]:
 def test_the_model_of_a_bucket_answers_like_a_store(tables: S3Tables, write: Write) -> None:
     real, pipeline = client_of(tables.options), load(write)
     for seed in range(PROGRAMS):
-        draw, model = random.Random(seed), BucketClient(World(pipeline))
+        draw, model = random.Random(seed), BucketClient(World(pipeline, pipeline.table_schema))
         real.delete_objects(Bucket=BUCKET, Delete={"Objects": [{"Key": key} for key in KEYS], "Quiet": True})
         etags = [STALE]
         for number in range(REQUESTS):
