@@ -11,7 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -895,7 +895,7 @@ _source = lru_cache(None)(TopicPartition)
 def plain(value: Any) -> Any:
     """What dataclasses.asdict returns, in a fraction of its time."""
     kind: Any = type(value)
-    if is_dataclass(kind):
+    if hasattr(kind, "__dataclass_fields__"):
         return {name: plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, (tuple, list)):
         return kind(map(plain, value))
