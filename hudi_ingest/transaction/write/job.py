@@ -210,8 +210,7 @@ def _past(pipeline: Pipeline, plan: RetryPlan) -> Past:
         )
         for commit in reversed(committed.commits)
     ]
-    may_lack = pipeline.source.envelope == "debezium" or pipeline.source.unavailable_value is not None
-    return Past(tuple(commits), pipeline.fills_values and may_lack)
+    return Past(tuple(commits), pipeline.expects_left_out)
 
 
 def _past_commit(commit: CommittedInstant, transaction_key: str, knows_offsets: bool) -> PastCommit:
