@@ -10,6 +10,7 @@ MINUTES ?= 20
 RECORDS ?= 1000000
 SCHEDULES ?= 2000000
 SEEDS ?= 20000
+PROGRAMS ?= 2000
 FIRST ?= 0
 TOPICS ?= 100
 LOADS ?=
@@ -28,7 +29,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
+.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate models bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -91,6 +92,11 @@ schedules: $(VENV)/requirements-dev.ready ## random schedules against the time t
 
 simulate: $(VENV)/requirements-dev.ready ## the protocol's code in schedules drawn from seeds, over models of all that it uses; SEEDS=20000 FIRST=0
 	$(VENV)/bin/python -m hudi_ingest_tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+models: $(VENV)/requirements-dev.ready ## the simulation's models against SQLite, PostgreSQL, an S3 store and Hudi's client; PROGRAMS=2000
+	HUDI_INGEST_MODEL_PROGRAMS=$(PROGRAMS) HUDI_INGEST_TIMELINE_PROGRAMS=$(shell expr $(PROGRAMS) / 20) $(PYTEST) \
+		hudi_ingest_tests/unit/simulation/test_ledger_model.py hudi_ingest_tests/unit/simulation/test_bucket_model.py \
+		hudi_ingest_tests/integration/test_timeline_model.py $(ARGS)
 
 bench: $(VENV)/requirements-dev.ready ## hudi-ingest, plain Spark and the limit side by side, up to 90 minutes; LOADS=orders-1m,tiny ROUNDS=3
 	$(VENV)/bin/python -m benchmarks $(if $(LOADS),--loads $(LOADS)) --rounds $(ROUNDS) $(ARGS)

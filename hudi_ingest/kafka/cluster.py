@@ -52,8 +52,8 @@ _ELECTION_SECONDS = 2.0
 """How long partitions without a leader are waited for where the others can be read without them."""
 _NOT_A_TOPIC = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_EXCEPTION}
 _REFUSED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, *_NOT_A_TOPIC}
-_TYPES_SECONDS = 300.0
-"""How long the kind of a topic's timestamps is believed."""
+_PRODUCERS_SECONDS = 300.0
+"""How long producers are believed to set a topic's timestamps; that the broker does is asked for in each look."""
 _LISTEN_SECONDS = 0.05
 _ASK_AGAIN_SECONDS = 1.0
 _Answer = TypeVar("_Answer")
@@ -150,9 +150,13 @@ class KafkaCluster:
         written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         # Asked last, so that records written meanwhile count as readable and not as undecided.
         ends = self._list_offsets(partitions, OffsetSpec.latest())
+        kinds = self.broker_sets_times(by_broker)
         return {
             source: _marks(
-                (begins[source], ends[source], written[source]), asked_at, source.topic in by_broker, source in hiding
+                (begins[source], ends[source], written[source]),
+                asked_at,
+                kinds.get(source.topic, False),
+                source in hiding,
             )
             for source in partitions
         }
@@ -191,7 +195,7 @@ class KafkaCluster:
 
     def each_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
         """As `watermarks`, or why a partition's offsets could not be read, by three requests to each broker for all, and
-        up to two more for topics with the broker's timestamps."""
+        up to three more for topics with the broker's timestamps."""
         partitions = list(partitions)
         by_broker = self._with_broker_time({source.topic for source in partitions})
         begins = self._each_offset(partitions, OffsetSpec.earliest())
@@ -200,13 +204,14 @@ class KafkaCluster:
         written = self._each_offset(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
         # Asked last, as in `watermarks`.
         ends = self._each_offset(partitions, OffsetSpec.latest())
+        kinds = self.broker_sets_times(by_broker)
         marks: dict[TopicPartition, Watermarks | IngestError] = {}
         for source in partitions:
             answers = (begins[source], ends[source], written[source])
             offsets = [answer for answer in answers if isinstance(answer, int)]
             errors = [answer for answer in answers if isinstance(answer, IngestError)]
             marks[source] = (
-                errors[0] if errors else _marks(offsets, asked_at, source.topic in by_broker, source in hiding)
+                errors[0] if errors else _marks(offsets, asked_at, kinds.get(source.topic, False), source in hiding)
             )
         return marks
 
@@ -299,11 +304,7 @@ class KafkaCluster:
         # A broker without topic ids returns the id zero.
         has_id = description.topic_id.get_most_significant_bits() or description.topic_id.get_least_significant_bits()
         partitions = tuple(sorted(TopicPartition(name, partition.id) for partition in description.partitions))
-        topic_id, key = str(description.topic_id) if has_id else "", (self._source.bootstrap_servers, name)
-        if _ids.get(key) != topic_id:
-            _ids[key] = topic_id
-            _types.pop(key, None)
-        return Topic(topic_id, partitions)
+        return Topic(str(description.topic_id) if has_id else "", partitions)
 
     def _described(self, names: Collection[str], **more: bool) -> Mapping[str, Future[Any]]:
         collection = TopicCollection(names)
@@ -328,24 +329,32 @@ class KafkaCluster:
                     raise
             time.sleep(_AGAIN_SECONDS)
 
-    def _with_broker_time(self, topics: Collection[str]) -> frozenset[str]:
-        """Those topics whose records are known to have the broker's timestamps. It is not asked where the file declares how late
-        records are, and unknown if the broker does not let this login read the topic's settings."""
+    def _with_broker_time(self, topics: Collection[str]) -> list[str]:
+        """Those topics whose records have had the broker's timestamps, as far as is known. It is not asked where the file declares how
+        late records are, and unknown if the broker does not let this login read the topic's settings."""
         if self._source.lateness_seconds is not None:
-            return frozenset()
-        servers, now = self._source.bootstrap_servers, time.monotonic()
-        known = {topic: _types.get((servers, topic), (False, -math.inf)) for topic in topics}
-        unknown = [topic for topic, (_, asked_at) in known.items() if now - asked_at > _TYPES_SECONDS]
-        if unknown:
-            resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(unknown)]
-            answers = self._asked(
-                lambda seconds: self._clients.admin.describe_configs(resources, request_timeout=seconds)
-            )
-            for resource, answer in answers.items():
-                by_broker = self._is_broker_time(resource.name, answer)
-                if by_broker is not None:
-                    known[resource.name] = _types[servers, resource.name] = (by_broker, now)
-        return frozenset(topic for topic, (by_broker, _) in known.items() if by_broker)
+            return []
+        long_ago = time.monotonic() - _PRODUCERS_SECONDS
+        known = {topic: _kinds.get((self._source.bootstrap_servers, topic), (False, -math.inf)) for topic in topics}
+        unknown = [topic for topic, (by_broker, asked_at) in known.items() if not by_broker and asked_at < long_ago]
+        asked = self.broker_sets_times(unknown)
+        return [topic for topic, (by_broker, _) in known.items() if asked.get(topic, by_broker)]
+
+    def broker_sets_times(self, topics: Collection[str]) -> dict[str, bool | None]:
+        """Whether each topic's records get the broker's timestamps now; None where it does not answer.
+
+        The setting may be altered at any time. If the records of a while are to have such timestamps, ask before it and after it.
+        """
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
+        if not resources:
+            return {}
+        answers = self._asked(lambda seconds: self._clients.admin.describe_configs(resources, request_timeout=seconds))
+        kinds = {resource.name: self._is_broker_time(resource.name, answer) for resource, answer in answers.items()}
+        asked_at = time.monotonic()
+        for topic, by_broker in kinds.items():
+            if by_broker is not None:
+                _kinds[self._source.bootstrap_servers, topic] = (by_broker, asked_at)
+        return kinds
 
     def _hiding(
         self, partitions: Iterable[TopicPartition], by_broker: Collection[str], asked_at: int
@@ -364,7 +373,7 @@ class KafkaCluster:
         return frozenset(left)
 
     def _is_broker_time(self, topic: str, answer: Future[Any]) -> bool | None:
-        """None if the broker does not answer, which the next question reports."""
+        """None if the broker does not answer."""
         failed_before = self._clients.has_failed
         try:
             settings = self._wait(answer)
@@ -471,17 +480,17 @@ class KafkaCluster:
 
 
 _TYPE_SETTING = "message.timestamp.type"
-_ids: dict[tuple[str, str], str] = {}
-"""By brokers and topic, its id when it was last described: one that was created anew may have timestamps of another kind."""
-_types: dict[tuple[str, str], tuple[bool, float]] = {}
+_kinds: dict[tuple[str, str], tuple[bool, float]] = {}
 """By brokers and topic, whether its timestamps are the broker's, and when that was asked."""
 
 
-def _marks(offsets: Sequence[int], asked_at: int, by_broker: bool, hides: bool) -> Watermarks:
-    """`offsets`: the first, the last stable, and the end; `hides`: see `_hiding`."""
+def _marks(offsets: Sequence[int], asked_at: int, by_broker: bool | None, hides: bool) -> Watermarks:
+    """`offsets`: the first, the last stable, and the end; `by_broker`: None if that was not answered; `hides`: see `_hiding`."""
     begin, end, written = offsets
-    hides = hides and begin < written
-    return Watermarks(begin, max(begin, end), written=written, asked_at=asked_at, broker_time=by_broker, hides=hides)
+    hides = by_broker is None or (hides and begin < written)
+    return Watermarks(
+        begin, max(begin, end), written=written, asked_at=asked_at, broker_time=by_broker is not False, hides=hides
+    )
 
 
 def _milliseconds() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 CONTROL = ("heartbeats", "boundaries", "ddl", "messages", "truncates")
 """The counts of records about the source's log itself, or about a whole table. None becomes a row."""
@@ -53,13 +54,13 @@ class Counts:
     @property
     def counts(self) -> dict[str, int]:
         """All counts by name."""
-        return {each.name: getattr(self, each.name) for each in fields(Counts)}
+        return dict(zip(_NAMES, _counts(self), strict=True))
 
     @staticmethod
     def total(parts: Iterable[Counts]) -> Counts:
         """Add up counts, each with its own kind."""
-        parts = tuple(parts)
-        return Counts(**{name: sum(part.counts[name] for part in parts) for name in Counts().counts})
+        columns = zip(*map(_counts, (Counts(), *parts)), strict=True)
+        return Counts(**dict(zip(_NAMES, map(sum, columns), strict=True)))
 
     @property
     def counted(self) -> int:
@@ -70,6 +71,10 @@ class Counts:
     def rows_in_files(self) -> int:
         """Number of rows that the files must hold."""
         return self.rows + self.moves + self.truncated - self.superseded
+
+
+_NAMES = tuple(each.name for each in fields(Counts))
+_counts = attrgetter(*_NAMES)
 
 
 def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

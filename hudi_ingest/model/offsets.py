@@ -46,9 +46,9 @@ class Watermarks:
     """When the broker was asked, in milliseconds since 1970 by this machine's clock; a moment before it answered."""
     broker_time: bool = field(default=False, compare=False)
     """Whether the records' timestamps are known to be the broker's (`message.timestamp.type` LogAppendTime)."""
-
     hides: bool = field(default=False, compare=False)
-    """Whether records that nobody can read yet, because they are not replicated, may be of any time before `asked_at`."""
+    """Whether there may be records of any time before `asked_at` behind `written`: nobody can read them yet, because they are not
+    replicated, or it is unknown whose timestamps they have."""
 
     @property
     def undecided(self) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from hudi_ingest.exceptions.problems import listed, namesake
 from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.complete_through import NO_TIMES, UNKNOWN, Completeness, TimesRead, next_states
+from hudi_ingest.model.complete_through import NO_TIMES, UNKNOWN, Completeness, Mark, TimesRead, next_states
 from hudi_ingest.model.counts import Counts, added
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, TransactionKind, TransactionPlan
@@ -328,16 +328,21 @@ def mean_record_bytes(reports: Iterable[SliceReport]) -> int:
 
 
 def complete_after(
-    current: Checkpoint | None, following: Checkpoint, plan: TransactionPlan, reports: Iterable[SliceReport]
+    current: Checkpoint | None,
+    following: Checkpoint,
+    plan: TransactionPlan,
+    marks: Mapping[TopicPartition, Mark],
+    reports: Iterable[SliceReport],
 ) -> dict[TopicPartition, Completeness]:
-    """Return up to which Kafka timestamp each partition is complete after the plan's commit. `following`: its checkpoint."""
+    """Return up to which Kafka timestamp each partition is complete after the plan's commit. `following`: its checkpoint; `marks`: those
+    of the plan that are still true."""
     states = dict(current.complete) if current else {}
     if plan.kind.moves_offsets:
         read = next_states(
             states,
             current.topics if current else (),
             {slice_.source: slice_.end for slice_ in plan.slices},
-            plan.marks,
+            marks,
             restarted=[loss.source for loss in plan.resets if loss.repeats],
             not_asked=plan.leaderless,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,6 +18,7 @@ from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.complete_through import Mark
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
 from hudi_ingest.model.report import SliceReport
@@ -49,6 +50,9 @@ class ConsumerGroups(Protocol):
 
 LossFinder = Callable[[Checkpoint | None], tuple[OffsetLoss, ...]]
 """Asks the broker which committed offsets it cannot honour now; see plan/planning.py. Raises KafkaUnreachable, KafkaRefused."""
+
+MarkConfirmer = Callable[[Mapping[TopicPartition, Mark]], dict[TopicPartition, Mark]]
+"""Asks the broker which of a plan's marks are true when it is committed; see plan/planning.py. Raises nothing."""
 
 LetterCopier = Callable[[LettersHead | None], int]
 """Copies listed dead letters to their topic and returns how many; see dead_letters/copies.py."""
@@ -83,6 +87,7 @@ class TransactionPorts:
     write_files: SliceWriter
     groups: ConsumerGroups
     find_losses: LossFinder
+    confirm_marks: MarkConfirmer
     letters: DeadLetterLog
     copy_letters: LetterCopier
     sync_catalog: CatalogSyncer

@@ -343,7 +343,7 @@ class TransactionProtocol(TransactionPorts):
         withheld = withholds_bytes(self.pipeline, plan.kind)
         letters = self.letters.extend(committed.checkpoint, plan, transaction.instant, reports, withheld)
         totals = with_commit(checkpoint.totals, plan, reports, self.pipeline.on_bad_record == "dead_letter")
-        complete = complete_after(committed.checkpoint, checkpoint, plan, reports)
+        complete = complete_after(committed.checkpoint, checkpoint, plan, self.confirm_marks(plan.marks), reports)
         certified = certified_after(committed.checkpoint, plan, reports)
         checkpoint = replace(checkpoint, letters=letters, totals=totals, complete=complete, certified=certified)
         schema = transaction.schema

@@ -33,7 +33,7 @@ from hudi_ingest.transaction.columns.schema_change import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.arithmetic import left_out_text
-from hudi_ingest.transaction.plan.planning import losses_now, plan_now
+from hudi_ingest.transaction.plan.planning import confirmed_marks, losses_now, plan_now
 from hudi_ingest.transaction.ports import CatalogSyncer, listener_of
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.timeline_repair import repair_timeline
@@ -62,6 +62,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         write_files=partial(write_slices, spark, pipeline),
         groups=KafkaCluster(pipeline.source),
         find_losses=partial(losses_now, pipeline.source),
+        confirm_marks=partial(confirmed_marks, pipeline.source),
         letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,
         sync_catalog=catalog_syncer(pipeline, table, spark),

@@ -122,7 +122,10 @@ def with_columns_of_others(
     The newest commit's columns become the table's, so ours must not drop columns that another writer has added. Raises
     CommitRefused if the two are incompatible.
     """
-    evolution = evolve(table_columns, parse_spark_json(schema.columns), loose=True)
+    ours = parse_spark_json(schema.columns)
+    if table_columns.equals(ours):
+        return schema
+    evolution = evolve(table_columns, ours, loose=True)
     if evolution.refusals:
         raise CommitRefused(
             f"transaction {transaction_id}: another writer has changed the table's columns since it began: "

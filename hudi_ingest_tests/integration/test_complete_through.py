@@ -8,14 +8,16 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaTopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from dagster import AssetKey, DagsterInstance, RunRequest
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.operations.health.judgement import NOTHING_LATE
 from hudi_ingest.operations.health.status import PipelineStatus, findings_on_commits, pipeline_status
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -24,6 +26,7 @@ from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.transactions import transaction_job
 from hudi_ingest_tests.support.waiting import wait_for
 
+TYPE = "message.timestamp.type"
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
@@ -40,7 +43,7 @@ def told(pipeline: Pipeline) -> dict[str, datetime | None]:
 
 
 def test_idle_partitions_advance_and_stopped_ones_and_open_transactions_hold_the_table_back(ground: Ground) -> None:
-    create_topic(ground.bootstrap_servers, ground.name, 3, {"message.timestamp.type": "LogAppendTime"})
+    create_topic(ground.bootstrap_servers, ground.name, 3, {TYPE: "LogAppendTime"})
     pipeline = make_pipeline(ground)
     stopped, idle = TopicPartition(ground.name, 0), TopicPartition(ground.name, 2)
     for partition in (0, 1):
@@ -109,7 +112,7 @@ def test_dagster_gets_each_complete_hour_once(ground: Ground, monkeypatch: pytes
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
-    create_topic(ground.bootstrap_servers, ground.name, 2, {"message.timestamp.type": "LogAppendTime"})
+    create_topic(ground.bootstrap_servers, ground.name, 2, {TYPE: "LogAppendTime"})
     pipeline = make_pipeline(ground, asset={"complete": "hourly"})
     ground.send_rows(0, 5)
     with DagsterInstance.ephemeral() as instance:
@@ -132,3 +135,32 @@ def test_dagster_gets_each_complete_hour_once(ground: Ground, monkeypatch: pytes
     # While this ran, another hour may have ended.
     assert f"{began - timedelta(hours=1):%Y-%m-%d-%H:00}" in hours
     assert max(hours) < f"{datetime.now(timezone.utc):%Y-%m-%d-%H:00}"
+
+
+def test_nothing_is_said_to_be_complete_once_producers_set_the_timestamps(ground: Ground) -> None:
+    create_topic(ground.bootstrap_servers, ground.name, 2, {TYPE: "LogAppendTime"})
+    pipeline = make_pipeline(ground)
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    assert told(pipeline)[""] is not None
+
+    def alter(kind: str) -> None:
+        entry = ConfigEntry(TYPE, kind, incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, ground.name, incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
+        admin.incremental_alter_configs([resource])[resource].result(300)
+        cluster = KafkaCluster(pipeline.source)
+        wait_for(lambda: cluster.topic_settings(ground.name)[TYPE] == kind, f"the topic has {kind}")
+
+    ground.send_rows(0, 5, 5)
+    planned = ground.plan(pipeline)
+    assert isinstance(planned, IngestPlan) and len(planned.marks) == 2
+    alter("CreateTime")
+    early = int(datetime(2026, 1, 31, tzinfo=timezone.utc).timestamp() * 1000)
+    ground.producer.produce(ground.name, b'{"id": "early", "n": 1, "dt": "d"}', partition=1, timestamp=early)
+    assert ground.producer.flush(300) == 0
+    assert ground.run(pipeline, planned).rows == 5
+    assert told(pipeline) == {"": None}, "the topic has a record of any time that the plan did not know of"
+    assert status_of(ground, pipeline).complete_through is None
+    assert ground.run(pipeline).rows == 1
+    assert told(pipeline) == {"": None}

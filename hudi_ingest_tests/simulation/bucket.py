@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
+from functools import lru_cache
 from hashlib import md5
 from typing import TYPE_CHECKING, Any
 
@@ -42,21 +43,23 @@ class BucketClient:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def put_object(self, Key: str, Body: bytes, **condition: str) -> dict[str, Any]:
+    def put_object(
+        self, Bucket: str, Key: str, Body: bytes, IfNoneMatch: str = "", IfMatch: str = ""
+    ) -> dict[str, Any]:
         def put() -> dict[str, Any]:
             before = self._texts.get(Key.removeprefix(_PREFIX))
-            if condition.get("IfNoneMatch") == "*" and before is not None:
+            if IfNoneMatch == "*" and before is not None:
                 raise _refusal("PreconditionFailed", "PutObject")
-            if "IfMatch" in condition and before is None:
+            if IfMatch and before is None:
                 raise _refusal("NoSuchKey", "PutObject")
-            if "IfMatch" in condition and before is not None and _etag(before) != condition["IfMatch"]:
+            if IfMatch and before is not None and _etag(before) != IfMatch:
                 raise _refusal("PreconditionFailed", "PutObject")
             self._world.put(Key.removeprefix(_PREFIX), Body)
             return {"ETag": _etag(Body)}
 
         return self._request(f"put {Key}", put)
 
-    def get_object(self, Key: str, **_: object) -> dict[str, Any]:
+    def get_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         def get() -> dict[str, Any]:
             content = self._texts.get(Key.removeprefix(_PREFIX))
             if content is None:
@@ -65,7 +68,7 @@ class BucketClient:
 
         return self._request(f"get {Key}", get)
 
-    def head_object(self, Key: str, **_: object) -> dict[str, Any]:
+    def head_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         def head() -> dict[str, Any]:
             content = self._texts.get(Key.removeprefix(_PREFIX))
             if content is None:
@@ -74,14 +77,14 @@ class BucketClient:
 
         return self._request(f"head {Key}", head)
 
-    def delete_object(self, Key: str, **_: object) -> dict[str, Any]:
+    def delete_object(self, Bucket: str, Key: str) -> dict[str, Any]:
         def delete() -> dict[str, Any]:
             self._texts.pop(Key.removeprefix(_PREFIX), None)
             return {}
 
         return self._request(f"delete {Key}", delete)
 
-    def delete_objects(self, Delete: Mapping[str, Any], **_: object) -> dict[str, Any]:
+    def delete_objects(self, Bucket: str, Delete: Mapping[str, Any]) -> dict[str, Any]:
         def delete() -> dict[str, Any]:
             for each in Delete["Objects"]:
                 self._texts.pop(each["Key"].removeprefix(_PREFIX), None)
@@ -89,7 +92,7 @@ class BucketClient:
 
         return self._request("delete objects", delete)
 
-    def list_objects_v2(self, Prefix: str, **_: object) -> dict[str, Any]:
+    def list_objects_v2(self, Bucket: str, Prefix: str) -> dict[str, Any]:
         def list_objects() -> dict[str, Any]:
             found = {f"{_PREFIX}{path}": content for path, content in sorted(self._texts.items())}
             modified = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -118,6 +121,7 @@ class BucketClient:
             return answer
 
 
+@lru_cache(4096)
 def _etag(content: bytes) -> str:
     return f'"{md5(content).hexdigest()}"'
 

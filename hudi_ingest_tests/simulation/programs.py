@@ -6,6 +6,9 @@ from collections.abc import Callable
 
 from greenlet import getcurrent, greenlet
 
+LOCK = "waits for Hudi's lock"
+"""The point at which it depends on others whether a program can go on."""
+
 
 class Ended(BaseException):
     """Unwinds a program that the schedule is done with."""
@@ -26,16 +29,22 @@ class Program(greenlet):  # type: ignore[misc]
         self.crashed = False
         """Counts as dead: its locks are free. It may still go on, as a process does that was taken for dead."""
         self.failure: BaseException | None = None
+        self.told: Callable[[str], None] | None = None
+        """Hears of each new point that the program reaches without a pause."""
         self._order: BaseException | None = None
+        self._left = 0
+        self._until = ""
         self._what = what
 
     def __repr__(self) -> str:
         return f"<{self.name} at {self.point}>"
 
-    def go_on(self, error: BaseException | None = None) -> None:
-        """Runs to the next point, or to the end. `error` is raised where the program stands."""
-        self._order = error
+    def go_on(self, error: BaseException | None = None, points: int = 1, until: str = "") -> int:
+        """Runs to the next point, or over so many of them, and ends earlier at the program's end, at a lock, and at a point that begins
+        with `until`. `error` is raised where the program stands. How many points it has reached."""
+        self._order, self._left, self._until = error, points, until
         self.switch()
+        return points - self._left
 
     def end(self) -> None:
         if self and not self.over:
@@ -45,7 +54,12 @@ class Program(greenlet):  # type: ignore[misc]
     def stop_at(self, point: str, errors: tuple[type[Exception], ...]) -> None:
         if isinstance(self.failure, Ended):
             raise Ended
+        self._left -= 1
+        if self.told is not None and point != self.point:
+            self.told(point)
         self.point, self.errors = point, errors
+        if self._left and point != LOCK and not (self._until and point.startswith(self._until)):
+            return
         assert self.parent is not None
         try:
             self.parent.switch()
@@ -62,6 +76,7 @@ class Program(greenlet):  # type: ignore[misc]
             self._what()
         except BaseException as error:  # noqa: BLE001 - whatever it is, the schedule looks at it
             self.failure = error
+        self._left -= 1
         self.over = True
 
 

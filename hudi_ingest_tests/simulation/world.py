@@ -13,10 +13,12 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -39,6 +41,7 @@ from hudi_ingest.hudi.storage.s3 import S3Storage
 from hudi_ingest.hudi.storage.storage import Durability, StoredFile, TableStorage, Upload
 from hudi_ingest.hudi.timeline.clock import wait_for_clock
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, committed_state
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.kafka.cluster import Topic
@@ -49,22 +52,20 @@ from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
 from hudi_ingest.model.storage_options import StorageOptions
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.records.schema.columns import spark_json
+from hudi_ingest.records.schema.columns import TableSchema, spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.planning import held_offsets
-from hudi_ingest_tests.simulation.programs import Program, running, stop
+from hudi_ingest_tests.simulation.programs import LOCK, Program, running, stop
 
 ROWS_PER_FILE = 2
 HOSTS = 2
 OUTSIDE = -1
 """The host of other writers. Its engine never dies, and its clock is right."""
-K = TypeVar("K")
 V = TypeVar("V")
 
 
-def declared_schema(pipeline: Pipeline) -> TransactionSchema:
+def declared_schema(columns: TableSchema) -> TransactionSchema:
     """What transaction/columns/schema_change.py finds for a pipeline that declares its columns, and a table that has the same."""
-    columns = pipeline.table_schema
     return TransactionSchema("declared", spark_json(columns.record), columns.spark_json)
 
 
@@ -89,23 +90,25 @@ class Instant:
     """Of another writer's: the file that it has read, and publishes anew."""
 
 
-class Tracked(dict[K, V]):
-    """A dictionary that counts its changes in the world's `version`."""
+@lru_cache(4096)
+def parsed(text: str | bytes) -> Any:
+    """What JSON says, which nobody may change, because it is read hundreds of times."""
+    return json.loads(text)
+
+
+class Tracked(dict[str, V]):
+    """A dictionary that counts changes of what is published in the world's `version`."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self._world = world
 
-    def __setitem__(self, key: K, value: V) -> None:
-        self._world.version += 1
+    def __setitem__(self, key: str, value: V) -> None:
+        self._world.changes(key)
         super().__setitem__(key, value)
 
-    def __delitem__(self, key: K) -> None:
-        self._world.version += 1
-        super().__delitem__(key)
-
-    def pop(self, key: K, *default: V) -> V:  # type: ignore[override]
-        self._world.version += 1
+    def pop(self, key: str, *default: V) -> V:  # type: ignore[override]
+        self._world.changes(key)
         return super().pop(key, *default)
 
 
@@ -123,12 +126,21 @@ class Setting:
 class World:
     """All that outlives a process. `flaws` names what is broken on purpose."""
 
-    def __init__(self, pipeline: Pipeline, flaws: frozenset[str] = frozenset(), setting: Setting | None = None) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        columns: TableSchema,
+        flaws: frozenset[str] = frozenset(),
+        setting: Setting | None = None,
+    ) -> None:
         self.pipeline = pipeline
+        self.columns = columns
         self.flaws = flaws
         self.setting = setting or Setting()
         self.version = 0
-        """Counts changes to what is judged."""
+        """Counts changes to what is judged: what is published, and what becomes of it."""
+        self.published: set[str] = set()
+        """Completed instants, their files, and the small files that they may rely on."""
         self.skews: dict[int, timedelta] = {}
         """By host: how far its clock is ahead, if it is wrong."""
         self.now = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -150,7 +162,7 @@ class World:
         self.markers: dict[str, set[str]] = {}
         self.synced: set[str] = set()
         """Files that outlive a power cut."""
-        self.texts: dict[str, bytes] = {}
+        self.texts: dict[str, bytes] = Tracked(self)
         self.letters: dict[str, list[Row]] = Tracked(self)
         self.lock: Program | None = None
         self.lock_engine = 0
@@ -170,6 +182,9 @@ class World:
         self.wrongs: list[str] = []
         """What no step may do, found while it was done."""
         self._moment = 0
+        self._completed: tuple[int, list[Instant]] = -1, []
+        self._commits: tuple[int, list[CommittedInstant]] = -1, []
+        self.judged: tuple[int, CommittedState] = -1, CommittedState(exists=False)
         self._names = count()
 
     def reach(self, point: str) -> None:
@@ -189,9 +204,15 @@ class World:
     def engine_of(self, host: int) -> int:
         return host if host == OUTSIDE else host % self.setting.engines
 
+    def changes(self, key: str) -> None:
+        """An instant or a file is changed or goes, which matters if it is published."""
+        if key in self.published:
+            self.version += 1
+
     def complete(self, instant: Instant, host: int | None = None) -> None:
         self._moment += 1
         self.version += 1
+        self.published |= {instant.name, *instant.files}
         instant.state, instant.completed_at, instant.completed_time = "completed", self._moment, self.clock(host)
 
     def hold_from(self, first: Offsets) -> None:
@@ -211,8 +232,20 @@ class World:
 
     def completed(self) -> list[Instant]:
         """Every completed instant, in the order of completion."""
-        found = [each for each in (self.active | self.archived).values() if each.state == "completed"]
-        return sorted(found, key=lambda each: each.completed_at)
+        if self._completed[0] != self.version:
+            found = [each for each in (self.active | self.archived).values() if each.state == "completed"]
+            self._completed = self.version, sorted(found, key=lambda each: each.completed_at)
+        return self._completed[1]
+
+    def commits(self) -> list[CommittedInstant]:
+        """The completed instants of the active timeline, newest first, as Timeline shows them."""
+        if self._commits[0] != self.version:
+            found = sorted(self.active.values(), key=lambda each: each.name, reverse=True)
+            shown = [
+                CommittedInstant(each.name, each.metadata, time) for each in found if (time := each.completed_time)
+            ]
+            self._commits = self.version, shown
+        return self._commits[1]
 
     def live(self) -> list[str]:
         """Paths of the files that readers see, in the order of their commits."""
@@ -257,13 +290,14 @@ class World:
     def put(self, path: str, content: bytes) -> None:
         """A small file of the table has this content."""
         self.texts[path] = content
-        self.version += 1
         if path == EPOCH_PATH:
             self.superseded.add(self.epoch_of)
             self.epoch_of = json.loads(content)["transaction"]
+        else:
+            # Those who rely on it are not known.
+            self.published.add(path)
 
     def delete_below(self, folder: str) -> None:
-        self.version += 1
         for stored in (self.texts, self.letters):
             for path in [each for each in stored if each.startswith(f"{folder}/")]:
                 stored.pop(path)
@@ -333,7 +367,7 @@ class Engine:
     @contextmanager
     def hudi_lock(self) -> Iterator[None]:
         while self.world.lock is not None:
-            self.step("waits for Hudi's lock")
+            self.step(LOCK)
         self.world.lock, self.world.lock_engine = running(), self.number
         try:
             yield
@@ -448,11 +482,11 @@ class HudiInMemory:
             if each.state != "completed":
                 continue
             published = each.metadata.get(pipeline.transaction_key)
-            if published and json.loads(published)["transaction"] == epoch.transaction_id:
+            if published and parsed(published)["transaction"] == epoch.transaction_id:
                 raise CommitRefused(f"{each.name} has already published {epoch.transaction_id}")
             text = each.metadata.get(pipeline.checkpoint_key)
-            if text and json.loads(text)["sequence"] > sequence:
-                newest, sequence = text, json.loads(text)["sequence"]
+            if text and parsed(text)["sequence"] > sequence:
+                newest, sequence = text, parsed(text)["sequence"]
         if "no checkpoint check" not in world.flaws and newest != expected:
             raise CommitRefused(f"the committed checkpoint is {newest or 'none'}, not {expected or 'none'}")
         if "no live check" not in world.flaws and replaced:
@@ -515,6 +549,7 @@ class HudiInMemory:
             if found is not None and found.state != "completed":
                 world.active.pop(name, None)
                 world.heartbeats.pop(name, None)
+            world.changes(name)
             world.rolled_back.add(name)
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
@@ -609,6 +644,7 @@ class WriterInMemory:
         path = f"{folder}/{source.topic}-{source.partition}-{offsets[0]}_{attempt}.parquet"
         assert path not in self._world.letters, f"{path} is written twice"
         self._world.letters[path] = [(source, offset) for offset in offsets]
+        self._world.published.add(path)
         engine.step("letters_closed", EngineLost, InjectedFault)
         return LetterFile(path, len(offsets), 1)
 
@@ -632,7 +668,7 @@ class WriterInMemory:
         engine.step("file_opened", EngineLost, InjectedFault)
         for row in rows:
             content.append(row)
-            world.version += 1
+            world.changes(path)
             engine.step("rows_written", EngineLost, InjectedFault)
         engine.step("file_ready", EngineLost, InjectedFault)
         self._require_open(transaction)
@@ -723,14 +759,30 @@ def storage_in(world: World) -> TableStorage:
 class TimelineInMemory(Timeline):
     """The real Timeline's judgement over a World's instants."""
 
+    _seen: tuple[CommittedInstant, ...] | None = None
+
     def __init__(self, world: World) -> None:
         self.base_path = world.pipeline.table.base_path
         self.storage = storage_in(world)
         self._held = None
         self._world = world
 
+    def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
+        """What `committed_state` says, computed once after each change of the table."""
+        if not self.exists():
+            return CommittedState(exists=False)
+        commits, version = self.completed(), self._world.version
+        if self._world.judged[0] != version:
+            seen = copy(self)
+            seen._seen = commits
+            self._world.judged = version, committed_state(seen, checkpoint_key, transaction_key)
+        return self._world.judged[1]
+
+    def completed(self) -> tuple[CommittedInstant, ...]:
+        return super().completed() if self._seen is None else self._seen
+
     def schema(self) -> pa.Schema:
-        return self._world.pipeline.table_schema.columns
+        return self._world.columns.columns
 
     def restore_properties(self) -> bool:
         return False
@@ -753,10 +805,7 @@ class TimelineInMemory(Timeline):
 
     def _completed(self) -> Iterator[CommittedInstant]:
         stop("timeline", TableUnreachable)
-        completed = [each for each in self._world.active.values() if each.state == "completed"]
-        for each in sorted(completed, key=lambda each: each.name, reverse=True):
-            assert each.completed_time is not None
-            yield CommittedInstant(each.name, each.metadata, each.completed_time)
+        yield from self._world.commits()
 
 
 class GroupsInMemory:

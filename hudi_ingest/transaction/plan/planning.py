@@ -147,6 +147,20 @@ def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[Offs
     return find_losses(checkpoint, watermarks, topic_ids)
 
 
+def confirmed_marks(source: KafkaSource, marks: Mapping[TopicPartition, Mark]) -> dict[TopicPartition, Mark]:
+    """Return those of a plan's marks that are true at this moment: not those of topics whose timestamps producers set by now. If the
+    broker does not answer, they have no time."""
+    if source.lateness_seconds is not None or not marks:
+        return dict(marks)
+    with kept_cluster(source) as cluster:
+        kinds = cluster.broker_sets_times({partition.topic for partition in marks})
+    return {
+        partition: mark if kinds[partition.topic] else Mark(mark.offset, 0)
+        for partition, mark in marks.items()
+        if kinds[partition.topic] is not False
+    }
+
+
 def held_offsets(
     cluster: HeldOffsets, checkpoint: Checkpoint | None
 ) -> tuple[dict[str, str], dict[TopicPartition, Watermarks]]:

@@ -37,6 +37,10 @@ def test_p4_each_begin_fences_all_that_came_before(storage: TableStorage) -> Non
     with pytest.raises(Fenced, match="not above the table's epoch 7"):
         epoch.advance(7, "c")
     assert epoch.current() == second
+    # As of another ledger, or of a copy of the table.
+    for other in (Epoch(7, "c"), Epoch(8, "b")):
+        with pytest.raises(Fenced, match=r"in epoch 7 of transaction b"):
+            epoch.require(other, "it must stop")
 
 
 def test_p4_retiring_ends_an_own_epoch_and_leaves_another_ones(storage: TableStorage) -> None:

@@ -9,9 +9,12 @@ import pytest
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.timeline import properties_file
-from hudi_ingest.hudi.timeline.pipeline_table import committed_state
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable, committed_state
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile, whole
 from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.transaction.plan.planning import mark_if_committed
+from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
 
 BEFORE = {"hoodie.table.metadata.partitions": "files", "hudi_ingest.pipeline": "orders"}
@@ -74,6 +77,19 @@ def test_p5_a_damaged_file_is_restored_from_its_backup(hoodie: Path, cut_at: int
     assert (hoodie / "hoodie.properties").read_bytes() == text
     assert not (hoodie / ".hoodie.properties.crc").exists()
     assert not Timeline(str(hoodie.parent)).restore_properties()
+
+
+def test_p5_a_tick_restores_it_before_it_asks_about_a_transaction(hoodie: Path, write: Write, tmp_path: Path) -> None:
+    # As much as hudi-rs needs, which reads the file itself.
+    needed = {"hoodie.table.type": "COPY_ON_WRITE", "hoodie.table.version": "9", "hoodie.timeline.layout.version": "2"}
+    text = properties_text({**BEFORE, **needed}).encode()
+    (hoodie / "hoodie.properties").write_bytes(text)
+    (hoodie / "timeline" / "20261122100000000_20261122100001000.commit").unlink()
+    empty_properties(hoodie.parent)
+    table = PipelineTable(load(write, table__base_path=str(hoodie.parent)))
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        assert not mark_if_committed(table, ledger, "t1")
+    assert (hoodie / "hoodie.properties").read_bytes() == text
 
 
 def test_a_file_that_is_being_written_is_left_to_its_writer(hoodie: Path, monkeypatch: pytest.MonkeyPatch) -> None:

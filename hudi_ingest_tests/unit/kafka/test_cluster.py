@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hudi_ingest.exceptions import KafkaUnreachable, LeaderMissing
 from hudi_ingest.kafka import cluster as kafka
 from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.model.complete_through import Mark, mark_of
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
@@ -24,6 +25,8 @@ class _Admin:
     def __init__(self, without_leader: int, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
         self._left = without_leader
         self._partitions = partitions
+        self.stamped = ["LogAppendTime"]
+        """The answers about the topic of this name, the last one for ever; "": none comes."""
 
     def list_offsets(self, wanted: Any, **more: Any) -> dict[Any, Future[Any]]:
         self._left -= 1
@@ -40,8 +43,11 @@ class _Admin:
         for topic, answer in answers.items():
             if topic.name == "secret":
                 answer.set_exception(KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)))
-            else:
-                kind = "LogAppendTime" if topic.name == "stamped" else "CreateTime"
+                continue
+            kind = "CreateTime"
+            if topic.name == "stamped":
+                kind = self.stamped.pop(0) if len(self.stamped) > 1 else self.stamped[0]
+            if kind:
                 answer.set_result({"message.timestamp.type": SimpleNamespace(value=kind)})
         return answers
 
@@ -83,7 +89,7 @@ def test_partitions_without_a_leader_are_left_out_where_the_others_can_do_withou
 def test_watermarks_say_when_they_were_asked_and_whose_timestamps_the_records_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kafka, "_types", {})
+    monkeypatch.setattr(kafka, "_kinds", {})
     source = KafkaSource(bootstrap_servers="a:1", topics=("stamped", "orders", "secret"))
     partitions = [TopicPartition(topic, 0) for topic in source.topics]
     for declared in (source, source.model_copy(update={"lateness_seconds": 5.0})):
@@ -100,3 +106,42 @@ def test_watermarks_say_when_they_were_asked_and_whose_timestamps_the_records_ha
         stamped = [True, False, False] if declared is source else [False] * 3
         assert [marks[partition].broker_time for partition in partitions] == stamped
         assert not cluster._clients.has_failed, "a refusal is an answer"
+
+
+def test_timestamps_are_the_brokers_if_they_are_so_before_and_after_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "_kinds", {})
+    partition = TopicPartition("stamped", 0)
+    cluster = KafkaCluster(KafkaSource(bootstrap_servers="a:1", topics=("stamped",), request_timeout_seconds=0.1))
+    admin = _Admin(0)
+    monkeypatch.setitem(cluster._clients.__dict__, "admin", admin)
+
+    def looked(*answers: str) -> list[Mark | None]:
+        found = []
+        for look in (cluster.watermarks, cluster.each_watermarks):
+            admin.stamped = [*answers]
+            marks = look([partition])[partition]
+            assert isinstance(marks, Watermarks)
+            found.append(mark_of(marks, None))
+            kafka._kinds.clear()
+        return found
+
+    for marks in looked("LogAppendTime", "LogAppendTime"):
+        assert marks is not None and marks.since > 0
+    assert looked("LogAppendTime", "CreateTime") == [None, None]
+    assert looked("CreateTime", "LogAppendTime") == [None, None]
+    assert looked("LogAppendTime", "") == [Mark(7, 0), Mark(7, 0)], "what is known of the partition stays"
+
+
+def test_altered_timestamps_are_noticed_by_the_next_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka, "_kinds", {})
+    partition = TopicPartition("stamped", 0)
+    cluster = KafkaCluster(KafkaSource(bootstrap_servers="a:1", topics=("stamped",)))
+    admin = _Admin(0)
+    monkeypatch.setitem(cluster._clients.__dict__, "admin", admin)
+    assert cluster.watermarks([partition])[partition].broker_time
+    admin.stamped = ["CreateTime"]
+    assert not cluster.watermarks([partition])[partition].broker_time
+    admin.stamped = ["LogAppendTime"]
+    assert not cluster.watermarks([partition])[partition].broker_time, "which may wait"
+    monkeypatch.setattr(kafka, "_PRODUCERS_SECONDS", 0)
+    assert cluster.watermarks([partition])[partition].broker_time

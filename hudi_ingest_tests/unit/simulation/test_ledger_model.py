@@ -1,11 +1,12 @@
-"""The simulation's ledger answers as the real one does: the same random programs of calls on both."""
+"""The simulation's ledger answers as the real one does, in SQLite and in PostgreSQL: the same random programs of calls on both."""
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import pytest
@@ -18,30 +19,50 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest_tests.simulation.ledger import LedgerModel
+from hudi_ingest_tests.support import postgres
 
-TABLE, OTHER = "/data/orders", "/data/moved"
+PROGRAMS = int(os.environ.get("HUDI_INGEST_MODEL_PROGRAMS", "20"))
+"""Of PostgreSQL, where a call takes longer, a quarter."""
+CALLS = 20
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+IDENTS = 5
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_model_of_the_ledger_answers_like_the_ledger(seed: int, tmp_path: Path) -> None:
-    draw = random.Random(seed)
-    moments = (datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=second) for second in range(10**6))
-    model = LedgerModel(lambda: next(moments), lambda: next(moments))
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as real:
-        for _ in range(60):
-            call = _drawn(draw)
-            assert _answer(model, call) == _answer(real, call)
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    if request.param == "sqlite":
+        with Ledger.open(f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}") as ledger:
+            yield ledger
+        return
+    with postgres.running() as url:
+        if url is None:
+            pytest.skip("PostgreSQL is not installed")
+        with Ledger.open(url) as ledger:
+            yield ledger
+
+
+def test_the_model_of_the_ledger_answers_like_the_ledger(real: Ledger) -> None:
+    for seed in range(PROGRAMS if real.database.is_sqlite else PROGRAMS // 4):
+        draw = random.Random(seed)
+        moments = (datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=second) for second in count())
+        model = LedgerModel(moments.__next__, moments.__next__)
+        for _ in range(CALLS):
+            ident, call = _drawn(draw, f"program{seed}")
+            assert _answer(model, ident, call) == _answer(real, ident, call), f"seed {seed}"
+        for number in range(IDENTS):
+            ident = f"program{seed}-{number}"
+            assert _shown(model.transactions.find(ident)) == _shown(real.transactions.find(ident)), f"seed {seed}"
 
 
 Call = tuple[str, Callable[[Ledger], Any]]
 
 
-def _drawn(draw: random.Random) -> Call:
-    ident, table = f"t{draw.randrange(5)}", draw.choice((TABLE, TABLE, OTHER))
+def _drawn(draw: random.Random, pipeline: str) -> tuple[str, Call]:
+    """A transaction, and a call that concerns it. Each pipeline has two tables of its own."""
+    ident, table = f"{pipeline}-{draw.randrange(IDENTS)}", f"/data/{pipeline}/{draw.choice((1, 1, 2))}"
     source, attempt, rows = draw.choice((P0, P1)), draw.randrange(3), draw.randrange(1, 3)
     instant = draw.choice(("i1", "i2"))
-    plan = IngestPlan("orders", ident, 1, (Slice("orders", 0, 0, 5), Slice("orders", 1, 0, 5)))
+    plan = IngestPlan(pipeline, ident, 1, (Slice("orders", 0, 0, 5), Slice("orders", 1, 0, 5)))
     report = SliceReport(Slice(source.topic, source.partition, 0, 5), attempt, rows=rows, gaps=5 - rows)
     receipt = CommitReceipt(plan, instant, Checkpoint(1, ident, {P0: 5, P1: 5}), (report,))
     deadline, owner = datetime(2026, 1, 2, tzinfo=timezone.utc), Owner.dagster_run(ident)
@@ -59,21 +80,21 @@ def _drawn(draw: random.Random) -> Call:
         (f"committed {ident} {instant}", lambda to: to.transactions.mark_committed(receipt)),
         (f"found {ident} {instant}", lambda to: to.transactions.mark_committed_as_found(ident, instant)),
         (f"aborted {ident}", lambda to: to.transactions.mark_aborted(ident, "asked for")),
-        (f"elsewhere {table}", lambda to: _shown(to.transactions.commit_elsewhere("orders", table))),
+        (f"elsewhere {table}", lambda to: _shown(to.transactions.commit_elsewhere(pipeline, table))),
         (f"open in {table}", lambda to: _shown(to.transactions.open_in(table))),
-        ("history", lambda to: [_shown(row) for row in to.transactions.history("orders", 3)]),
+        ("history", lambda to: [_shown(row) for row in to.transactions.history(pipeline, 3)]),
     ]
     # More of them begin and write than end.
-    return calls[draw.choice((0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 10, 11))]
+    return ident, calls[draw.choice((0, 0, 0, 1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 10, 11))]
 
 
-def _answer(ledger: Ledger, call: Call) -> tuple[str, object, list[object]]:
+def _answer(ledger: Ledger, ident: str, call: Call) -> tuple[str, object, object]:
     name, ask = call
     try:
         answer = ask(ledger)
     except IngestError as error:
         answer = type(error).__name__
-    return name, answer, [_shown(ledger.transactions.find(f"t{number}")) for number in range(5)]
+    return name, answer, _shown(ledger.transactions.find(ident))
 
 
 def _shown(row: TransactionRow | None) -> object:

@@ -38,7 +38,7 @@ def committed(situation: Situation, most: int = 100) -> Checkpoint:
     current = situation.committed.checkpoint
     following = next_checkpoint(current, plan, 0, "1")
     reports = [SliceReport(slice_, 0, times=TimesRead(1, 2)) for slice_ in plan.busy]
-    found = replace(following, complete=complete_after(current, following, plan, reports))
+    found = replace(following, complete=complete_after(current, following, plan, plan.marks, reports))
     assert Checkpoint.from_json(found.to_json()) == found
     return found
 

@@ -1,0 +1,228 @@
+"""What each step of a transaction checks, and in which order it does what must outlive the next one, over the simulation's models. Orders of
+several transactions' steps are for the simulation itself, to whose promises most of these checks are a second lock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hudi_ingest.exceptions import (
+    CommitOutcomeUnknown,
+    DeadlineExceeded,
+    EngineLost,
+    Fenced,
+    IngestError,
+    KafkaUnreachable,
+    PlanOutdated,
+    TableUnreachable,
+    TransactionInFlight,
+    WriteIncomplete,
+)
+from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest_tests.simulation.model import Ground, Run, Simulation, simulated
+from hudi_ingest_tests.simulation.programs import Program
+from hudi_ingest_tests.simulation.world import storage_in
+
+SOURCE = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    with simulated() as found:
+        yield found
+
+
+@pytest.fixture
+def model(ground: Ground) -> Iterator[Simulation]:
+    """A run stands at the beginning of its first op, begin."""
+    model = Simulation(ground)
+    model.start(1, 3)
+    model.tick(0)
+    yield model
+    model.finish_all()
+    model.end()
+
+
+def _epoch(model: Simulation) -> Epoch:
+    return TableEpoch(storage_in(model.world)).current()
+
+
+def _row(model: Simulation, run: Run) -> TransactionRow:
+    row = model.ledgers[0].transactions.find(run.plan.transaction_id)
+    assert row is not None
+    return row
+
+
+def _until(model: Simulation, program: Program, point: str) -> list[str]:
+    """The program stands at a point that begins like this, or has ended; returns the points it has come by."""
+    points = []
+    while not program.over and not program.point.startswith(point):
+        model.step(program)
+        points.append(program.point)
+    return points
+
+
+def _op(model: Simulation, name: str) -> Program:
+    """The newest run's op of that name, with all before it done."""
+    run = model.runs[-1]
+    while (program := model.programs[-1]).name != f"{run.ident} {name}":
+        model.run_to_its_end(program)
+    return program
+
+
+def test_p2_a_plan_that_is_no_longer_current_begins_nothing(model: Simulation) -> None:
+    model.tick(0)
+    model.run_through(model.runs[0])
+    assert model.run_to_its_end(begin := model.programs[0]) is begin.failure
+    assert isinstance(begin.failure, PlanOutdated)
+    assert model.ledgers[0].transactions.find(model.runs[1].plan.transaction_id) is None
+
+
+def test_only_one_begins_at_a_time(model: Simulation) -> None:
+    model.tick(0)
+    first, second = model.programs
+    _until(model, first, "begin_cleared")
+    model.run_to_its_end(second)
+    assert isinstance(second.failure, TransactionInFlight)
+    assert "the lock of" in str(second.failure)
+
+
+def test_p5_a_begin_that_fails_leaves_nothing_that_others_wait_for(model: Simulation) -> None:
+    begin = model.programs[0]
+    _until(model, begin, "begin")
+    _until(model, begin, "epoch_advanced")
+    assert _epoch(model).transaction_id == model.runs[0].plan.transaction_id
+    begin.go_on(EngineLost("injected"))
+    while not begin.over:
+        begin.go_on()
+    assert isinstance(begin.failure, EngineLost)
+    assert _row(model, model.runs[0]).state is TransactionState.ABORTED
+    assert _epoch(model).transaction_id == ""
+
+
+def test_p2_an_op_that_begins_once_more_uses_another_id(model: Simulation) -> None:
+    begin = model.programs[0]
+    _until(model, begin, "epoch_advanced")
+    begin.go_on(EngineLost("injected"))
+    model.run_to_its_end(begin)
+    # The op is tried again, with the same plan.
+    _op(model, "write")
+    assert model.runs[0].plan.transaction_id.endswith("-2")
+
+
+ENDED: dict[str, tuple[Callable[[Simulation, Run], object], type[IngestError], str]] = {
+    "in the ledger": (
+        lambda model, run: model.ledgers[0].transactions.mark_aborted(run.plan.transaction_id, "by hand"),
+        Fenced,
+        "is aborted .by hand. and cannot be committed",
+    ),
+    "by time": (lambda model, run: model.time_passes(301), DeadlineExceeded, "past its timeout_seconds"),
+    "by its epoch": (
+        lambda model, run: TableEpoch(storage_in(model.world)).retire(run.plan.transaction_id),
+        Fenced,
+        "must not continue: epoch 1 of transaction .* is over",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ENDED)
+@pytest.mark.parametrize("op", ["write", "commit"])
+def test_p4_a_transaction_that_has_ended_does_not_go_on(model: Simulation, op: str, how: str) -> None:
+    end, kind, said = ENDED[how]
+    program, run = _op(model, op), model.runs[0]
+    end(model, run)
+    model.run_to_its_end(program)
+    assert isinstance(program.failure, kind)
+    if op == "commit" or how != "in the ledger":
+        assert re.search(said, str(program.failure))
+    assert not model.world.completed()
+
+
+def test_p1_a_commit_needs_a_report_of_each_slice(model: Simulation) -> None:
+    _op(model, "commit")
+    run = model.runs[0]
+    assert run.transaction is not None
+    with pytest.raises(WriteIncomplete, match="missing: "):
+        model.protocols[0].commit(run.transaction, [])
+
+
+def test_a_commit_that_is_called_once_more_has_the_same_outcome(model: Simulation) -> None:
+    commit, run = _op(model, "commit"), model.runs[0]
+    model.run_to_its_end(commit)
+    assert run.transaction is not None
+    receipt = model.protocols[0].commit(run.transaction, [*run.reports.values()])
+    assert (receipt.instant, receipt.checkpoint.offsets) == (run.transaction.instant, {SOURCE: 3})
+    assert len(model.world.completed()) == 1
+
+
+def test_a_commit_whose_error_proves_nothing_is_unknown_and_nothing_is_deleted(model: Simulation) -> None:
+    commit = _op(model, "commit")
+    _until(model, commit, "guard passed")
+    files = {*model.world.files}
+    commit.go_on(TableUnreachable("injected"))
+    while not commit.over:
+        commit.go_on()
+    assert isinstance(commit.failure, CommitOutcomeUnknown)
+    assert {*model.world.files} == files
+    assert _row(model, model.runs[0]).state is TransactionState.OPEN
+
+
+def test_p5_a_commit_is_flushed_before_anybody_is_told(model: Simulation) -> None:
+    commit = _op(model, "commit")
+    _until(model, commit, "commit_landed")
+    points = _until(model, commit, "nowhere")
+    assert points.index("sync_changes") < points.index("commit_group_offsets") < points.index("ledger written")
+    assert model.world.group == {SOURCE: 3}
+    row = _row(model, model.runs[0])
+    assert (row.state, row.rows) == (TransactionState.COMMITTED, 3)
+
+
+def test_a_durable_commit_is_none_that_failed_because_the_broker_is_away(model: Simulation) -> None:
+    commit = _op(model, "commit")
+    _until(model, commit, "commit_group_offsets")
+    commit.go_on(KafkaUnreachable("injected"))
+    model.run_to_its_end(commit)
+    assert commit.failure is None
+    assert _row(model, model.runs[0]).state is TransactionState.COMMITTED
+
+
+def test_p5_a_commit_whose_op_died_is_flushed_before_it_is_recorded(model: Simulation) -> None:
+    commit, run = _op(model, "commit"), model.runs[0]
+    _until(model, commit, "commit_landed")
+    model.die(model.programs.index(commit))
+    run.finished = True
+    model.produce(0, ["row"])
+    model.tick(0)
+    points = _until(model, model.programs[-1], "begin_cleared")
+    assert points.index("sync_changes") < points.index("ledger written")
+    assert _row(model, run).state is TransactionState.COMMITTED
+
+
+def test_p4_the_writers_of_an_open_instant_are_fenced_before_its_files_are_deleted(model: Simulation) -> None:
+    _op(model, "commit")
+    run = model.runs[0]
+    # Its abort could not reach the table.
+    model.ledgers[0].transactions.mark_aborted(run.plan.transaction_id, "by hand")
+    run.finished = True
+    model.programs[-1].crashed = True
+    model.produce(0, ["row"])
+    model.tick(0)
+    _until(model, model.programs[-1], "roll_back")
+    assert _epoch(model).transaction_id == ""
+
+
+def test_a_transaction_that_is_aborted_leaves_no_dead_letters(model: Simulation) -> None:
+    model.produce(0, ["bad"])
+    model.runs[0].finished = True
+    model.tick(0)
+    _op(model, "commit")
+    run = model.runs[-1]
+    assert model.world.letters and run.transaction is not None
+    model.protocols[0].abort(run.transaction, "asked for")
+    assert not model.world.letters
+    assert _row(model, run).state is TransactionState.ABORTED
