@@ -259,6 +259,12 @@ class Requests(Repository):
         with self._database.reading() as connection:
             return connection.execute(statement).scalar_one_or_none()
 
+    def ticked(self) -> frozenset[str]:
+        """Return the pipelines whose coordinators have ever ticked."""
+        statement = sa.select(COORDINATORS.c.pipeline).where(COORDINATORS.c.ticked_at.is_not(None))
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(statement).scalars())
+
     def note_tick(self, pipeline: str, now: datetime) -> None:
         """As `note_ticks` of one pipeline."""
         self.note_ticks([pipeline], now)

@@ -224,6 +224,29 @@ def test_all_due_pipelines_get_their_runs_twenty_in_a_tick_and_each_in_its_turn(
     assert {*names[40:]} <= {*third}
 
 
+def test_after_a_start_the_topics_that_are_new_come_first_and_the_others_in_the_next_tick(
+    home: Home, instance: DagsterInstance
+) -> None:
+    pipelines = pipelines_of(home, 5)
+    looked = list[str]()
+
+    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+        looked.append(pipeline.name)
+        with Ledger.open(home.ledger_url) as ledger:
+            ledger.requests.note_tick(pipeline.name, now)
+        return request_of(pipeline)
+
+    assert len(names_of(evaluated(Fleet(pipelines[:4], look), instance))) == 4, "nobody knows any of them"
+    looked.clear()
+    fleet = Fleet(pipelines, look)
+    assert names_of(evaluated(fleet, instance)) == looked == ["shop_t04"]
+    evaluated(fleet, instance)
+    assert {*looked[1:]} >= {pipeline.name for pipeline in pipelines[:4]}
+    looked.clear()
+    evaluated(Fleet(pipelines, look), instance)
+    assert len(looked) == 5, "none is new"
+
+
 def test_one_that_is_broken_is_named_fails_its_check_and_keeps_no_other_from_its_run(
     home: Home, instance: DagsterInstance
 ) -> None:
