@@ -663,9 +663,11 @@ def test_dagster_loads_the_embedded_instance(tmp_path: Path, monkeypatch: pytest
         assert not instance.telemetry_enabled
         queue = instance.get_concurrency_config().run_queue_config
         assert queue is not None
-        (limit,) = queue.tag_concurrency_limits
-        assert limit["key"] == tags.PIPELINE_RANGES
-        assert limit["limit"] < queue.max_concurrent_runs, "long backfills leave places to live transactions"
+        limits = {limit["key"]: limit["limit"] for limit in queue.tag_concurrency_limits}
+        assert limits.keys() == {tags.PIPELINE_RANGES, tags.MERGING}
+        assert sum(limits.values()) < queue.max_concurrent_runs, (
+            "backfills and merges leave a place to live transactions"
+        )
 
 
 def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:

@@ -4,7 +4,7 @@ All run beside transactions: each takes the table's lock for what must not meet 
 and listed in UPKEEP.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, time, timedelta, timezone
 from itertools import takewhile
 from typing import Any
@@ -130,7 +130,7 @@ def compaction_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
     if not reason:
         return SkipReason(f"not due: {counted(found.delta_commits, 'commit')} not compacted, {found.log_bytes:,} bytes")
     config = {"cluster": False, "compact": True, "clean": False}
-    return RunRequest(run_config=SERVICES.config_of(config), tags={tags.REASON: reason})
+    return _due(pipeline, config, reason)
 
 
 def clustering_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
@@ -145,7 +145,13 @@ def clustering_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
         return SkipReason(f"not due: {counted(small, 'small file')} to merge, and it is from {CLUSTERED_FROM} on")
     # Every tenth transaction cleans.
     config = {"cluster": True, "compact": False, "clean": False}
-    return RunRequest(run_config=SERVICES.config_of(config), tags={tags.REASON: f"{small:,} small files"})
+    return _due(pipeline, config, f"{small:,} small files")
+
+
+def _due(pipeline: Pipeline, config: Mapping[str, Any], reason: str) -> RunRequest:
+    # Tables with commits every few seconds are due at the same time, and their merges would have all places for runs.
+    takes_turns = {tags.MERGING: "true"} if pipeline.transaction.is_frequent else {}
+    return RunRequest(run_config=SERVICES.config_of(config), tags={tags.REASON: reason, **takes_turns})
 
 
 def _why_not_yet(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> str:

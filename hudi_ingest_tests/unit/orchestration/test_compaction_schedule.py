@@ -77,7 +77,7 @@ def test_a_table_with_frequent_commits_is_clustered_from_200_small_files_on_unle
         requested = asked()
         assert isinstance(requested, RunRequest)
         assert requested.run_config == SERVICES.config_of({"cluster": True, "compact": False, "clean": False})
-        assert requested.tags[tags.REASON] == "200 small files"
+        assert requested.tags == {tags.REASON: "200 small files", tags.MERGING: "true"}, "fresh tables take turns"
         began_at = now - timedelta(seconds=30)
         ledger.service_runs.began(often.table.base_path, often.name, Service.CLUSTERING, began_at)
         ledger.service_runs.ended(
