@@ -81,7 +81,8 @@ def _settings(home: Home, topic: str, *, enabled: bool, interval_seconds: float 
         "enabled": enabled,
         "source": {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}"},
         "table": {"base_path": f"{home.tables}/{topic}", "schema": "id string not null, n long, amount decimal(10,2)"},
-        **({"transaction": {"interval_seconds": interval_seconds}} if interval_seconds else {}),
+        # One op for all Kafka partitions: docs/many-topics.md advises it where there are hundreds of topics.
+        "transaction": {"single_op": True, **({"interval_seconds": interval_seconds} if interval_seconds else {})},
     }
 
 

@@ -349,12 +349,6 @@ class Pipeline(_Model):
         """The name of the template that makes it; "" if it has a file of its own."""
         return self._template
 
-    def write_ops(self, count: int) -> int:
-        """The maximum number of ops that write a transaction of `count` records."""
-        settings = self.transaction
-        single = bool(self.template) if settings.single_op is None else settings.single_op
-        return 1 if single and not settings.fans_out(count) else settings.max_tasks
-
     @property
     def own_topic(self) -> str:
         """The topic below `tables` that is this pipeline's alone; "" if there is none."""

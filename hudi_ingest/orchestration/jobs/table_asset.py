@@ -290,7 +290,7 @@ def _begin(context: OpExecutionContext, pipeline: Pipeline, config: BeginConfig)
             context.log.warning(line)
         opened = _plain({**transaction.to_dict(), _LEDGER: protocol.ledger.place})
     yield Output(opened, "transaction", metadata={"instant": transaction.instant})
-    groups = group_slices(plan.busy, pipeline.write_ops(plan.count))
+    groups = group_slices(plan.busy, pipeline.transaction.write_ops(plan.count))
     for name, group in zip(mapping_keys(groups), groups, strict=True):
         yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
 

@@ -54,11 +54,11 @@ class Transaction(_Model):
     """From this many records on, a transaction's ops run in parallel, each in its own process. The ops of a smaller
     transaction run one after another in the run's process, which saves seconds. With 0, ops always run in parallel."""
 
-    single_op: bool | None = None
+    single_op: bool = False
     """Whether a single op writes all Kafka partitions of a transaction below `fan_out_from` records, which saves a fraction
-    of a second per partition. If it is not set, it is so for the pipelines of a template, and not for one with a file of its own.
-    In upsert mode its partitions share log files, and the fewer these are, the faster the table is read until it is compacted.
-    The price: a failed op is retried with all partitions, and the run does not show how long each partition took."""
+    of a second per partition. In upsert mode its partitions share log files, and the fewer these are, the faster the table is
+    read until it is compacted. The price: a failed op is retried with all partitions, and the run does not show how long each
+    partition took."""
 
     retries: Annotated[Whole, Field(ge=0, le=100)] = 2
     """How often a failed write op is retried."""
@@ -80,6 +80,10 @@ class Transaction(_Model):
     def fans_out(self, count: int) -> bool:
         """Whether the ops of a transaction of `count` records run in parallel, each in its own process."""
         return count >= self.fan_out_from
+
+    def write_ops(self, count: int) -> int:
+        """The maximum number of ops that write a transaction of `count` records."""
+        return 1 if self.single_op and not self.fans_out(count) else self.max_tasks
 
     @field_validator("max_records")
     @classmethod

@@ -460,12 +460,8 @@ def test_columns_that_cannot_be_found(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("single_op", "template", "small", "large"),
-    [(None, "", 8, 8), (None, "shop", 1, 8), (True, "", 1, 8), (False, "shop", 8, 8)],
+    ("settings", "count", "ops"),
+    [({}, 99, 8), ({}, 100, 8), ({"single_op": True}, 99, 1), ({"single_op": True}, 100, 8)],
 )
-def test_r3_one_op_writes_a_small_transaction_of_a_template_or_if_asked(
-    write: Write, single_op: bool | None, template: str, small: int, large: int
-) -> None:
-    pipeline = load(write, transaction={"fan_out_from": 100, "single_op": single_op})
-    pipeline = pipeline.made_by(template) if template else pipeline
-    assert (pipeline.write_ops(99), pipeline.write_ops(100)) == (small, large)
+def test_r3_one_op_writes_a_small_transaction_only_if_asked(settings: dict[str, bool], count: int, ops: int) -> None:
+    assert Transaction(fan_out_from=100, **settings).write_ops(count) == ops
