@@ -29,7 +29,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate models bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
+.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate mutants models bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -92,6 +92,9 @@ schedules: $(VENV)/requirements-dev.ready ## random schedules against the time t
 
 simulate: $(VENV)/requirements-dev.ready ## the protocol's code in schedules drawn from seeds, over models of all that it uses; SEEDS=20000 FIRST=0
 	$(VENV)/bin/python -m hudi_ingest_tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
+
+mutants: $(VENV)/requirements-dev.ready ## faults in the code, one at a time, which a fast test or a simulated schedule must find; ARGS="--only epoch"
+	$(VENV)/bin/python -m hudi_ingest_tests.mutants $(ARGS)
 
 models: $(VENV)/requirements-dev.ready ## the simulation's models against SQLite, PostgreSQL, an S3 store and Hudi's client; PROGRAMS=2000
 	HUDI_INGEST_MODEL_PROGRAMS=$(PROGRAMS) HUDI_INGEST_TIMELINE_PROGRAMS=$(shell expr $(PROGRAMS) / 20) $(PYTEST) \

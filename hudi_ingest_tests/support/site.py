@@ -59,6 +59,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "How it works": (
         "docs/design.md",
         "docs/guarantees.md",
+        "docs/mutants.md",
         "docs/performance.md",
         "docs/measurements.md",
         "docs/scale.md",

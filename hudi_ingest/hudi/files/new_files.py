@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -258,10 +258,9 @@ class NewFiles(Generic[Report]):
 
     def discard(self) -> None:
         """Delete every file that was opened, closed or not."""
-        # Deleted before it is closed, a file would be there again.
-        wait(self._closing)
         self._closing.clear()
         if self._pool is not None:
+            # Waits for all that are being closed: deleted before, a file would be there again.
             self._pool.shutdown()
         for stream in self._streams.values():
             # The file is deleted next, so errors of a full disk or a lost connection do not matter here.

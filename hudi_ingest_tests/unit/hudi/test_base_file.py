@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.hudi.files import base_file, file_groups, new_files
-from hudi_ingest.hudi.files.base_file import BaseFileWriter
+from hudi_ingest.hudi.files.base_file import BaseFileWriter, write_empty_base_file
 from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence, NewFiles
 from hudi_ingest.hudi.storage.local import LocalStorage
@@ -454,3 +454,10 @@ def test_splitting_keeps_every_row_once_and_in_order(found: list[tuple[str | Non
             x = row["x"] or "__HIVE_DEFAULT_PARTITION__"
             y = "__HIVE_DEFAULT_PARTITION__" if row["y"] is None else row["y"]
             assert path == f"x={x}/y={y}"
+
+
+def test_p3_the_first_file_of_a_new_file_group_has_its_marker(storage: TableStorage) -> None:
+    columns = pa.schema([pa.field("id", pa.string())])
+    file = write_empty_base_file(storage, INSTANT, "dt=1", "00000001-0000-0000-0000-000000000000-0", columns, "zstd")
+    assert storage.exists(marker_path(INSTANT, file.path))
+    assert storage.parquet_footer(file.path).num_rows == 0

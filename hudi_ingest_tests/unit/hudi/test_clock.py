@@ -10,7 +10,7 @@ import pytest
 
 from hudi_ingest.exceptions import ClockBehind
 from hudi_ingest.hudi.timeline.clock import LONGEST_WAIT_SECONDS, clock_of, wait_for_clock
-from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.hudi.timeline.timeline import Timeline, instant_time
 
 NEWEST = "20261122100000000"
 AT = datetime(2026, 11, 22, 10, tzinfo=timezone.utc)
@@ -74,3 +74,7 @@ def timeline(tmp_path: Path) -> Callable[..., Timeline]:
 
 def test_milliseconds_are_a_clock() -> None:
     assert clock_of(lambda: int(AT.timestamp() * 1000))() == AT
+
+
+def test_an_instant_has_milliseconds() -> None:
+    assert instant_time("20261121140405123") == datetime(2026, 11, 21, 14, 4, 5, 123_000, timezone.utc)

@@ -1,11 +1,17 @@
-"""Which of a pipeline's commits another writer rolled back, told from what is left of the active timeline."""
+"""Where a table stands, and which of a pipeline's commits another writer rolled back, told from what is left of the active timeline."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from hudi_ingest.hudi.timeline.pipeline_table import missing_sequences
+from hudi_ingest.hudi.timeline.pipeline_table import committed_state, missing_sequences
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time
+from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.plan import IngestPlan
 
 
 @pytest.mark.parametrize(
@@ -42,3 +48,21 @@ def test_p6_p7_a_commit_rolled_back_is_told_from_an_archived_one(
 ) -> None:
     checkpoint = Checkpoint(3, "t3", {}, instant="30")
     assert missing_sequences(checkpoint, sequences, set(own.split()), savepoints.split()) == missing
+
+
+def test_p7_another_writers_commit_that_carries_an_older_checkpoint_does_not_take_offsets_back() -> None:
+    def commit(instant: str, sequence: int, completed: str, own: bool = True) -> CommittedInstant:
+        text = Checkpoint(sequence, f"t{sequence}", {}, instant=f"2026112310000{sequence}000").to_json()
+        accounting = Accounting.of(IngestPlan("orders", f"t{sequence}", sequence, ()), ()).to_json()
+        metadata = {"checkpoint": text, **({"transaction": accounting} if own else {})}
+        return CommittedInstant(instant, metadata, instant_time(completed))
+
+    # It began after our newest commit had begun and before that completed, and completed after it.
+    others = commit("20261123100003500", 2, "20261123100009000", own=False)
+    ours = [commit(f"2026112310000{number}000", number, f"2026112310000{number}900") for number in (3, 2)]
+    timeline: Any = SimpleNamespace(
+        base_path="/data/orders", exists=lambda: True, completed=lambda: (others, *ours), savepoints=tuple
+    )
+    found = committed_state(timeline, "checkpoint", "transaction")
+    assert found.checkpoint is not None
+    assert found.checkpoint.sequence == 3

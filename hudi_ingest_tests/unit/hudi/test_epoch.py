@@ -55,6 +55,16 @@ def test_p4_retiring_ends_an_own_epoch_and_leaves_another_ones(storage: TableSto
         epoch.require(mine, "a")
 
 
+def test_p4_a_store_that_does_not_compare_gets_no_epoch(storage: TableStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise TableUnreachable("it does not honour If-Match")
+
+    monkeypatch.setattr(storage, "require_conditional_writes", refuse)
+    with pytest.raises(TableUnreachable, match="If-Match"):
+        TableEpoch(storage).advance(1, "a")
+    assert TableEpoch(storage).current() == Epoch(0, "")
+
+
 def test_a_damaged_epoch_is_an_error_that_says_what_to_do(storage: TableStorage) -> None:
     storage.write(EPOCH_PATH, b"half a wor")
     with pytest.raises(TableUnreachable, match=r"holds 'half a wor'.*delete that file"):
@@ -76,8 +86,11 @@ def test_too_many_open_files_is_not_called_a_matter_of_permissions(storage: Tabl
 
 def test_the_epoch_is_replaced_in_one_step(storage: TableStorage) -> None:
     epoch = TableEpoch(storage)
-    for number in range(1, 20):
-        epoch.advance(number, str(number))
+    epoch.advance(1, "1")
+    with open(Path(storage.base_path, EPOCH_PATH), "rb") as before:
+        for number in range(2, 20):
+            epoch.advance(number, str(number))
+        assert before.read() == Epoch(1, "1").to_json().encode(), "whoever reads the old one reads all of it"
     assert storage.names(".hoodie/hudi_ingest") == ("epoch",)
 
 

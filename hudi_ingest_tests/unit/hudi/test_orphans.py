@@ -19,7 +19,7 @@ from hudi_ingest.hudi.files.orphans import Findings, Orphan, judge_files, judge_
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage.storage import StoredFile, Upload
-from hudi_ingest.hudi.timeline.timeline import Instants
+from hudi_ingest.hudi.timeline.timeline import Instants, Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep.sweep import DEFAULT_HOURS, Sweep, safe_age
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -401,3 +401,13 @@ def test_r9_the_safe_age_is_never_below_twice_the_timeout(write: Write) -> None:
         with pytest.raises(ValueError, match="twice the timeout_seconds of pipeline orders"):
             safe_age(short, wrong)
     assert safe_age(load(write, transaction__timeout_seconds=5 * 3600), None) == timedelta(hours=10)
+
+
+@pytest.mark.parametrize("action", ["rollback", "restore"])
+def test_r9_a_pending_rollback_is_seen_on_the_timeline(action: str, tmp_path: Path) -> None:
+    folder = tmp_path / ".hoodie" / "timeline"
+    folder.mkdir(parents=True)
+    (folder / f"20261122090000000.{action}.inflight").touch()
+    assert Timeline(str(tmp_path)).instants().undoing == {"20261122090000000"}
+    (folder / f"20261122090000000_20261122090000001.{action}").touch()
+    assert not Timeline(str(tmp_path)).instants().undoing

@@ -222,6 +222,34 @@ def test_p3_a_file_that_an_error_closes_is_deleted(storage: S3Storage, size: int
     assert storage.unfinished_uploads() == []
 
 
+def test_p3_a_file_that_is_being_closed_is_deleted_once_it_is_there(
+    storage: S3Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(storage)
+    deleting, write, delete = threading.Event(), storage.write, storage.delete
+
+    def write_late(path: str, content: bytes) -> None:
+        if path.endswith(".parquet"):
+            # Nobody deletes it meanwhile.
+            deleting.wait(0.5)
+        write(path, content)
+
+    def note(path: str) -> None:
+        deleting.set()
+        delete(path)
+
+    monkeypatch.setattr(storage, "write", write_late)
+    monkeypatch.setattr(storage, "delete", note)
+    with pytest.raises(RuntimeError), BaseFileWriter(storage, layout()) as writer:
+        writer.write(ORDERS_3, rows(2))
+        writer._finish_source()
+        raise RuntimeError("in the middle")
+    pool = writer._new_files._pool
+    assert deleting.is_set() and pool is not None
+    pool.shutdown()
+    assert not [file.path for file in storage.data_files() if file.path.endswith(".parquet")]
+
+
 @pytest.mark.parametrize("size", [10, 12_000_000])
 def test_p3_a_log_file_is_one_request_and_deleted_on_an_error(
     tables: S3Tables, storage: S3Storage, size: int, monkeypatch: pytest.MonkeyPatch
@@ -344,6 +372,23 @@ def test_p1_p2_lost_answers_to_an_upload_are_asked_again(tables: S3Tables, stora
     assert lost() == 2
     assert storage.size("big") == 12_000_000
     assert storage.unfinished_uploads() == []
+
+
+def test_p3_a_lost_upload_is_not_complete_because_another_file_is_there(
+    storage: S3Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write("big", b"of another size")
+    call = storage._call
+
+    def forget_uploads(operation: str, **arguments: Any) -> Mapping[str, Any]:
+        # As stores answer; moto breaks.
+        if operation == "complete_multipart_upload":
+            raise FileNotFoundError("NoSuchUpload")
+        return call(operation, **arguments)
+
+    monkeypatch.setattr(storage, "_call", forget_uploads)
+    with pytest.raises(StoreError, match="is not open any more"):
+        storage.complete_upload("big", "1", ['"etag"'], 12_000_000)
 
 
 def test_p3_a_part_that_the_store_refuses_ends_the_upload(storage: S3Storage, monkeypatch: pytest.MonkeyPatch) -> None:

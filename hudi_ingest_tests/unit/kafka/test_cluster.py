@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException
 
 from hudi_ingest.exceptions import KafkaUnreachable, LeaderMissing
 from hudi_ingest.kafka import cluster as kafka
@@ -35,8 +35,11 @@ class _Admin:
             if self._left >= 0 and partition.partition in self._partitions:
                 answer.set_exception(KafkaException(KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)))
             else:
-                answer.set_result(SimpleNamespace(offset=7))
+                answer.set_result(SimpleNamespace(offset=self._offset(more["isolation_level"])))
         return answers
+
+    def _offset(self, isolation: IsolationLevel) -> int:
+        return 7
 
     def describe_configs(self, resources: Any, **more: Any) -> dict[Any, Future[Any]]:
         answers: dict[Any, Future[Any]] = {each: Future() for each in resources}
@@ -145,3 +148,20 @@ def test_altered_timestamps_are_noticed_by_the_next_look(monkeypatch: pytest.Mon
     assert not cluster.watermarks([partition])[partition].broker_time, "which may wait"
     monkeypatch.setattr(kafka, "_PRODUCERS_SECONDS", 0)
     assert cluster.watermarks([partition])[partition].broker_time
+
+
+class _OpenTransaction(_Admin):
+    """Two records behind the last stable offset."""
+
+    def _offset(self, isolation: IsolationLevel) -> int:
+        return 9 if isolation is IsolationLevel.READ_UNCOMMITTED else 7
+
+
+def test_p1_a_partition_ends_with_what_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = KafkaCluster(KafkaSource(bootstrap_servers="a:1", topics=("orders",)))
+    monkeypatch.setitem(cluster._clients.__dict__, "admin", _OpenTransaction(0))
+    partition = TopicPartition("orders", 0)
+    for marks in (cluster.watermarks([partition]), cluster.each_watermarks([partition])):
+        assert isinstance(found := marks[partition], Watermarks)
+        assert (found.end, found.written) == (7, 9)
+    assert cluster.each_end([partition]) == {partition: Watermarks(7, 7)}

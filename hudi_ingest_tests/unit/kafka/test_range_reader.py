@@ -7,6 +7,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import closing
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
@@ -14,6 +15,7 @@ from confluent_kafka import Producer
 from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka.client_settings import Trouble
 from hudi_ingest.kafka.librdkafka import _function
+from hudi_ingest.kafka.message_columns import destroy, extent
 from hudi_ingest.kafka.range_reader import _consumer, read_ranges
 from hudi_ingest.kafka.records import ReadRequest, first_records_in, read_records
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -85,6 +87,19 @@ def test_p1_a_record_in_a_gap_is_found_and_one_behind_it_is_not_in_it(cluster: K
     require_true_gaps(pipeline, (behind,))
     with pytest.raises(WriteIncomplete, match=r"did not read records that the broker has: .* without 2\."):
         require_true_gaps(pipeline, (inside,))
+
+
+def test_headers_count_for_the_size_of_what_waits_if_they_are_read(cluster: KafkaSource) -> None:
+    addresses = np.empty(2, np.int64)
+    with closing(_consumer(cluster, "test", Trouble(), lambda statistics: None)) as consumer:
+        consumer.assign({P0: 1})
+        count = 0
+        while not count:
+            count = consumer.poll(addresses, 1000)
+        sizes = [extent(addresses, 0, 1, RECORDS, 10**6, headers).size for headers in (True, False)]
+        destroy(addresses, 0, count)
+    # 8 bytes for each header besides its name and value.
+    assert sizes[0] - sizes[1] == sum(len(name.encode()) + len(value or b"") + 8 for name, value in HEADERS)
 
 
 def test_a_sample_ends_with_its_range(cluster: KafkaSource) -> None:

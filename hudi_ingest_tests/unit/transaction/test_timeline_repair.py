@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
+from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import PUT_ASIDE, TIMELINE
 from hudi_ingest.hudi.timeline.damaged_instants import is_whole, transaction_in
 from hudi_ingest.hudi.timeline.epoch import Epoch
@@ -54,6 +55,14 @@ def test_the_writer_of_an_inflight_file_is_known() -> None:
     assert transaction_in(inflight_of("orders2"), "hudi_ingest.transaction.orders") == ""
     assert transaction_in(avro_file(), "hudi_ingest.transaction.orders") == ""
     assert transaction_in(b"", "hudi_ingest.transaction.orders") == ""
+
+
+def test_p5_another_power_cut_brings_no_damaged_file_back(table: DamagedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.put(f"{OURS}_{SERVICE}.commit", b"")
+    synced: list[str] = []
+    monkeypatch.setattr(LocalStorage, "sync", lambda storage, paths: synced.extend(paths))
+    table.repair()
+    assert synced == [TIMELINE]
 
 
 @pytest.mark.parametrize("content", [b"", avro_file()[:-9], bytes(40)], ids=["empty", "cut off", "zeros"])

@@ -695,6 +695,11 @@ def test_p4_a_copy_that_is_fenced_says_so_as_data(writing: WriteTask) -> None:
 def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
     with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order"):
         run(writing, batch(5, [good(5)]), batch(5, [good(5)]))
+    two = batch(5, [good(5), good(6)])
+    for offsets in ([5, 5], [6, 5]):
+        place = two.schema.get_field_index("offset")
+        with pytest.raises(WriteIncomplete, match=r"orders:3.*out of order"):
+            run(writing, two.set_column(place, two.schema.field(place), pa.array(offsets, pa.int64())))
 
 
 def test_a_task_without_records_reports_nothing(writing: WriteTask) -> None:

@@ -1,0 +1,1057 @@
+"""The mutants: each replaces a text that occurs once in a module, and names what must find it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
+TESTS = "hudi_ingest_tests/unit"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`path` is a module's below hudi_ingest. `found_by`: a file of fast tests or a test in it, below TESTS, or a seed of the simulation."""
+
+    path: str
+    old: str
+    new: str
+    found_by: str | int
+
+    @property
+    def module(self) -> str:
+        return f"hudi_ingest/{self.path}".removesuffix(".py").replace("/", ".")
+
+    def applied_to(self, source: str) -> str:
+        """Raises ValueError if the module has changed so that this must be renewed."""
+        if source.count(self.old) != 1:
+            raise ValueError(f"{self.path} has {source.count(self.old)} places with {self.old!r}, not one")
+        return source.replace(self.old, self.new)
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    # transaction/protocol.py
+    "a begin does not end what a dead transaction left": Mutant(
+        "transaction/protocol.py", "            clear_dead_transaction(self, owner, run_is_finished)\n", "", 0
+    ),
+    "a begin does not advance the epoch": Mutant(
+        "transaction/protocol.py", "self.epoch.advance(number, plan.transaction_id)", "pass", 0
+    ),
+    "a begin leaves expired instants": Mutant(
+        "transaction/protocol.py", "self.instants.roll_back_expired()", "pass", 0
+    ),
+    "a begin does not compare its plan with the checkpoint": Mutant(
+        "transaction/protocol.py",
+        "            require_current(plan, committed.checkpoint)\n            require_off",
+        "            require_off",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a begin that fails is not rolled back": Mutant(
+        "transaction/protocol.py",
+        'roll_back(self, plan.transaction_id, f"begin failed: {type(error).__name__}: {error}")',
+        "pass",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a transaction id is used again": Mutant(
+        "transaction/protocol.py",
+        "replace(self._with_unused_id(plan), ",
+        "replace(plan, ",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit does not ask whether it has landed before": Mutant(
+        "transaction/protocol.py",
+        "            published = self.table.instant_of(plan.transaction_id)\n            committed",
+        "            published = None\n            committed",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit does not ask the ledger whether its transaction is open": Mutant(
+        "transaction/protocol.py",
+        "        self._require_open(transaction)\n        require_time(transaction)\n",
+        "        require_time(transaction)\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit does not look at its deadline": Mutant(
+        "transaction/protocol.py",
+        "        require_time(transaction)\n        self._require_epoch(transaction)\n",
+        "        self._require_epoch(transaction)\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit does not look at its epoch": Mutant(
+        "transaction/protocol.py",
+        "        self._require_epoch(transaction)\n        require_current(",
+        "        require_current(",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit of unknown outcome counts as refused": Mutant(
+        "transaction/protocol.py",
+        "if isinstance(error, (CommitRefused, Fenced)):",
+        "if isinstance(error, IngestError):",
+        "transaction/test_protocol_steps.py",
+    ),
+    "an unknown commit is rolled back at once": Mutant(
+        "transaction/protocol.py",
+        "                return\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
+        "                return\n            roll_back(self, plan.transaction_id, str(error))\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "the guard does not get the expected checkpoint": Mutant(
+        "transaction/protocol.py",
+        "expected_checkpoint=committed.checkpoint_text",
+        "expected_checkpoint=None",
+        0,
+    ),
+    "a replay's commit does not replace the old files": Mutant(
+        "transaction/protocol.py", "replaced=plan.replaces", "replaced=()", 0
+    ),
+    "copies of other rows are not in the commit": Mutant(
+        "transaction/protocol.py",
+        "for file in (*report.files, *report.copies)]\n        groups",
+        "for file in report.files]\n        groups",
+        0,
+    ),
+    "copies of other rows are not flushed": Mutant(
+        "transaction/protocol.py",
+        "(*report.written, *report.copies))\n        letters",
+        "report.written)\n        letters",
+        0,
+    ),
+    "dead letters are not flushed": Mutant(
+        "transaction/protocol.py",
+        "self.durability.sync_files([*files, *letters])",
+        "self.durability.sync_files([*files])",
+        0,
+    ),
+    "a commit does not flush what it changed": Mutant(
+        "transaction/protocol.py",
+        "                self.durability.sync_changes(before)\n",
+        "                pass\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "the consumer group does not get the commit's offsets": Mutant(
+        "transaction/protocol.py",
+        "self.groups.commit_group_offsets(group, receipt.checkpoint.offsets)",
+        "None",
+        "transaction/test_protocol_steps.py",
+    ),
+    "an error after the commit makes it a failed one": Mutant(
+        "transaction/protocol.py",
+        "    except Exception as error:\n        # Broad, because",
+        "    except KeyError as error:\n        # Broad, because",
+        "transaction/test_protocol_steps.py",
+    ),
+    "no step takes the table's lock": Mutant(
+        "transaction/protocol.py",
+        "return self.ledger.table_lock(self.pipeline.table.base_path, stale_seconds=stale)",
+        "import contextlib; return contextlib.nullcontext()",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a write does not look at its epoch": Mutant(
+        "transaction/protocol.py",
+        "        self._require_epoch(transaction)\n        attempts",
+        "        attempts",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a write does not look at its deadline": Mutant(
+        "transaction/protocol.py",
+        "        require_time(transaction)\n        require_same_shape",
+        "        require_same_shape",
+        "transaction/test_protocol_steps.py",
+    ),
+    # transaction/rollback.py
+    "a rollback does not end the epoch": Mutant(
+        "transaction/rollback.py",
+        '        ports.epoch.retire(transaction_id)\n        reach("abort_retired")',
+        '        reach("abort_retired")',
+        "transaction/test_protocol_steps.py",
+    ),
+    "an open instant is rolled back before its writers are fenced": Mutant(
+        "transaction/rollback.py",
+        "    ports.epoch.retire(opened.transaction_id)\n    begun",
+        "    begun",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit that landed meanwhile is recorded as aborted": Mutant(
+        "transaction/rollback.py",
+        "        instant = ports.table.instant_of(transaction_id)\n        if",
+        "        instant = None\n        if",
+        "transaction/test_rollback.py",
+    ),
+    "a commit that landed is recorded as aborted when the ledger fails": Mutant(
+        "transaction/rollback.py",
+        '        return\n    except IngestError as error:\n        _logger.warning("%s is not',
+        '    except IngestError as error:\n        _logger.warning("%s is not',
+        "transaction/test_rollback.py",
+    ),
+    "a commit that landed during the rollback of its instant does not stand": Mutant(
+        "transaction/rollback.py", "    if not rolled_back:\n", "    if False:\n", "transaction/test_rollback.py"
+    ),
+    "a transaction past its deadline is ended under its commit": Mutant(
+        "transaction/rollback.py", "        _require_no_commit_at_work(ports, row)\n", "", 0
+    ),
+    "a living transaction that the ledger does not know is ended": Mutant(
+        "transaction/rollback.py", "        elif opened.leased:\n", "        elif False:\n", 0
+    ),
+    "a living owner is taken for dead": Mutant(
+        "transaction/rollback.py", "elif is_dead(row.owner, run_is_finished) or", "elif True or", 0
+    ),
+    "a commit whose op died is not recorded": Mutant(
+        "transaction/rollback.py",
+        "    instant = ports.table.instant_of(row.transaction_id)\n",
+        "    instant = None\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit whose op died is recorded before it is flushed": Mutant(
+        "transaction/rollback.py",
+        "            ports.durability.sync_changes(frozenset())\n",
+        "            pass\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "dead letters of what was rolled back stay": Mutant(
+        "transaction/rollback.py",
+        "        ports.letters.forget(opened.instant)\n",
+        "        pass\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a rollback leaves uploads open": Mutant(
+        "transaction/rollback.py",
+        "            storage.abort_upload(upload)",
+        "            pass",
+        "hudi/test_s3_storage.py::test_p4_a_rollback_aborts_the_open_uploads_of_its_instant",
+    ),
+    "a rollback aborts the uploads of others": Mutant(
+        "transaction/rollback.py",
+        r'if re.search(rf"_{instant}\.(parquet$|log\.)", upload.path):',
+        "if True:",
+        "hudi/test_s3_storage.py::test_p4_a_rollback_aborts_the_open_uploads_of_its_instant",
+    ),
+    # transaction/checks.py
+    "a plan's number is not compared": Mutant(
+        "transaction/checks.py", "if plan.sequence != sequence + 1 or jumps:", "if jumps:", "transaction/test_checks.py"
+    ),
+    "a plan may begin behind the committed offset": Mutant(
+        "transaction/checks.py",
+        "committed.get(source, start) != start:",
+        "committed.get(source, start) > start:",
+        "transaction/test_checks.py",
+    ),
+    "a plan may begin before the committed offset": Mutant(
+        "transaction/checks.py",
+        "committed.get(source, start) != start:",
+        "committed.get(source, start) < start:",
+        "transaction/test_checks.py",
+    ),
+    "a reset may give up other offsets than are lost": Mutant(
+        "transaction/checks.py",
+        "if lost_now.get(loss.source) != loss\n",
+        "if loss.source not in lost_now\n",
+        "transaction/test_checks.py",
+    ),
+    "a stopped partition may be read": Mutant(
+        "transaction/checks.py",
+        "if is_stopped(source, plan.stopped):",
+        "if False:",
+        "transaction/test_checks.py",
+    ),
+    "a topic's generation is not counted": Mutant(
+        "transaction/checks.py",
+        "planned.generation != known.generation + bool(reset_sources):",
+        "False:",
+        "transaction/test_offset_losses.py",
+    ),
+    "a backfill may write what the table has": Mutant(
+        "transaction/checks.py",
+        "elif inside != (whole if isinstance(plan, ReplayPlan) else ()):",
+        "elif False:",
+        "transaction/test_checks.py",
+    ),
+    "a backfill may read past the committed offset": Mutant(
+        "transaction/checks.py",
+        "if slice_.end > committed.get(slice_.source, 0):",
+        "if False:",
+        "transaction/test_checks.py",
+    ),
+    "the offsets of a report need not add up": Mutant(
+        "transaction/checks.py", "if not report.accounted:", "if False:", "transaction/test_checks.py"
+    ),
+    "rows in files need not be those reported": Mutant(
+        "transaction/checks.py", "if report.rows_in_files != in_files:", "if False:", "transaction/test_checks.py"
+    ),
+    "a slice may be missing or twice": Mutant(
+        "transaction/checks.py", "    if planned != reported:\n", "    if False:\n", "transaction/test_checks.py"
+    ),
+    "rows beside a replay need not be copied": Mutant(
+        "transaction/checks.py", "    if expected != copied:\n", "    if False:\n", "transaction/test_checks.py"
+    ),
+    "two files may be one file group": Mutant(
+        "transaction/checks.py", "    if len(by_id) < len(files):\n", "    if False:\n", "transaction/test_checks.py"
+    ),
+    "a commit's totals need not lead to its checkpoint": Mutant(
+        "transaction/checks.py", "    if mismatches:\n", "    if False:\n", "transaction/test_offset_losses.py"
+    ),
+    "a replay may move the offsets": Mutant(
+        "transaction/checks.py",
+        "        if after.offsets != committed:\n",
+        "        if False:\n",
+        "transaction/test_checks.py",
+    ),
+    "ops may go on under another pipeline file": Mutant(
+        "transaction/checks.py",
+        "(table.base_path, table.partition_columns, columns, pipeline.rows_digest, bad)",
+        "(table.base_path, table.partition_columns, columns)",
+        "transaction/test_checks.py",
+    ),
+    # transaction/plan
+    "a partition resumes one offset late": Mutant(
+        "transaction/plan/arithmetic.py",
+        "{source: committed[source] for source in starts.keys()",
+        "{source: committed[source] + 1 for source in starts.keys()",
+        "transaction/test_plan_arithmetic.py",
+    ),
+    "the next offset is taken for lost": Mutant(
+        "transaction/plan/arithmetic.py",
+        "elif offset < marks.begin:",
+        "elif offset <= marks.begin:",
+        "transaction/test_offset_losses.py",
+    ),
+    "the partition's end is taken for lost": Mutant(
+        "transaction/plan/arithmetic.py",
+        "elif offset > marks.end:",
+        "elif offset >= marks.end:",
+        "transaction/test_offset_losses.py",
+    ),
+    "a truncated partition is not noticed": Mutant(
+        "transaction/plan/arithmetic.py", "elif offset > marks.end:", "elif False:", "transaction/test_offset_losses.py"
+    ),
+    "a recreated topic is not noticed": Mutant(
+        "transaction/plan/arithmetic.py",
+        "            if version.topic_id != found_id:",
+        "            if False:",
+        "transaction/test_offset_losses.py",
+    ),
+    "the number of lost records is off by one": Mutant(
+        "transaction/plan/arithmetic.py",
+        "lost = marks.begin - offset\n",
+        "lost = marks.begin - offset + 1\n",
+        "transaction/test_offset_losses.py",
+    ),
+    "partitions of a recreated topic go on": Mutant(
+        "transaction/plan/arithmetic.py",
+        "loss.source == source or (loss.topic == source.topic and loss.reason is LossReason.RECREATED)",
+        "loss.source == source",
+        "transaction/test_offset_losses.py",
+    ),
+    "offsets of new partitions may order keys": Mutant(
+        "transaction/plan/arithmetic.py", "    if new:\n", "    if False:\n", "transaction/test_offset_order.py"
+    ),
+    "a busy partition starves the others": Mutant(
+        "transaction/plan/arithmetic.py",
+        "even_share = -(-remaining // (len(by_size) - position))",
+        "even_share = remaining",
+        "transaction/test_plan_arithmetic.py",
+    ),
+    "a clock that was ahead holds transactions back": Mutant(
+        "transaction/plan/arithmetic.py",
+        "        last_began_at = None\n",
+        "        pass\n",
+        "transaction/test_plan_arithmetic.py",
+    ),
+    "a slice ends one offset late": Mutant(
+        "transaction/plan/planning.py",
+        "starts[source] + shares.get(source, 0))\n",
+        "starts[source] + shares.get(source, 0) + 1)\n",
+        "transaction/test_plan_arithmetic.py",
+    ),
+    "an accepted loss waits for records": Mutant(
+        "transaction/plan/planning.py",
+        "has_to_commit = bool(resets or situation.take_over)",
+        "has_to_commit = bool(situation.take_over)",
+        "transaction/test_offset_losses.py",
+    ),
+    "a first start at the end is not committed": Mutant(
+        "transaction/plan/planning.py",
+        "and (starts_at_ends or any(",
+        "and (any(",
+        "transaction/test_plan_arithmetic.py",
+    ),
+    "a first start goes on without a leader": Mutant(
+        "transaction/plan/planning.py",
+        "    if checkpoint is None:\n        # Where the first",
+        "    if False:\n        # Where the first",
+        "transaction/test_leaderless.py",
+    ),
+    "a generation does not increase": Mutant(
+        "transaction/plan/planning.py",
+        "version.generation + repeats)",
+        "version.generation)",
+        "transaction/test_offset_losses.py",
+    ),
+    "a tick asks about a transaction before it restores hoodie.properties": Mutant(
+        "transaction/plan/planning.py",
+        "    table.timeline.restore_properties()\n    pipeline = table.pipeline\n    instant",
+        "    pipeline = table.pipeline\n    instant",
+        "hudi/test_properties_file.py::test_p5_a_tick_restores_it_before_it_asks_about_a_transaction",
+    ),
+    "the consumer group is not made up for": Mutant(
+        "transaction/plan/planning.py",
+        "        cluster.commit_group_offsets(pipeline.group_id, committed)\n",
+        "        pass\n",
+        "orchestration/test_idle_ticks.py",
+    ),
+    "an idle tick does not look at the consumer group": Mutant(
+        "orchestration/coordinator/tick.py",
+        "untold = keep_group_told_now_and_then(pipeline, situation, cluster)",
+        'untold = ""',
+        "orchestration/test_idle_ticks.py",
+    ),
+    # transaction/commit_contents.py
+    "Hudi Streamer gets offsets of other topics": Mutant(
+        "transaction/commit_contents.py",
+        " for source, offset in checkpoint.offsets.items() if source.topic == topic}",
+        " for source, offset in checkpoint.offsets.items()}",
+        "hudi/test_other_writers.py",
+    ),
+    # transaction/dead_letters
+    "a retried dead letter waits on": Mutant(
+        "transaction/dead_letters/log.py",
+        "            waiting.pop(path, None)\n",
+        "            pass\n",
+        "transaction/dead_letters/test_dead_letters.py",
+    ),
+    "a full page of dead letters forgets those before": Mutant(
+        "transaction/dead_letters/log.py",
+        "            previous, page = head.manifest, []\n",
+        "            page = []\n",
+        "transaction/dead_letters/test_dead_letters.py",
+    ),
+    "a replay leaves dead letters of its range": Mutant(
+        "transaction/dead_letters/log.py",
+        "replaced = plan.slices if rewrites_all and head else ()",
+        "replaced = ()",
+        "transaction/dead_letters/test_dead_letters.py",
+    ),
+    "a replay takes dead letters of another generation": Mutant(
+        "transaction/dead_letters/log.py",
+        "if entry.generations.get(slice_.topic, 0) == earlier.generations.get(slice_.topic, 0):",
+        "if True:",
+        "transaction/dead_letters/test_dead_letters.py",
+    ),
+    "a retry may lose letters": Mutant(
+        "transaction/dead_letters/log.py",
+        "    if counted != retry.letters:\n",
+        "    if False:\n",
+        "transaction/dead_letters/test_dead_letters.py",
+    ),
+    # transaction/write
+    "records may come out of order": Mutant(
+        "transaction/write/task.py",
+        "if first <= before or (len(steps) and pc.min(steps).as_py() < 1):",
+        "if False:",
+        "transaction/write/test_write.py",
+    ),
+    "a record may come twice": Mutant(
+        "transaction/write/task.py",
+        "pc.min(steps).as_py() < 1):",
+        "pc.min(steps).as_py() < 0):",
+        "transaction/write/test_write.py::test_offsets_that_do_not_grow_are_refused",
+    ),
+    "two counters are swapped": Mutant(
+        "transaction/write/task.py",
+        "skipped=outcome.skipped,\n                    filtered=outcome.filtered + dropped,",
+        "skipped=outcome.filtered + dropped,\n                    filtered=outcome.skipped,",
+        "transaction/write/test_write.py",
+    ),
+    "a refused task leaves its files": Mutant(
+        "transaction/write/task.py",
+        "            writer.discard()\n",
+        "            pass\n",
+        "transaction/write/test_write.py",
+    ),
+    "one bad record too many is allowed": Mutant(
+        "transaction/write/task.py",
+        "for progress in progress_of.values()) > most",
+        "for progress in progress_of.values()) > most + 1",
+        "transaction/dead_letters/test_dead_letters.py",
+    ),
+    "a gap begins with the record before it": Mutant(
+        "transaction/write/task.py",
+        "(offsets[place].as_py() + 1, ",
+        "(offsets[place].as_py(), ",
+        "transaction/write/test_write.py",
+    ),
+    "attempts of a task share their files' names": Mutant(
+        "transaction/write/task.py",
+        "{context.taskAttemptId() if context else 0}",
+        "0",
+        "transaction/write/test_write.py",
+    ),
+    "attempts of an op share their files' names": Mutant(
+        "transaction/write/task.py", "-{attempts[source]}-", "-0-", "transaction/write/test_write.py"
+    ),
+    "the least important error of tasks is raised": Mutant(
+        "transaction/write/task.py",
+        "    return not isinstance(error, Terminal), ",
+        "    return isinstance(error, Terminal), ",
+        "transaction/write/test_write.py",
+    ),
+    "tasks may read beyond their slice": Mutant(
+        "transaction/write/reports.py",
+        "or task.last_offset >= slice_.end:",
+        "or task.last_offset > slice_.end:",
+        "transaction/write/test_write.py",
+    ),
+    "tasks may overlap": Mutant(
+        "transaction/write/reports.py", "if task.first_offset < expected or", "if", "transaction/write/test_write.py"
+    ),
+    "a gap is not looked for behind a slice's last record": Mutant(
+        "transaction/write/reports.py", "    yield (expected, slice_.end)\n", "", "transaction/write/test_write.py"
+    ),
+    "a record that the broker has may count as a gap": Mutant(
+        "transaction/write/reports.py", "    if records:\n", "    if False:\n", "kafka/test_range_reader.py"
+    ),
+    "a replay may lose rows that were compacted away": Mutant(
+        "transaction/write/reports.py",
+        "        if read_again[source] != length(offsets)\n",
+        "        if False\n",
+        "transaction/write/test_write.py",
+    ),
+    "a part of a slice is in two tasks": Mutant(
+        "transaction/write/job.py",
+        "slice_.start + slice_.count * part // count for part",
+        "slice_.start + slice_.count * part // count - (0 < part < count) for part",
+        "transaction/write/test_task_ranges.py",
+    ),
+    # transaction/timeline_repair.py
+    "a file that is being written is repaired": Mutant(
+        "transaction/timeline_repair.py",
+        "        if now < safe:\n",
+        "        if False:\n",
+        "transaction/test_timeline_repair.py",
+    ),
+    "a repair does not fence the damaged commit's writer": Mutant(
+        "transaction/timeline_repair.py",
+        "            self.epoch.retire(damaged.transaction_id)\n",
+        "            pass\n",
+        "transaction/test_timeline_repair.py",
+    ),
+    "a repair leaves Hadoop's checksum": Mutant(
+        "transaction/timeline_repair.py",
+        '        self._storage.delete(f"{folder}/.{name}.crc")\n',
+        "",
+        "transaction/test_timeline_repair.py",
+    ),
+    "a repair is not flushed": Mutant(
+        "transaction/timeline_repair.py",
+        "        self._storage.sync([folder])\n",
+        "",
+        "transaction/test_timeline_repair.py",
+    ),
+    "a damaged commit that later ones build on is repaired": Mutant(
+        "transaction/timeline_repair.py",
+        "        if later:\n",
+        "        if False:\n",
+        "transaction/test_timeline_repair.py",
+    ),
+    "the claim of a damaged service stays": Mutant(
+        "transaction/timeline_repair.py",
+        "ServiceClaim(self._storage, cast(Service, damaged.action)).drop()",
+        "pass",
+        "transaction/test_timeline_repair.py",
+    ),
+    # hudi/timeline
+    "an epoch may come twice": Mutant(
+        "hudi/timeline/epoch.py",
+        "            if number <= current.number:\n",
+        "            if number < current.number:\n",
+        "hudi/test_epoch.py",
+    ),
+    "only a greater epoch fences": Mutant(
+        "hudi/timeline/epoch.py",
+        "        if current != epoch:\n",
+        "        if current.number > epoch.number:\n",
+        "hudi/test_epoch.py",
+    ),
+    "retiring does not raise the epoch": Mutant(
+        "hudi/timeline/epoch.py", 'Epoch(current.number + 1, "")', 'Epoch(current.number, "")', "hudi/test_epoch.py"
+    ),
+    "retiring ends another transaction's epoch": Mutant(
+        "hudi/timeline/epoch.py",
+        "if current.transaction_id != transaction_id:",
+        "if not current.transaction_id:",
+        "hudi/test_epoch.py",
+    ),
+    "an epoch that another process changed meanwhile counts as advanced": Mutant(
+        "hudi/timeline/epoch.py",
+        "                # Another process was faster: look again whether its epoch is above this one.\n                continue\n",
+        "                pass\n",
+        "hudi/test_epoch.py",
+    ),
+    "a store without conditional writes is not noticed": Mutant(
+        "hudi/timeline/epoch.py",
+        "self._storage.require_conditional_writes()",
+        "pass",
+        "hudi/test_epoch.py",
+    ),
+    "an instant may be equal to the one before": Mutant(
+        "hudi/timeline/clock.py", "timedelta(milliseconds=1)", "timedelta(milliseconds=0)", "hudi/test_clock.py"
+    ),
+    "a clock that is an hour behind is waited for": Mutant(
+        "hudi/timeline/clock.py", "            raise ClockBehind(", "            return str(", "hudi/test_clock.py"
+    ),
+    "milliseconds are taken for seconds": Mutant(
+        "hudi/timeline/clock.py", "milliseconds() / 1000, ", "milliseconds(), ", "hudi/test_clock.py"
+    ),
+    "the newest instant's checkpoint counts, whoever wrote it": Mutant(
+        "hudi/timeline/pipeline_table.py",
+        "key=lambda carrier: carrier[1].sequence)",
+        "key=lambda carrier: carrier[0].instant)",
+        "hudi/test_committed_state.py",
+    ),
+    "the newest commit may be missing": Mutant(
+        "hudi/timeline/pipeline_table.py",
+        "for number in range(first, checkpoint.sequence + 1)",
+        "for number in range(first, checkpoint.sequence)",
+        "hudi/test_committed_state.py",
+    ),
+    "a commit beside a savepoint counts as rolled back": Mutant(
+        "hudi/timeline/pipeline_table.py", "if instant not in savepoints]", "]", "hudi/test_committed_state.py"
+    ),
+    "a truncated hoodie.properties counts": Mutant(
+        "hudi/timeline/properties_file.py",
+        "(second is None or second.keys() <= first.keys())",
+        "True",
+        "hudi/test_properties_file.py",
+    ),
+    "a line of hoodie.properties that is cut off counts": Mutant(
+        "hudi/timeline/properties_file.py", 'text.endswith(b"\\n") and ', "", "hudi/test_properties_file.py"
+    ),
+    "a restored hoodie.properties keeps the damaged one's checksum": Mutant(
+        "hudi/timeline/properties_file.py",
+        "        self._storage.delete(PRIMARY_CHECKSUM)\n",
+        "",
+        "hudi/test_properties_file.py",
+    ),
+    "hoodie.properties is restored while Hudi writes it": Mutant(
+        "hudi/timeline/properties_file.py",
+        "            if time.monotonic() > settled:",
+        "            if True:",
+        "hudi/test_properties_file.py",
+    ),
+    "an instant that is cut off counts as whole": Mutant(
+        "hudi/timeline/damaged_instants.py",
+        "if content[position - _SYNC_BYTES : position] != marker:",
+        "if False:",
+        "transaction/test_timeline_repair.py",
+    ),
+    "an instant without a block counts as whole": Mutant(
+        "hudi/timeline/damaged_instants.py", "and blocks > 0", "", "transaction/test_timeline_repair.py"
+    ),
+    "commits whose receipts are in the ledger are read again": Mutant(
+        "hudi/timeline/damaged_instants.py",
+        " if entry.instant not in known))",
+        "))",
+        "transaction/test_timeline_repair.py",
+    ),
+    "the milliseconds of an instant are taken for microseconds": Mutant(
+        "hudi/timeline/timeline.py",
+        "microsecond=int(instant[14:17] or 0) * 1000",
+        "microsecond=int(instant[14:17] or 0)",
+        "hudi/test_clock.py",
+    ),
+    "a pending rollback is not seen": Mutant(
+        "hudi/timeline/timeline.py",
+        'elif parsed["rest"].startswith(("rollback.", "restore.")):',
+        "elif False:",
+        "hudi/test_orphans.py",
+    ),
+    "the commits that were used last are forgotten first": Mutant(
+        "hudi/timeline/timeline.py",
+        "self._kept.popitem(last=False)",
+        "self._kept.popitem(last=True)",
+        "hudi/test_read_commits.py",
+    ),
+    "an answer is held beyond its step": Mutant(
+        "hudi/timeline/timeline.py",
+        "            self._held = _Held()\n\n",
+        "            pass\n\n",
+        "hudi/test_s3_storage.py::test_p3_a_step_looks_once_at_the_timeline_until_it_changes_it",
+    ),
+    # hudi/files
+    "files are reported without another look at the fence": Mutant(
+        "hudi/files/new_files.py",
+        "        self._fence.require_open(source)\n        for",
+        "        for",
+        "hudi/test_base_file.py",
+    ),
+    "a rolled-back instant may be written": Mutant(
+        "hudi/files/new_files.py",
+        "if not self._storage.exists(heartbeat_path(self._instant)):",
+        "if False:",
+        "hudi/test_base_file.py",
+    ),
+    "a newer epoch does not stop a writer": Mutant(
+        "hudi/files/new_files.py", "            required()\n", "            pass\n", "hudi/test_base_file.py"
+    ),
+    "the marker comes after the data": Mutant(
+        "hudi/files/new_files.py",
+        "lambda: [call.result() for call in first]",
+        "lambda: None",
+        "hudi/test_s3_storage.py::test_p3_nothing_of_a_file_is_on_the_store_before_its_marker",
+    ),
+    "a file has no marker": Mutant(
+        "hudi/files/new_files.py",
+        '        self._storage.write(marker_path(self._instant, path), b"")\n',
+        "",
+        "hudi/test_base_file.py",
+    ),
+    "files of a failed attempt stay": Mutant(
+        "hudi/files/new_files.py",
+        "                self._storage.delete(path)\n",
+        "                pass\n",
+        "hudi/test_base_file.py",
+    ),
+    "a file is deleted before it is closed": Mutant(
+        "hudi/files/new_files.py",
+        "            self._pool.shutdown()\n        for stream",
+        "            pass\n        for stream",
+        "hudi/test_s3_storage.py::test_p3_a_file_that_is_being_closed_is_deleted_once_it_is_there",
+    ),
+    "an empty partition metadata file is left": Mutant(
+        "hudi/files/new_files.py",
+        "if existing is None or not existing.size_bytes:",
+        "if existing is None:",
+        "hudi/test_base_file.py",
+    ),
+    "a file has one row too many": Mutant(
+        "hudi/files/base_file.py",
+        "part = rows.slice(start, self._layout.rows_per_file - file.rows)",
+        "part = rows.slice(start, self._layout.rows_per_file - file.rows + 1)",
+        "hudi/test_base_file.py",
+    ),
+    "a file says that it ends with its first row": Mutant(
+        "hudi/files/base_file.py",
+        "part[OFFSET][part.num_rows - 1].as_py()",
+        "part[OFFSET][0].as_py()",
+        "hudi/test_base_file.py",
+    ),
+    "a file has rows of two Kafka partitions": Mutant(
+        "hudi/files/base_file.py",
+        "            self._finish_source()\n            self._source = source\n",
+        "            self._source = source\n",
+        "hudi/test_base_file.py",
+    ),
+    "offsets that come again get the same record keys": Mutant(
+        "hudi/files/base_file.py", "self._layout.generations.get(source.source.topic, 0)", "0", "hudi/test_base_file.py"
+    ),
+    "the first file of a new file group has no marker": Mutant(
+        "hudi/files/base_file.py", '    storage.write(marker_path(instant, path), b"")\n', "", "hudi/test_base_file.py"
+    ),
+    "two commits make files with one id": Mutant(
+        "hudi/files/file_groups.py",
+        '"\\0".join((topic, partition_path, instant))',
+        '"\\0".join((topic, partition_path))',
+        "hudi/test_file_ids.py",
+    ),
+    "log files may be in a file group that was replaced": Mutant(
+        "hudi/files/file_groups.py",
+        "        if current != file.file_id:\n",
+        "        if False:\n",
+        "hudi/test_file_groups.py",
+    ),
+    "a bucket may have two file groups": Mutant(
+        "hudi/files/file_groups.py",
+        "elif number >= buckets or live.setdefault(place, group.file_id) != group.file_id:",
+        "elif number >= buckets or not live.setdefault(place, group.file_id):",
+        "hudi/test_file_groups.py",
+    ),
+    "log files merge in the order of their digits": Mutant(
+        "hudi/files/file_groups.py", "{number:019d}", "{number}", "hudi/test_keyed_writer.py"
+    ),
+    "a negative hash is another bucket": Mutant(
+        "hudi/files/buckets.py",
+        "ids[number] = (hashed & 0x7FFFFFFF) % buckets",
+        "ids[number] = hashed % buckets",
+        "hudi/test_buckets.py",
+    ),
+    "the first change of a key wins": Mutant(
+        "hudi/files/buckets.py",
+        "for step in range(len(order) - 1, -1, -1):",
+        "for step in range(len(order)):",
+        "hudi/test_keyed_writer.py",
+    ),
+    "a late change is written although a delete may be forgotten": Mutant(
+        "hudi/files/late_changes.py",
+        "read >= known.complete_from else FORGOTTEN",
+        "read >= known.complete_from else True",
+        "hudi/test_late_changes.py",
+    ),
+    "an older change undoes a newer row": Mutant(
+        "hudi/files/late_changes.py",
+        "is_greater(known.ordering, ordering) or (known.ordering == ordering and",
+        "(known.ordering == ordering and",
+        "hudi/test_late_changes.py",
+    ),
+    "a file of an open instant is an orphan": Mutant(
+        "hudi/files/orphans.py",
+        "    if candidate.instant in instants.pending:\n",
+        "    if False:\n",
+        "hudi/test_orphans.py",
+    ),
+    "a file of a transaction that is about to begin is an orphan": Mutant(
+        "hudi/files/orphans.py", "    if candidate.instant > newest:\n", "    if False:\n", "hudi/test_orphans.py"
+    ),
+    "a live file is an orphan": Mutant(
+        "hudi/files/orphans.py", "        if file.path in listed or ", "        if ", "hudi/test_orphans.py"
+    ),
+    "a young file is an orphan": Mutant(
+        "hudi/files/orphans.py", "if candidate.file.modified >= older_than:", "if False:", "hudi/test_orphans.py"
+    ),
+    "orphans are looked for during a rollback": Mutant(
+        "hudi/files/orphans.py",
+        "    if instants.undoing or not newest:\n",
+        "    if not newest:\n",
+        "hudi/test_orphans.py",
+    ),
+    "another writer's file is an orphan": Mutant(
+        "hudi/files/orphans.py", 'if base["id"] in own_ids else None', "", "hudi/test_orphans.py"
+    ),
+    # hudi/storage
+    "an atomic write is not flushed": Mutant(
+        "hudi/storage/local.py", "        _sync(self._absolute(partial))\n", "", "hudi/test_durability.py"
+    ),
+    "the name of an atomic write is not flushed": Mutant(
+        "hudi/storage/local.py",
+        "        _sync_folder(os.path.dirname(self._absolute(path)))\n",
+        "",
+        "hudi/test_durability.py",
+    ),
+    "folders are not flushed": Mutant(
+        "hudi/storage/local.py",
+        "            list(pool.map(_sync_folder, sorted(folders)))\n",
+        "",
+        "hudi/test_durability.py",
+    ),
+    "the epoch is written in place": Mutant(
+        "hudi/storage/local.py",
+        "        self.replace(path, content)\n",
+        "        self.write(path, content)\n",
+        "hudi/test_epoch.py",
+    ),
+    "a folder's metadata is not flushed": Mutant(
+        "hudi/storage/storage.py",
+        "self._storage.sync([*files, *(path for path in partitions if self._storage.exists(path))])",
+        "self._storage.sync([*files])",
+        "hudi/test_durability.py",
+    ),
+    "what changed below .hoodie is not flushed": Mutant(
+        "hudi/storage/storage.py",
+        "self._storage.sync(file.path for file in changed)",
+        "pass",
+        "hudi/test_durability.py",
+    ),
+    "a lost answer is taken for another's change": Mutant(
+        "hudi/storage/s3.py",
+        "            if now.content == content:\n",
+        "            if False:\n",
+        "hudi/test_s3_storage.py::test_p5_a_change_whose_answer_was_lost_is_recognized",
+    ),
+    "a write that lost a race counts as done": Mutant(
+        "hudi/storage/s3.py",
+        "            if now.version != before.version:\n                raise WriteConflict(path)\n",
+        "            if now.version != before.version:\n                return\n",
+        "hudi/test_s3_storage.py::test_p4_of_two_begins_at_once_one_is_fenced",
+    ),
+    "a write's condition is not sent": Mutant(
+        "hudi/storage/s3.py",
+        "Key=self._key_of(path), Body=content, **condition)",
+        "Key=self._key_of(path), Body=content)",
+        "hudi/test_s3_storage.py::test_p4_only_one_of_two_makes_the_first_epoch",
+    ),
+    "a listing ends with its first page": Mutant(
+        "hudi/storage/s3.py",
+        '            if not page.get("IsTruncated"):\n                return\n            arguments',
+        "            return\n            arguments",
+        "hudi/test_s3_storage.py::test_many_files_are_listed_and_deleted_in_pages",
+    ),
+    "an upload of which a part is missing counts as complete": Mutant(
+        "hudi/storage/s3.py",
+        'if head is None or head["ContentLength"] != size_bytes:',
+        "if head is None:",
+        "hudi/test_s3_storage.py::test_p3_a_lost_upload_is_not_complete_because_another_file_is_there",
+    ),
+    "an error completes a file": Mutant(
+        "hudi/storage/s3.py",
+        "        else:\n            self._give_up()\n",
+        "        else:\n            self.close()\n",
+        "hudi/test_s3_storage.py::test_p3_a_file_that_an_error_leaves_or_nobody_closes_does_not_appear",
+    ),
+    "parts of an upload change places": Mutant(
+        "hudi/storage/s3.py",
+        "number = len(self._etags) + 1\n",
+        "number = len(self._etags) % 2 + 1\n",
+        "hudi/test_s3_storage.py::test_a_big_file_is_uploaded_in_equal_parts_without_checksums_at_their_ends",
+    ),
+    # hudi, the rest
+    "Hudi rolls failed writes back eagerly": Mutant("hudi/options.py", '"LAZY"', '"EAGER"', "hudi/test_options.py"),
+    "cleaning retains more than the timeline": Mutant(
+        "hudi/options.py", "max(20, table.retain_commits + 10)", "20", "hudi/test_options.py"
+    ),
+    "tables share a lock": Mutant(
+        "hudi/options.py", "hashlib.sha256(table.base_path.encode())", 'hashlib.sha256(b"")', "hudi/test_options.py"
+    ),
+    "deletes of a log file are not counted": Mutant(
+        "hudi/timeline/publication.py", '"numDeletes": file.deletes', '"numDeletes": 0', "hudi/test_write_stats.py"
+    ),
+    # kafka
+    "uncommitted records are read": Mutant(
+        "kafka/client_settings.py",
+        '"isolation.level": "read_committed"',
+        '"isolation.level": "read_uncommitted"',
+        "kafka/test_range_reader.py",
+    ),
+    "a missing offset is read elsewhere": Mutant(
+        "kafka/client_settings.py",
+        '"auto.offset.reset": "error"',
+        '"auto.offset.reset": "earliest"',
+        "kafka/test_range_reader.py",
+    ),
+    "the consumer commits offsets by itself": Mutant(
+        "kafka/client_settings.py",
+        '"enable.auto.commit": "false"',
+        '"enable.auto.commit": "true"',
+        "kafka/test_range_reader.py",
+    ),
+    "damaged records are not noticed": Mutant(
+        "kafka/range_reader.py", '"check.crcs": "true"', '"check.crcs": "false"', "kafka/test_range_reader.py"
+    ),
+    "a partition may end within a range": Mutant(
+        "kafka/range_reader.py",
+        "        if message.offset < slice_.end:\n",
+        "        if False:\n",
+        "kafka/test_range_reader.py",
+    ),
+    "a range ends one record early": Mutant(
+        "kafka/range_reader.py",
+        "backlog.advance(range_, run.last_offset + 1)",
+        "backlog.advance(range_, run.last_offset + 2)",
+        "kafka/test_range_reader.py",
+    ),
+    "a record behind the range is read": Mutant(
+        "kafka/message_columns.py",
+        "        if offset < end:\n",
+        "        if offset <= end:\n",
+        "kafka/test_range_reader.py",
+    ),
+    "records of two partitions are one batch": Mutant(
+        "kafka/message_columns.py",
+        "            or _half_word(message + _PARTITION) != partition\n",
+        "",
+        "kafka/test_range_reader.py",
+    ),
+    "the last header of a record is lost": Mutant(
+        "kafka/message_columns.py",
+        "            counts[row] = index\n",
+        "            counts[row] = index - 1\n",
+        "kafka/test_range_reader.py",
+    ),
+    "a header's null is an empty value": Mutant(
+        "kafka/message_columns.py",
+        "lengths[2 * total + 1] = value_length if value else -1",
+        "lengths[2 * total + 1] = value_length",
+        "kafka/test_range_reader.py",
+    ),
+    "headers do not count for the size of a batch": Mutant(
+        "kafka/message_columns.py", "            header_bytes += headers\n", "", "kafka/test_range_reader.py"
+    ),
+    "a timestamp is of another record": Mutant(
+        "kafka/message_columns.py",
+        "timestamps[row] = _call(timestamp_of, (message, kind))",
+        "timestamps[row] = _call(timestamp_of, (addresses[start], kind))",
+        "kafka/test_range_reader.py",
+    ),
+    "a tombstone is an empty value": Mutant(
+        "kafka/message_columns.py",
+        "            if _word(message + _VALUE) == 0:\n                value_nulls += 1\n",
+        "            if _word(message + _VALUE) == 0:\n                value_nulls += 0\n",
+        "kafka/test_range_reader.py",
+    ),
+    "a range that is held is read from its start again": Mutant(
+        "kafka/backlog.py",
+        "return {source: range_.position for source, range_ in self._open.items()}",
+        "return {source: range_.slice.start for source, range_ in self._open.items()}",
+        "kafka/test_backlog.py",
+    ),
+    "the last batch of a range is lost": Mutant(
+        "kafka/backlog.py", "    if pending:\n        yield _joined(pending)\n", "", "kafka/test_backlog.py"
+    ),
+    "silence is taken for progress": Mutant(
+        "kafka/backlog.py",
+        'partition["next_offset"] > self._positions[source]:',
+        'partition["next_offset"] >= self._positions[source]:',
+        "kafka/test_fetch_positions.py",
+    ),
+    "a partition ends with what is not committed": Mutant(
+        "kafka/cluster.py",
+        "        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,\n    ) -> dict[TopicPartition, int]:",
+        "        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,\n    ) -> dict[TopicPartition, int]:",
+        "kafka/test_cluster.py",
+    ),
+    "a snapshot's partitions end with what is not committed": Mutant(
+        "kafka/cluster.py",
+        "        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,\n    ) -> dict[TopicPartition, int | IngestError]:",
+        "        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,\n    ) -> dict[TopicPartition, int | IngestError]:",
+        "kafka/test_cluster.py",
+    ),
+    "a partition whose leader is being chosen is given up": Mutant(
+        "kafka/cluster.py",
+        "                if time.monotonic() > deadline:\n                    raise\n",
+        "                raise\n",
+        "kafka/test_cluster.py",
+    ),
+    "a leader that is being chosen is not waited for": Mutant(
+        "kafka/cluster.py",
+        "if len(led) == len(partitions) or time.monotonic() > deadline:",
+        "if True:",
+        "kafka/test_cluster.py",
+    ),
+    "the end is asked for before the time of the look": Mutant(
+        "kafka/cluster.py",
+        "        asked_at = _milliseconds()\n        hiding = self._hiding(partitions, by_broker, asked_at)\n        written = self._list_offsets",
+        "        asked_at = 0\n        hiding = self._hiding(partitions, by_broker, asked_at)\n        written = self._list_offsets",
+        "kafka/test_cluster.py",
+    ),
+    "clients that failed are lent again": Mutant(
+        "kafka/admin_clients.py", "usable = not clients.has_failed", "usable = True", "kafka/test_admin_clients.py"
+    ),
+    "a gap is not looked at": Mutant(
+        "kafka/records.py",
+        "inside = error is None and slice_.start <= message.offset() < slice_.end",
+        "inside = False",
+        "kafka/test_range_reader.py",
+    ),
+    "a record behind a gap counts as in it": Mutant(
+        "kafka/records.py",
+        "inside = error is None and slice_.start <= message.offset() < slice_.end",
+        "inside = error is None",
+        "kafka/test_range_reader.py",
+    ),
+    "a record behind a sample's range is read": Mutant(
+        "kafka/records.py",
+        "inside = error is None and message.offset() < request.slice.end",
+        "inside = error is None and message.offset() <= request.slice.end",
+        "kafka/test_range_reader.py",
+    ),
+    "every tick waits for a cluster that is away": Mutant(
+        "kafka/shared_clusters.py",
+        "    raise KafkaUnreachable(silence.text, servers=source.bootstrap_servers)\n",
+        "",
+        "kafka/test_silent_clusters.py",
+    ),
+    "a token that expired ends a client": Mutant(
+        "kafka/client_settings.py",
+        "and self.all_down and not token_may_have_expired",
+        "and self.all_down",
+        "kafka/test_client_errors.py",
+    ),
+}
+"""By the fault."""
