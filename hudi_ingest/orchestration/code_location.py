@@ -151,7 +151,8 @@ def definitions_of(
         broken=tuple(broken),
     )
     assets = broken_definitions(broken, [pipeline.name for pipeline in built.pipelines])
-    sensors = [*map(coordinator_sensor, _by_sensor(pipeline for pipeline in pipelines if pipeline.name not in failed))]
+    fleets = _by_sensor(pipeline for pipeline in pipelines if pipeline.name not in failed)
+    sensors = [coordinator_sensor(fleet, len(fleets)) for fleet in fleets]
     finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
     return Definitions.merge(*parts, Definitions(sensors=sensors), assets, Definitions(sensors=finders)), built
 

@@ -230,3 +230,15 @@ def test_s1_the_file_says_whether_the_sensor_runs_at_once(
     path.write_text(yaml.safe_dump({**document(), **settings}))
     sensor = coordinator_sensor([load_pipeline(path, {})])
     assert sensor.default_status is status
+
+
+@pytest.mark.parametrize(
+    ("interval", "sensors", "seconds"),
+    [(60, 1, 5), (60, 71, 5), (60, 200, 16), (60, 1000, 30), (300, 200, 30), (10, 200, 1)],
+)
+def test_hundreds_of_sensors_tick_less_often_but_for_fresh_tables(
+    tmp_path: Path, interval: int, sensors: int, seconds: int
+) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(yaml.safe_dump({**document(), "transaction": {"interval_seconds": interval}}))
+    assert coordinator_sensor([load_pipeline(path, {})], sensors).minimum_interval_seconds == seconds
