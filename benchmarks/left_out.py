@@ -2,7 +2,7 @@
 
 CPU seconds of writing the log files alone, without Kafka, decoding, Spark and commit: random changes of one bucket, whose base file has
 a million rows, with all values and with a fifth of them without their text. As a compaction leaves it, the base file has keys in no order,
-zstd, a page index and pages of 64 KiB; and for comparison those of 1 MiB that Hudi writes by default.
+zstd, a page index and pages of 128 KiB; and for comparison those of 1 MiB that Hudi writes by default.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ROWS = 1_000_000
 CHANGES = (2_000, 20_000, 100_000)
 TEXTS = (300, 2_000)
 """Bytes of the text. PostgreSQL leaves values out that it stores apart, which rows of more than 2 kB have."""
-PAGES = (64 * 1024, 1024 * 1024)
-ROUNDS = 5
+PAGES = (128 * 1024, 1024 * 1024)
+ROUNDS = 3
 _SOURCE = RowSource(TopicPartition("rows", 0), "0-0-17")
 _COLUMNS = {"id": "string", "text": ["null", "string"], "n": "long", "_kafka_offset": "long"}
 _SCHEMA = json.dumps(

@@ -199,7 +199,7 @@ def compaction_options(pipeline: Pipeline, piece_bytes: int) -> dict[str, str]:
         "hoodie.compaction.target.io": str(max(1, piece_bytes >> 20)),
         "hoodie.parquet.compression.codec": pipeline.table.compression,
         # So that the rows of a few keys are in few pages, whose values are then looked up.
-        **({"hoodie.parquet.page.size": str(64 * 1024)} if pipeline.expects_left_out else {}),
+        **({"hoodie.parquet.page.size": str(128 * 1024)} if pipeline.expects_left_out else {}),
         # The bucket index needs no bloom filter, which would add 0.4 MB to each base file.
         "hoodie.parquet.bloom.filter.enabled": "false",
     }

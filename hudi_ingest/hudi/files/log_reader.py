@@ -130,8 +130,9 @@ def rows_of(
 
 def _values(file: pq.ParquetFile, group: int, name: str, places: np.ndarray) -> Iterator[pa.Array]:
     """Read the values of a row group's column at these places, some at a time, by decoding all."""
-    start = 0
-    for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[name]):
+    start, kind = 0, file.schema_arrow.field(name).type
+    rows = _BATCH_KEYS if pa.types.is_primitive(kind) else _BATCH_ROWS
+    for batch in file.iter_batches(rows, row_groups=[group], columns=[name]):
         own = places[slice(*np.searchsorted(places, (start, start + batch.num_rows)))] - start
         if len(own):
             yield batch[name].take(pa.array(own))

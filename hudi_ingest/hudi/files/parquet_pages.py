@@ -22,7 +22,7 @@ _Struct = dict[int, tuple[int, Any]]
 """The type and value of each field by its number. A number's value is its zigzag code, a list's the type of its items, and these."""
 _LOCATION = [1 << 4 | _LONG, 1 << 4 | _INT, 1 << 4 | _LONG, 0]
 """What stands before the three numbers of a page's location, and after them."""
-_MOST_WANTED = 0.6
+_MOST_WANTED = 0.4
 """Share of a column's bytes above which decoding all of them costs no more."""
 _PORTION_BYTES = 32 * 1024 * 1024
 """Pages decoded at once, about."""
