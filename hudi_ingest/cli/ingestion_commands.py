@@ -58,13 +58,21 @@ def new(
         str | None, typer.Option(help="Folder of the table, also s3a://…; {topic} for a pattern.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The pipeline's name. Default: the topic's.")] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="A setting below `source`, such as security.protocol=SASL_SSL, 'security.password=${KAFKA_PASSWORD}' or "
+            "schema_registry.username=me, for each a --source.",
+        ),
+    ] = None,
 ) -> None:
     """Look at a topic, and write a pipeline file that fits: format, columns, key, mode and partitions, with the reason of each."""
     from hudi_ingest.operations.new_pipeline import new_file
     from hudi_ingest.operations.pipeline_files import PipelineFiles
 
-    file = new_file(topic, bootstrap_servers, schema_registry, base_path, name)
     home = Home.from_environment()
+    file = new_file(topic, home.pipelines, bootstrap_servers, schema_registry, base_path, name, source or ())
     home.pipelines.mkdir(parents=True, exist_ok=True)
     stored, validation = PipelineFiles(home).create(file.text)
     for reason in file.reasons:

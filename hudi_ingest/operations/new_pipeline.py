@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import os  # files: none, a variable
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import yaml
-from pydantic import ValidationError
 
 from hudi_ingest.exceptions import ConfigError, SchemaRefused, TopicMissing
+from hudi_ingest.exceptions.problems import quoted
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.operations.proposal import KnownSchema, NoProposal, Observed, Proposal, SeenRecord, propose
 from hudi_ingest.pipeline import extras
+from hudi_ingest.pipeline.file import environment_or_own, pipeline_from
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
@@ -44,23 +45,27 @@ class NewFile:
 
 
 def new_file(
-    topic: str, servers: str | None, registry: str | None, base_path: str | None = None, name: str | None = None
+    topic: str,
+    folder: Path,
+    servers: str | None,
+    registry: str | None,
+    base_path: str | None = None,
+    name: str | None = None,
+    settings_given: Sequence[str] = (),
 ) -> NewFile:
-    """Propose the file of a topic or, with `*` in it, of all topics that match. `servers` and `registry`: None if the file names
-    variables for them, whose values are used now.
+    """Propose the file of a topic or, with `*` in it, of all topics that match. `folder`: where the file will be; `servers`: None if it
+    names a variable for them, whose value is used now; `settings_given`: `key=value` below `source`, such as a login's.
 
-    Raises SchemaRefused if nothing fits; KafkaUnreachable, KafkaRefused, TopicMissing, RegistryUnreachable, RegistryRefused.
+    Raises SchemaRefused if nothing fits; ConfigError, KafkaUnreachable, KafkaRefused, TopicMissing, RegistryUnreachable, RegistryRefused.
     """
+    if servers is None and not environment_or_own(None).get(BOOTSTRAP_VARIABLE):
+        problem = f"no brokers are named; give --bootstrap-servers host:port, set {BOOTSTRAP_VARIABLE}, or start some with `hudi-ingest up`"
+        raise ConfigError("hudi-ingest new", [problem])
     is_pattern = "*" in topic
-    named = {"topics_pattern": ".+"} if is_pattern else {"topics": (topic,)}
-    try:
-        source = KafkaSource.model_validate(
-            {"bootstrap_servers": servers or _variable(BOOTSTRAP_VARIABLE, "--bootstrap-servers"), **named}
-        )
-        config = SchemaRegistry(url=registry) if registry else None
-    except ValidationError as error:
-        found = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        raise ConfigError("hudi-ingest new", found) from None
+    head: dict[str, Any] = {"bootstrap_servers": servers or f"${{{BOOTSTRAP_VARIABLE}}}"}
+    given = _nested(settings_given)
+    registry_given = {**({"url": registry} if registry else {}), **given.pop("schema_registry", {})}
+    source, config = _connections({**head, **given}, registry_given, topic, folder)
     try:
         topics = _matching(source, topic) if is_pattern else (topic,)
         proposals = {each: propose(_observed(source, each, config)) for each in topics[:_MOST_TOPICS]}
@@ -71,12 +76,11 @@ def new_file(
     stem = stem if stem[:1].isalpha() else f"t_{stem}"
     own = "{topic}" if is_pattern else stem
     pattern = {"topics_pattern": translate(topic).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", ".+")}
-    head: dict[str, Any] = {"bootstrap_servers": servers or f"${{{BOOTSTRAP_VARIABLE}}}"}
-    head |= pattern if is_pattern else {"topics": [topic]}
+    head |= {**(pattern if is_pattern else {"topics": [topic]}), **given}
     needs = proposal.source.get("format") in KINDS or proposal.source.get("key", {}).get("format") in KINDS
     settings: dict[str, Any] = {
         "name": f"{stem}_{own}" if is_pattern else stem,
-        "source": {**head, **proposal.source, **({"schema_registry": {"url": registry}} if needs else {})},
+        "source": {**head, **proposal.source, **({"schema_registry": registry_given} if needs else {})},
         "table": {"base_path": base_path or f"${{{TABLES_VARIABLE}:-/data}}/{own}", **proposal.table},
         **({"transforms": proposal.transforms} if proposal.transforms else {}),
         **proposal.other,
@@ -84,11 +88,33 @@ def new_file(
     return NewFile(file_text(settings, proposal), (*_reasons(proposal), *proposal.notes))
 
 
-def _variable(name: str, option: str) -> str:
-    value = os.environ.get(name)
-    if not value:
-        raise ConfigError("hudi-ingest new", [f"no brokers are named; give {option} host:port, or set {name}"])
-    return value
+def _nested(given: Sequence[str]) -> dict[str, Any]:
+    """The settings by section. Raises ConfigError."""
+    found: dict[str, Any] = {}
+    for each in given:
+        key, equals, value = each.partition("=")
+        # The properties of Kafka's clients have dots in their names.
+        *sections, last = key.split(".", 1) if key.startswith("kafka.") else key.split(".")
+        place = found
+        for section in sections:
+            place = place.setdefault(section, {})
+        if not equals or not all((*sections, last)) or last in place or not isinstance(place, dict):
+            problem = f"--source takes each setting once, as key=value, such as security.protocol=SASL_SSL; found {quoted(key)}"
+            raise ConfigError("hudi-ingest new", [problem])
+        place[last] = value
+    return found
+
+
+def _connections(
+    settings: Mapping[str, Any], registry: Mapping[str, Any], topic: str, folder: Path
+) -> tuple[KafkaSource, SchemaRegistry | None]:
+    """Raises ConfigError."""
+    named = {"topics_pattern": ".+"} if "*" in topic else {"topics": [topic]}
+    framed = {"format": "avro", "schema_registry": dict(registry)} if registry else {}
+    table = {"base_path": "/table", **({} if registry else {"schema": "infer"})}
+    whole = {"name": "new", "source": {**settings, **named, **framed}, "table": table}
+    source = pipeline_from(whole, folder, "hudi-ingest new").source
+    return source.model_copy(update={"format": "json", "schema_registry": None}), source.schema_registry
 
 
 def _matching(source: KafkaSource, pattern: str) -> tuple[str, ...]:

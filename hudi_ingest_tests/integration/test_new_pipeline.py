@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground
-from hudi_ingest_tests.support.registry import Registry
+from hudi_ingest_tests.support.registry import Registry, basic, door
+from hudi_ingest_tests.support.secured_broker import PASSWORD, USER, SecuredBroker
 from hudi_ingest_tests.support.serializers import avro_bytes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -35,10 +38,12 @@ def create(ground: Ground, topic: str, **config: str) -> None:
     admin.create_topics([new])[topic].result(60)
 
 
-def rows_after(ground: Ground, topic: str, *options: str, pipeline: str = "") -> list[dict[str, object]]:
+def rows_after(
+    ground: Ground, topic: str, *options: str, pipeline: str = "", brokers: str = ""
+) -> list[dict[str, object]]:
     """The rows of the table that the proposed file makes."""
     pipeline = pipeline or topic
-    servers = ("--bootstrap-servers", ground.bootstrap_servers, *options)
+    servers = ("--bootstrap-servers", brokers or ground.bootstrap_servers, *options)
     found = answer(ground.home, "new", topic, *servers)
     assert found.returncode == 0, found.stderr
     [file] = [path for path in ground.home.pipelines.iterdir() if str(path) in found.stdout]
@@ -89,3 +94,44 @@ def test_the_topics_of_a_connector_get_one_file(ground: Ground, tmp_path: Path) 
         ground, f"{ground.name}.*", "--base-path", str(tmp_path / "{topic}"), "--name", ground.name, pipeline=name
     )
     assert found == [{"id": 1, "n": 7}, {"id": 2, "n": 7}]
+
+
+def test_logins_at_brokers_and_registry_are_in_the_file_as_they_were_given(
+    secured: SecuredBroker,
+    secured_ground: Ground,
+    registry: Registry,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = secured_ground.name
+    for name, n in (("a", 1), ("b", 2)):
+        secured_ground.producer.produce(topic, avro_bytes(registry, topic, ORDER, {"id": name, "n": n}))
+    assert secured_ground.producer.flush(120) == 0
+    monkeypatch.setenv("SHOP_PASSWORD", PASSWORD)
+    monkeypatch.setenv("SHOP_REGISTRY", "sesame")
+    secured_ground.home.pipelines.mkdir()
+    shutil.copy(secured.authority.certificate, secured_ground.home.pipelines / "ca.pem")
+    security = {
+        "protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-512",
+        "username": USER,
+        "password": "${SHOP_PASSWORD}",
+        "ca_file": "ca.pem",
+    }
+    login = {"username": "me", "password": "${SHOP_REGISTRY}"}
+    given = [f"security.{key}={value}" for key, value in security.items()]
+    given += [f"schema_registry.{key}={value}" for key, value in login.items()]
+    with door(registry, basic("me", "sesame")) as url:
+        options = ["--schema-registry", url, "--base-path", str(tmp_path / "t")]
+        options += [word for each in given for word in ("--source", each)]
+        brokers = secured.listeners["LOGIN"]
+        assert rows_after(secured_ground, topic, *options, brokers=brokers) == [
+            {"id": "a", "n": 1},
+            {"id": "b", "n": 2},
+        ]
+        source = yaml.safe_load((secured_ground.home.pipelines / f"{topic}.yaml").read_text())["source"]
+        assert (source["security"], source["schema_registry"]) == (security, {"url": url, **login})
+        monkeypatch.setenv("SHOP_PASSWORD", "wrong")
+        refused = answer(secured_ground.home, "new", topic, "--bootstrap-servers", brokers, *options, "--name", "other")
+    assert refused.returncode == 1 and "source.security" in refused.stderr
+    assert "Traceback" not in refused.stderr and PASSWORD not in refused.stderr
