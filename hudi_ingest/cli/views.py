@@ -74,6 +74,11 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         *unread,
         *open_transactions,
         *letters,
+        *[
+            Text(f"expectation {name}: {counted(count, 'record')} of all commits violate it")
+            for name, count in status.violations.items()
+            if count
+        ],
         *findings,
         *approval,
         transactions_view(status),

@@ -289,6 +289,7 @@ def _table(pipeline: Pipeline, committed: CommittedState, now: datetime) -> Tabl
     return TableRecord(
         sequence=checkpoint.sequence if checkpoint else 0,
         totals=checkpoint.totals if checkpoint else {},
+        expectations=tuple(expectation.name for expectation in pipeline.expectations),
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
         committed_at=committed.last_committed_at,
         amplification=found,

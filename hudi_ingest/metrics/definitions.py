@@ -171,6 +171,14 @@ LATE = Metric(
     "",
     _COMMITS,
 )
+VIOLATIONS = Metric(
+    "hudi_ingest_violations_total",
+    "counter",
+    "Records that violate an expectation.",
+    ("pipeline", "kind", "expectation"),
+    "",
+    _COMMITS,
+)
 DELETES = Metric(
     "hudi_ingest_deletes_total", "counter", "Rows of a keyed table that delete their key.", _KIND, "", _COMMITS
 )

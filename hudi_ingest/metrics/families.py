@@ -13,7 +13,7 @@ from hudi_ingest.metrics import definitions as m
 from hudi_ingest.metrics.definitions import Distribution, Family, Metric
 from hudi_ingest.model.counts import CONTROL
 from hudi_ingest.model.finding import Finding
-from hudi_ingest.model.report import Totals
+from hudi_ingest.model.report import Totals, violations_in
 from hudi_ingest.operations.health.status import PartitionStatus
 
 
@@ -23,6 +23,8 @@ class TableRecord:
 
     sequence: int = 0
     totals: Totals = field(default_factory=dict)
+    expectations: tuple[str, ...] = ()
+    """The names of those in the pipeline file."""
     dead_letters: int = 0
     committed_at: datetime | None = None
     amplification: ReadAmplification | None = None
@@ -217,6 +219,8 @@ def _table(samples: _Samples, name: str, table: TableRecord) -> None:
             samples.add(metric, totals.get(counted, 0), name, kind)
         for record in CONTROL:
             samples.add(m.CONTROL_RECORDS, totals.get(record, 0), name, kind, record)
+        for expectation, count in {**dict.fromkeys(table.expectations, 0), **violations_in(totals)}.items():
+            samples.add(m.VIOLATIONS, count, name, kind, expectation)
         for counted, fate in _FATES.items():
             samples.add(m.BAD, totals.get(counted, 0), name, kind, fate)
     found = table.amplification

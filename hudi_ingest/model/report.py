@@ -22,8 +22,10 @@ _DELETE_MARKER = "_hoodie_is_deleted"
 Totals = Mapping[str, Mapping[str, int]]
 """What all commits of a pipeline add up to, which a commit's checkpoint carries, so that it outlives archived commits and the
 ledger. By kind of transaction, by name: transactions, rows, files, bytes, tombstones, filtered, bad_skipped, bad_kept, gaps, deletes,
-superseded, moves, truncated, lost (offsets whose loss was accepted), late (records before what was complete), and replaced (rows that
-replays removed; missing if a replay did not count them). Other zeros are left out."""
+superseded, moves, truncated, lost (offsets whose loss was accepted), late (records before what was complete), violates:NAME (records
+that violate an expectation), and replaced (rows that replays removed; missing if a replay did not count them). Other zeros are left
+out."""
+_VIOLATES = "violates:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,6 +387,7 @@ def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceRe
     own["files"] += sum(len(report.files) for report in reports)
     own["bytes"] += sum(report.size_bytes for report in reports)
     own["late"] += sum(report.times.late for report in reports)
+    own.update({f"{_VIOLATES}{name}": count for name, count in added(each.violations for each in reports).items()})
     names = {"skipped": "tombstones", "rejected": "bad_kept" if keeps_bad else "bad_skipped"}
     counted = Counts.total(reports)
     for name, count in counted.counts.items():
@@ -393,6 +396,11 @@ def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceRe
     if isinstance(plan, ReplayPlan) and ("replaced" in own or plan.kind.value not in totals):
         own["replaced"] += sum(file.rows for file in plan.replaces)
     return {**totals, plan.kind.value: {name: count for name, count in own.items() if count or name == "replaced"}}
+
+
+def violations_in(totals: Mapping[str, int]) -> dict[str, int]:
+    """Return how many records of one kind of transaction violate each expectation, of those that any of them violates."""
+    return {name.removeprefix(_VIOLATES): count for name, count in totals.items() if name.startswith(_VIOLATES)}
 
 
 def rows_appended(checkpoint: Checkpoint) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_ingest.model.counts import added
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.values import Indexes
 from hudi_ingest.records.hudi_keys import ambiguous, keyless
@@ -105,24 +106,43 @@ def apply_chain(chain: Chain, changes: Changes) -> Applied:
 
     Raises what Chain.apply raises, and ValueError when a transform does not account for each row.
     """
-    if not changes.deleted.any():
+    if changes.left_out is None and not changes.deleted.any():
         return _applied(chain, changes)
-    written = _applied(chain, changes.of(~changes.deleted))
+    written = [_applied(each, changes.of(chosen)) for each, chosen in _judging(chain, changes)]
     deleted = _applied(chain.for_deletes, _nullable(changes.of(changes.deleted)), deletes=True)
-    rows = written.changes.rows
+    rows = pa.concat_batches([part.changes.rows for part in written])
     deletes = pa.RecordBatch.from_arrays(deleted.changes.rows.select(rows.schema.names).columns, schema=rows.schema)
-    records = np.concatenate([deleted.changes.records, written.changes.records])
+    parts = [deleted, *written]
+    records = np.concatenate([part.changes.records for part in parts])
     order = np.argsort(records, kind="stable")
+    left_out = [part.changes.left_out for part in written if part.changes.left_out is not None]
     return Applied(
         Changes(
             pa.concat_batches([deletes, rows]).take(pa.array(order)),
             records[order],
-            np.concatenate([deleted.changes.deleted, written.changes.deleted])[order],
-            _after_whole(len(deleted.changes.records), written.changes.left_out, order),
+            np.concatenate([part.changes.deleted for part in parts])[order],
+            _after_whole(len(deleted.changes.records), pa.concat_arrays(left_out) if left_out else None, order),
         ),
-        {**deleted.rejected, **written.rejected},
-        written.violations,
+        {record: refusal for part in parts for record, refusal in part.rejected.items()},
+        added(part.violations for part in written),
     )
+
+
+def _judging(chain: Chain, changes: Changes) -> Iterator[tuple[Chain, _Flags]]:
+    """Yield which rows that are not deleted go through which chain: a rule does not judge rows that lack what it reads."""
+    rest = ~changes.deleted
+    lacking: dict[frozenset[str], list[int]] = {}
+    if changes.left_out is not None:
+        for place in np.flatnonzero(changes.left_out.is_valid().to_numpy(zero_copy_only=False) & rest).tolist():
+            lacking.setdefault(frozenset(changes.left_out[place].as_py()), []).append(place)
+    for fields, places in lacking.items():
+        fewer = chain.without_rules_on(fields)
+        if fewer is not chain:
+            chosen = np.zeros(len(rest), np.bool_)
+            chosen[places] = True
+            rest = rest & ~chosen
+            yield fewer, chosen
+    yield chain, rest
 
 
 def marked_deletes(changes: Changes, delete_field: str | None) -> Changes:

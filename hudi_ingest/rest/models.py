@@ -184,6 +184,9 @@ class PipelineState(BaseModel):
         default=[], description="The partitions without which the table would be complete through a later time."
     )
     dead_letters: int | None = Field(default=None, description="Dead letters that wait for a retry.")
+    violations: dict[str, int] = Field(
+        default={}, description="How many records of all commits violate each expectation, by its name."
+    )
     catalog: dict[str, Any] | None = None
     compaction: dict[str, Any] | None = None
     schema_change: dict[str, Any] | None = Field(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VA
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.model.report import violations_in
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.integration.test_dagster_run import launch
+from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import requested
 
@@ -72,4 +75,14 @@ def test_violations_are_counted_rejected_retried_and_fatal(
     assert numbers(ground) == [*range(20)], "nothing of it is visible"
     ground.run(expecting(ground, rules[0]))
     assert told(ground, pipeline)[-1] == {"small": 3}
+    status = json.loads(answer(ground.home, "status", pipeline.name, "--json").stdout)[0]
+    assert status["violations"] == {"small": 7, "not_seven": 1}, "those of rules that are gone, too"
+    assert "expectation small: 7 records of all commits" in answer(ground.home, "status", pipeline.name).stdout
+    checkpoint = PipelineTable(pipeline).committed().checkpoint
+    assert checkpoint is not None
+    assert {kind: violations_in(totals) for kind, totals in checkpoint.totals.items()} == {
+        "ingest": {"small": 5, "not_seven": 1},
+        "replay": {"small": 2},
+        "retry": {},
+    }
     assert numbers(ground) == [*range(20), 89, 90, 91]

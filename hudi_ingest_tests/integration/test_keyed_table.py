@@ -431,6 +431,11 @@ def test_p1_values_that_an_update_left_out_are_those_of_the_keys_row(
                 "buckets": 1,
                 "schema": "id long not null, n int, title string, scores array<int>",
             },
+            # The placeholder is longer.
+            expectations=[
+                {"name": "short", "condition": "length(title) < 20", "severity": "reject"},
+                {"name": "few", "condition": "n < 50"},
+            ],
         )
 
         def applied(*rows: tuple[int, int, str | None, list[int]] | int) -> CommitReceipt:
@@ -468,6 +473,7 @@ def test_p1_values_that_an_update_left_out_are_those_of_the_keys_row(
         # A slice that is cut for several tasks is read by one, once a change may need one of the range before.
         monkeypatch.setattr(job, "rows_per_task", lambda *_: 4)
         receipt = applied(*((1, 10 + n, f"t{n}", [n]) for n in range(12)), (1, 99, text, numbers))
+        assert dict(receipt.violations) == {"few": 1}
         require((1, 99, "t11", [11]), (4, 2, "four", []))
         left = {
             path.name for path in Path(ground.base_path).glob(f".*_{receipt.instant}.log.*") if "crc" not in path.name

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -17,9 +17,11 @@ from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.complete_through import UNKNOWN, Completeness, holding_back, of_table, seen_in_all
+from hudi_ingest.model.counts import added
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
+from hudi_ingest.model.report import violations_in
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.judgement import (
     accounting_holds,
@@ -94,6 +96,8 @@ class PipelineStatus:
     """Age of the oldest waiting record by its Kafka timestamp; None if unknown."""
     dead: frozenset[str] = frozenset()
     """Ids of open transactions whose owner is gone or whose deadline has passed: the next begin clears them."""
+    violations: Mapping[str, int] = field(default_factory=dict)
+    """How many records of all commits violate each expectation, by its name."""
     catalog: Finding | None = None
     """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
     compaction: Finding | None = None
@@ -148,6 +152,7 @@ class PipelineStatus:
             "observed_through": _text(self.observed_through),
             "holding_back": [str(source) for source in self.holding_back],
             "dead_letters": self.dead_letters,
+            "violations": dict(self.violations),
             "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
             "compaction": _compaction_dict(self.compaction),
             "schema_change": self.schema_change.to_dict() if self.schema_change else None,
@@ -270,6 +275,12 @@ def status_without_broker(
         else (),
         transactions=rows,
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
+        violations=added(
+            [
+                {each.name: 0 for each in pipeline.expectations},
+                *map(violations_in, checkpoint.totals.values() if checkpoint else ()),
+            ]
+        ),
         last_committed_at=committed.last_committed_at,
         catalog=next(iter(findings_on_catalog(pipeline, committed.commits, now)), None),
         compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,

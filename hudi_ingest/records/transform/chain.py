@@ -125,9 +125,7 @@ class Chain:
 
     def sources(self, columns: Collection[str]) -> frozenset[str]:
         """Return the fields of the record, and Kafka columns, that these columns of `output` are computed from."""
-        fields = self._paths[0]
-        paths = {path for name in columns for path in self._paths[-1][name]}
-        return frozenset(path if path in fields else path.partition(".")[0] for path in paths)
+        return self._fields_of(columns, self._paths[-1])
 
     def computed_from(self, fields: Collection[str]) -> frozenset[str] | None:
         """Return the columns of `output` that are computed from these fields of the record alone; None if a column is computed from one of
@@ -135,14 +133,29 @@ class Chain:
         own = {*fields}
         of_columns = {name: self.sources([name]) for name in self.output.names}
         judged = {
-            path if path in self._paths[0] else path.partition(".")[0]
+            field
             for step, schema, paths in zip(self.steps, self._schemas, self._paths, strict=False)
             if isinstance(step.transform, Judges)
-            for name in step.transform.judged(schema)
-            for path in _traced([name], paths)
+            for field in self._fields_of(step.transform.judged(schema), paths)
         }
         touched = {name: sources for name, sources in of_columns.items() if sources & own}
         return None if judged & own or any(not sources <= own for sources in touched.values()) else frozenset(touched)
+
+    def without_rules_on(self, fields: Collection[str]) -> Chain:
+        """Return the chain without the expectations that read a column that is computed from one of these fields of the record; itself
+        if there are none."""
+        steps = tuple(
+            step
+            for step, schema, paths in zip(self.steps, self._schemas, self._paths, strict=False)
+            if not isinstance(step.transform, Expect)
+            or self._fields_of(step.transform.reads(schema), paths).isdisjoint(fields)
+        )
+        return self if len(steps) == len(self.steps) else Chain(self.record, steps)
+
+    def _fields_of(self, columns: Collection[str], paths: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        fields = self._paths[0]
+        traced = _traced(columns, paths)
+        return frozenset(path if path in fields else path.partition(".")[0] for path in traced)
 
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Apply all steps. `batch` has the record's fields, then at least the Kafka columns of `kafka`; the result has

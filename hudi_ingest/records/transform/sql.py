@@ -97,6 +97,10 @@ class Expect:
     def origins(self, incoming: pa.Schema) -> Origins:
         return unchanged(incoming)
 
+    def reads(self, incoming: pa.Schema) -> frozenset[str]:
+        """Return the incoming columns that the condition names."""
+        return self._plan(incoming).reads.get("", frozenset())
+
     def apply(self, batch: pa.RecordBatch) -> Transformed:
         """Judge the rows. Raises TransformFailed as `Sql` does."""
         plan = self._plan(batch.schema)

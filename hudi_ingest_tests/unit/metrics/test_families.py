@@ -45,7 +45,8 @@ WELL = PipelineRecord(
     ),
     table=TableRecord(
         3,
-        {"ingest": {"rows": 100, "bytes": 2_000, "bad_kept": 3, "gaps": 2}, "replay": {"rows": 9}},
+        {"ingest": {"rows": 100, "bytes": 2_000, "bad_kept": 3, "gaps": 2, "violates:small": 7}, "replay": {"rows": 9}},
+        ("small", "named"),
         dead_letters=3,
         committed_at=NOW,
         amplification=ReadAmplification(2, 4, 1_000, 2, 3, None),
@@ -110,6 +111,8 @@ def test_each_metric_has_its_value_and_what_is_unknown_is_missing() -> None:
         ("control_records_total", "orders", "ingest", "heartbeats"): 0,
         ("bad_records_total", "orders", "ingest", "dead_letter"): 3,
         ("bad_records_total", "orders", "ingest", "skipped"): 0,
+        ("violations_total", "orders", "ingest", "small"): 7,
+        ("violations_total", "orders", "ingest", "named"): 0,
         ("transactions_total", "orders", "committed"): 3,
         ("transactions_total", "orders", "aborted"): 2,
         ("transactions_total", "broken", "aborted"): 0,

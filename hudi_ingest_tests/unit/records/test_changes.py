@@ -11,17 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import SchemaRefused
-from hudi_ingest.records.changes import BEFORE, DELETED, KeyedRows, changes_of
+from hudi_ingest.records.changes import BEFORE, DELETED, LEFT_OUT, KeyedRows, apply_chain, changes_of
 from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
 from hudi_ingest.records.convert.formats import converter_for
+from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.kafka_keys import KeyGuard
 from hudi_ingest.records.row_maker import DECODING, PARTITIONING, TRANSFORMING, BatchOutcome, RowMaker
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.casts import Cast
 from hudi_ingest.records.transform.chain import Chain, Step
-from hudi_ingest.records.transform.columns import Constant, Filter, KeepLast, Mask
+from hudi_ingest.records.transform.columns import Constant, Filter, KeepLast, Mask, Rename
+from hudi_ingest.records.transform.sql import Expect
 from hudi_ingest_tests.support.change_images import EU, MOVABLE, SOURCE, US, Images, Record, batch, change
 
 pytestmark = pytest.mark.fast
@@ -282,3 +284,26 @@ def test_control_records_are_skipped_by_kind_and_need_no_key_of_the_table() -> N
     assert (outcome.skipped, [bad.index for bad in outcome.bad]) == (4, [3])
     with pytest.raises(SchemaRefused, match=r"the record at customers:1:11 has the key \(id, at\)"):
         mirror.make(SOURCE, batch([*records[:1], ({"id": 1, "at": 2}, {"op": "c", "after": ann})]))
+
+
+def test_a_rule_judges_no_change_without_a_value_that_it_reads() -> None:
+    record = pa.schema([("id", pa.int64()), ("text", pa.string()), ("n", pa.int64())])
+    rules = [
+        Expect("short", "length(title) < 5", rejects=True),
+        Expect("few", "n < 5", rejects=False),
+    ]
+    steps = [Step(str(at), each) for at, each in enumerate([Rename({"text": "title"}), *rules])]
+    chain = Chain.of(record, steps)
+    rows = [(1, "placeholder", 9), (2, "too long", 1), (3, None, 1), (4, "abc", 9), (5, "placeholder", 1), (6, "a", 1)]
+    decoded = pa.RecordBatch.from_pylist(
+        [{"id": id_, "text": text, "n": n} for id_, text, n in rows],
+        schema=pa.schema([*record, *KAFKA_FIELDS.values()]),
+    ).append_column(LEFT_OUT, pa.array([["text"], None, None, None, ["text"], None], pa.list_(pa.string())))
+    deleted = np.array([False, False, True, False, False, False])
+    applied = apply_chain(chain, changes_of(decoded, deleted, ()))
+    assert applied.changes.rows["id"].to_pylist() == [1, 3, 4, 5, 6]
+    assert applied.changes.left_out is not None
+    assert applied.changes.left_out.to_pylist() == [["text"], None, None, ["text"], None]
+    assert applied.changes.deleted.tolist() == [False, True, False, False, False]
+    assert [*applied.rejected] == [1]
+    assert applied.violations == {"short": 1, "few": 2}
