@@ -288,12 +288,12 @@ def test_control_records_are_skipped_by_kind_and_need_no_key_of_the_table() -> N
 
 def test_a_rule_judges_no_change_without_a_value_that_it_reads() -> None:
     record = pa.schema([("id", pa.int64()), ("text", pa.string()), ("n", pa.int64())])
-    rules = [
+    steps: list[Transform] = [
+        Rename({"text": "title"}),
         Expect("short", "length(title) < 5", rejects=True),
         Expect("few", "n < 5", rejects=False),
     ]
-    steps = [Step(str(at), each) for at, each in enumerate([Rename({"text": "title"}), *rules])]
-    chain = Chain.of(record, steps)
+    chain = Chain.of(record, [Step(str(at), each) for at, each in enumerate(steps)])
     rows = [(1, "placeholder", 9), (2, "too long", 1), (3, None, 1), (4, "abc", 9), (5, "placeholder", 1), (6, "a", 1)]
     decoded = pa.RecordBatch.from_pylist(
         [{"id": id_, "text": text, "n": n} for id_, text, n in rows],
