@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
-from pathlib import Path
+from pathlib import Path  # files: of pipelines
 from typing import Any
 
 import pyarrow as pa
