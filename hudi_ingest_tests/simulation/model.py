@@ -10,7 +10,7 @@ import gc
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -62,11 +62,13 @@ from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest.transaction.write import reports as write_reports
 from hudi_ingest_tests.simulation.bucket import BucketClient
 from hudi_ingest_tests.simulation.ledger import LedgerModel
 from hudi_ingest_tests.simulation.programs import LOCK, Program, stop
 from hudi_ingest_tests.simulation.world import (
     HOSTS,
+    LATER,
     OUTSIDE,
     BrokerInMemory,
     DurabilityInMemory,
@@ -251,7 +253,8 @@ class Simulation:
 
     def retention_takes_what_is_committed(self) -> None:
         checkpoint = self.checkpoint()
-        self.world.hold_from(checkpoint.offsets if checkpoint else {})
+        if checkpoint is not None and checkpoint.topics["orders"].topic_id == self.world.topic_id:
+            self.world.hold_from(checkpoint.offsets)
 
     def records_are_lost(self, most: int) -> None:
         """Retention takes records that nobody has read yet; every plan gives them up."""
@@ -344,6 +347,11 @@ class Simulation:
             self.archive()
         elif what == "retention":
             self.retention_takes_what_is_committed()
+        elif what == "the topic is recreated":
+            if self.checkpoint() is not None and len(self.world.logs) < 3:
+                self.world.recreate_topic()
+                for source in self.world.broker:
+                    self.world.broker[source] += ["row", "bad", "row", "gap", "row"][: which // 2 + 1]
         elif what == "records are lost":
             self.records_are_lost(host + 1)
         elif what == "a look is behind":
@@ -375,16 +383,21 @@ class Simulation:
             self.runs.append(run)
             self.begin(run)
 
-    def retry(self, coordinator: int, most: int, whole: bool) -> None:
-        """Some of the dead letters are tried again; `whole`: to the end, if the others let it."""
+    def retry(self, coordinator: int, most: int, whole: bool, turn: int = 0) -> None:
+        """Some of the dead letters are tried again; `whole`: to the end, if the others let it. `turn`: of which topic of the name."""
         checkpoint = self.checkpoint()
         waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
         left = [(each, letters_left(self.world, each.file.path, each.without)) for each in waiting]
-        taken = [(each, rows) for each, rows in left if rows][:most]
+        taken = [(each, rows) for each, rows in left if rows]
+        # Those of one topic only, as in operations/requests/dead_letter_retry.py.
+        known = sorted({each.entry.generations.get("orders", 0) for each, _ in taken})
+        taken = [each for each in taken if each[0].entry.generations.get("orders", 0) == known[turn % len(known)]][
+            :most
+        ]
         if checkpoint is None or not taken or len(self.programs) >= 6:
             return
         ident = f"run-{len(self.runs)}"
-        places = sorted(row for _, rows in taken for row in rows)
+        places = sorted((source, place % LATER) for _, rows in taken for source, place in rows)
         slices = [
             Slice(source.topic, source.partition, min(offsets), max(offsets) + 1)
             for source, offsets in {s: [offset for at, offset in places if at == s] for s, _ in places}.items()
@@ -394,7 +407,10 @@ class Simulation:
             f"retry-{ident}",
             checkpoint.sequence + 1,
             tuple(slices),
-            retry=Retry(tuple(RetriedFile(each.file.path, len(rows), each.without) for each, rows in taken)),
+            retry=Retry(
+                tuple(RetriedFile(each.file.path, len(rows), each.without) for each, rows in taken),
+                taken[0][0].entry.generations,
+            ),
         )
         run = Run(ident, coordinator, plan)
         self.runs.append(run)
@@ -568,6 +584,9 @@ class Simulation:
     def judge_stops(self) -> None:
         """P6: a partition that lost its next offset stands still until a person accepts that, and the others go on."""
         checkpoint = self.checkpoint()
+        if checkpoint is not None and checkpoint.topics["orders"].topic_id != self.world.topic_id:
+            # All of its partitions are another topic's.
+            return
         for source, offset in checkpoint.offsets.items() if checkpoint else ():
             end = len(self.world.broker[source])
             assert offset in (end, *range(self.world.first[source])), f"P6: {source} stands at {offset} of {end}"
@@ -582,8 +601,9 @@ class Simulation:
             self.judge()
         self.everything_recovers(drain=True)
         self.judge()
-        self.retry(0, len(self.world.letters), whole=True)
-        self.judge()
+        for turn in range(len(self.world.logs)):
+            self.retry(0, len(self.world.letters), whole=True, turn=turn)
+            self.judge()
         assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
 
     def end(self) -> None:
@@ -609,6 +629,8 @@ class Simulation:
         world = self.world
         ends: dict[TopicPartition, int] = {}
         covered: dict[TopicPartition, Ranges] = {}
+        earlier: list[tuple[TopicPartition, int, Ranges]] = []
+        topics = ["0"]
         sequence = 0
         letters: dict[str, list[Row]] = {}
         waiting: list[Row] = []
@@ -627,6 +649,15 @@ class Simulation:
             ]
             plan = world.plans[published["transaction"]]
             assert sorted(plan.slices) == slices, f"P3: {instant.name} published {slices} of {plan.slices}"
+            if plan.topics and plan.topics["orders"].topic_id != topics[-1]:
+                earlier += [(source, int(topics[-1]), before) for source, before in covered.items()]
+                covered, ends = dict.fromkeys(covered, ()), {}
+                topics.append(plan.topics["orders"].topic_id)
+                self.ground.recreated = True
+            if plan.kind is not TransactionKind.RETRY:
+                generation = plan.generations.get("orders", 0)
+                assert generation == len(topics) - 1, f"P2: generation {generation} of topic {len(topics)}: {plan}"
+            number = int(topics[-1])
             expected, bad = [], []
             retry = plan.retry if isinstance(plan, RetryPlan) else None
             if retry is not None:
@@ -652,9 +683,9 @@ class Simulation:
                 else:
                     assert intersection(before, here) == here, f"P1: {each} is replayed, and {before} was there"
                 covered[each.source] = union(before, here)
-                log = world.broker[each.source]
-                expected += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "row"]
-                bad += [(each.source, offset) for offset in range(each.start, each.end) if log[offset] == "bad"]
+                log = [*enumerate(world.logs[number].get(each.source, ()), LATER * number)][each.start : each.end]
+                expected += [(each.source, place) for place, kind in log if kind == "row"]
+                bad += [(each.source, place) for place, kind in log if kind == "bad"]
             letters[instant.name] = bad
             waiting += bad
             missing = [path for path in instant.files if path not in world.files]
@@ -666,12 +697,16 @@ class Simulation:
             assert kept or found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
         rows = sorted(row for path in world.live() for row in world.files[path])
         wanted = [
-            (source, offset)
-            for source in sorted(covered)
-            for start, end in covered[source]
-            for offset in range(start, end)
-            if world.broker[source][offset] == "row" or (source, offset) in retried
+            (source, place)
+            for source, number, there in (
+                *earlier,
+                *((source, int(topics[-1]), there) for source, there in covered.items()),
+            )
+            for start, end in there
+            for place, kind in [*enumerate(world.logs[number].get(source, ()), LATER * number)][start:end]
+            if kind == "row" or (source, place) in retried
         ]
+        wanted.sort()
         assert rows == wanted, f"P1, P2: the table has {rows}, covered are the rows {wanted}"
         checkpoint = self.checkpoint()
         seen = (checkpoint.sequence, dict(checkpoint.offsets)) if checkpoint else (0, {})
@@ -914,6 +949,8 @@ class Ground:
     """Kinds of transactions that were committed, and whether they copied rows of shared files."""
     given_up: bool = False
     """Whether a transaction was committed that gave offsets up."""
+    recreated: bool = False
+    """Whether one was committed that reads another topic of the same name."""
     left_out: bool = False
     """Whether one was planned without the partitions that had no leader."""
 
@@ -951,6 +988,7 @@ def simulated() -> Iterator[Ground]:
         (letters_module, "reach", lambda point: world().reach(point)),
         (letters_module, "read_letters", read_letters),
         *((module, "datetime", Clock) for module in (protocol_module, checks, tables)),
+        (write_reports, "kept_cluster", lambda source: nullcontext(BrokerInMemory(world()))),
         (s3, "client_of", lambda options: BucketClient(world())),
         (s3, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=world().new_name()))),
         # The same text and the same pipeline thousands of times.

@@ -9,10 +9,14 @@ from typing import Any
 from unittest import mock
 
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
+from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
 from hudi_ingest.transaction import protocol
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.plan import planning
+from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest_tests.simulation import world
 from hudi_ingest_tests.simulation.world import HudiInMemory
 
 
@@ -55,6 +59,22 @@ def _no_letters(_: object, current: Checkpoint | None, *__: Any) -> LettersHead 
     return current.letters if current else None
 
 
+def _by_offsets_only(
+    checkpoint: Checkpoint | None, watermarks: Mapping[TopicPartition, Watermarks], topic_ids: object
+) -> tuple[OffsetLoss, ...]:
+    known = checkpoint.topics if checkpoint else {}
+    return find_losses(checkpoint, watermarks, {topic: version.topic_id for topic, version in known.items()})
+
+
+def _same_generation(
+    topic: str, checkpoint: Checkpoint | None, topic_ids: Mapping[str, str], _: object
+) -> TopicVersion:
+    return TopicVersion(topic_ids[topic])
+
+
+_UNCHECKED = [(protocol, "require_current", _nothing), (protocol, "require_sums", _nothing)]
+
+
 MUTATIONS: Mapping[str, Mutation] = {
     "the fence is left out": Mutation("P4", 371, frozenset({"no epoch", "no open check"})),
     "the guard is not asked": Mutation("P7", 134, patches=[(HudiInMemory, "_guard", _nothing)]),
@@ -86,7 +106,16 @@ MUTATIONS: Mapping[str, Mutation] = {
         "P2",
         15,
         frozenset({"no checkpoint check"}),
-        [(protocol, "require_current", _nothing), (protocol, "require_sums", _nothing)],
+        _UNCHECKED,
+    ),
+    "a task does not look which topic it has read": Mutation("P1, P2, P3", 80, frozenset({"no topic check"})),
+    "a recreated topic is taken for the one before": Mutation(
+        "P2",
+        10,
+        patches=[*((module, "find_losses", _by_offsets_only) for module in (planning, world)), *_UNCHECKED],
+    ),
+    "a recreated topic has the generation of the one before": Mutation(
+        "P2", 10, patches=[(planning, "_version", _same_generation), *_UNCHECKED]
     ),
 }
 """By what is broken."""

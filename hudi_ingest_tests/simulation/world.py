@@ -55,6 +55,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import TableSchema, spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.planning import held_offsets
+from hudi_ingest.transaction.write.reports import require_same_topics
 from hudi_ingest_tests.simulation.programs import LOCK, Program, running, stop
 
 ROWS_PER_FILE = 2
@@ -70,6 +71,8 @@ def declared_schema(columns: TableSchema) -> TransactionSchema:
 
 
 Row = tuple[TopicPartition, int]
+"""A record's place. Those of recreated topics are apart: `LATER` is added for each topic of the name that was before."""
+LATER = 1000
 
 
 @dataclass
@@ -144,7 +147,8 @@ class World:
         self.skews: dict[int, timedelta] = {}
         """By host: how far its clock is ahead, if it is wrong."""
         self.now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-        self.broker: dict[TopicPartition, list[str]] = {}
+        self.logs: list[dict[TopicPartition, list[str]]] = [{}]
+        """Of each topic that the name has had, the newest last: what is in its partitions."""
         self.first: dict[TopicPartition, int] = {}
         self.firsts: list[dict[TopicPartition, int]] = []
         """What `first` was after each change by retention, oldest first."""
@@ -214,6 +218,19 @@ class World:
         self.version += 1
         self.published |= {instant.name, *instant.files}
         instant.state, instant.completed_at, instant.completed_time = "completed", self._moment, self.clock(host)
+
+    @property
+    def broker(self) -> dict[TopicPartition, list[str]]:
+        return self.logs[-1]
+
+    @property
+    def topic_id(self) -> str:
+        return f"{len(self.logs) - 1}"
+
+    def recreate_topic(self) -> None:
+        self.logs.append({source: [] for source in self.broker})
+        self.leaderless.clear()
+        self.hold_from(dict.fromkeys(self.broker, 0))
 
     def hold_from(self, first: Offsets) -> None:
         """The broker's first offsets are these from now on."""
@@ -590,6 +607,8 @@ class WriterInMemory:
                     raise
                 # Whatever happens in a worker reaches the op as a failed Spark job.
                 raise WriteIncomplete(f"{each}: the Spark job failed: {error}") from error
+        if not isinstance(transaction.plan, RetryPlan) and "no topic check" not in self._world.flaws:
+            require_same_topics(self._world.pipeline, transaction.plan, {each.topic for each in slices})
         return tuple(reports)
 
     def _write(
@@ -635,7 +654,10 @@ class WriterInMemory:
             raise KafkaUnreachable(f"{each.source} has no leader")
         if each.start < world.first[each.source] and each.count:
             raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
-        return list(enumerate(world.broker[each.source]))[each.start : each.end]
+        log, later = world.broker[each.source], LATER * (len(world.logs) - 1)
+        if each.end > len(log):
+            raise WriteIncomplete(f"{each}: the partition ends at {len(log)}")
+        return [(later + offset, log[offset]) for offset in range(each.start, each.end)]
 
     def _write_letters(
         self, engine: Engine, transaction: OpenTransaction, source: TopicPartition, offsets: list[int], attempt: int
@@ -859,7 +881,7 @@ class BrokerInMemory:
     world: World
 
     def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]:
-        return {"orders": Topic("id", tuple(sorted(self.world.broker)))}
+        return {"orders": Topic(self.world.topic_id, tuple(sorted(self.world.broker)))}
 
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         led = self.led_watermarks(partitions)

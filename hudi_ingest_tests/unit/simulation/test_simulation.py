@@ -39,6 +39,7 @@ def test_p1_p2_p3_p4_p5_p6_p7_no_schedule_breaks_a_promise(ground: Ground) -> No
     kinds |= {(TransactionKind.REPLAY, False), (TransactionKind.REPLAY, True), (TransactionKind.RETRY, False)}
     assert ground.published == kinds, "no schedule commits some kind of transaction"
     assert ground.given_up, "no schedule gives up what the broker lost"
+    assert ground.recreated, "no schedule commits records of a recreated topic"
     assert ground.left_out, "no schedule plans without a partition that has no leader"
 
 
