@@ -187,13 +187,22 @@ MUTANTS: Mapping[str, Mutant] = {
         "transaction/rollback.py", "    if not rolled_back:\n", "    if False:\n", "transaction/test_rollback.py"
     ),
     "a transaction past its deadline is ended under its commit": Mutant(
-        "transaction/rollback.py", "        _require_no_commit_at_work(ports, row)\n", "", 0
+        "transaction/rollback.py",
+        "        _require_no_commit_at_work(ports, row)\n",
+        "",
+        "transaction/test_protocol_steps.py",
     ),
     "a living transaction that the ledger does not know is ended": Mutant(
-        "transaction/rollback.py", "        elif opened.leased:\n", "        elif False:\n", 0
+        "transaction/rollback.py",
+        "        elif opened.leased:\n",
+        "        elif False:\n",
+        "transaction/test_protocol_steps.py",
     ),
     "a living owner is taken for dead": Mutant(
-        "transaction/rollback.py", "elif is_dead(row.owner, run_is_finished) or", "elif True or", 0
+        "transaction/rollback.py",
+        "elif is_dead(row.owner, run_is_finished) or",
+        "elif True or",
+        "transaction/test_protocol_steps.py",
     ),
     "a commit whose op died is not recorded": Mutant(
         "transaction/rollback.py",
@@ -893,6 +902,15 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     # hudi, the rest
     "Hudi rolls failed writes back eagerly": Mutant("hudi/options.py", '"LAZY"', '"EAGER"', "hudi/test_options.py"),
+    "another writer's commit does not carry the checkpoint": Mutant(
+        "hudi/options.py",
+        '        "hoodie.write.rolling.metadata.keys": pipeline.checkpoint_key,\n',
+        "",
+        "hudi/test_options.py",
+    ),
+    "a lease is a hundredth of the timeout": Mutant(
+        "hudi/options.py", "timeout_seconds * 1000 // 2", "timeout_seconds * 10 // 2", "hudi/test_options.py"
+    ),
     "cleaning retains more than the timeline": Mutant(
         "hudi/options.py", "max(20, table.retain_commits + 10)", "20", "hudi/test_options.py"
     ),

@@ -24,7 +24,7 @@ from hudi_ingest.hudi.options import (
     write_options,
 )
 from hudi_ingest.hudi.timeline.ownership import require_own_table
-from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY
+from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, RECORD_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.hudi_options import reason_against
@@ -57,6 +57,17 @@ def test_p7_the_lock_is_in_the_tables_properties_and_in_our_clients_options(tmp_
     node = f"{properties['hoodie.write.lock.zookeeper.base_path']}/{properties['hoodie.write.lock.zookeeper.lock_key']}"
     assert lock_place(pipeline.table) == f"in ZooKeeper at zk1:2181,zk2:2181, node {node}"
     assert node.startswith("/a/locks/")
+
+
+def test_p7_other_writers_leave_a_leased_instant_and_carry_the_checkpoint_on(tmp_path: Path) -> None:
+    pipeline = make(tmp_path, "/data/orders")
+    properties = table_properties(pipeline, ())
+    assert properties["hoodie.clean.failed.writes.policy"] == "LAZY"
+    assert properties["hoodie.write.rolling.metadata.keys"] == pipeline.checkpoint_key
+    beats = int(properties["hoodie.client.heartbeat.interval_in_ms"])
+    lease = beats * int(properties["hoodie.client.heartbeat.tolerable.misses"])
+    assert lease == 1000 * pipeline.transaction.timeout_seconds
+    assert properties.items() - {(PIPELINE_PROPERTY, pipeline.name)} <= write_options(pipeline, "files").items()
 
 
 def test_p11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_path: Path) -> None:

@@ -203,6 +203,33 @@ def test_p5_a_commit_whose_op_died_is_flushed_before_it_is_recorded(model: Simul
     assert _row(model, run).state is TransactionState.COMMITTED
 
 
+def _refused(model: Simulation) -> str:
+    """Why another transaction does not begin now."""
+    model.produce(0, ["row"])
+    model.tick(0)
+    begin = model.programs[-1]
+    model.run_to_its_end(begin)
+    assert isinstance(begin.failure, TransactionInFlight)
+    return str(begin.failure)
+
+
+def test_p4_a_living_transaction_is_not_ended_by_the_next(model: Simulation) -> None:
+    _op(model, "write")
+    assert "Only one transaction may run on a table" in _refused(model)
+
+
+def test_p4_a_living_transaction_that_the_ledger_does_not_know_is_not_ended(model: Simulation) -> None:
+    _op(model, "write")
+    model.wipe_the_ledger(0)
+    assert "this ledger does not know it" in _refused(model)
+
+
+def test_p4_a_commit_at_work_past_its_deadline_is_waited_for(model: Simulation) -> None:
+    _until(model, _op(model, "commit"), "commit_leased")
+    model.time_passes(301)
+    assert "so its commit may still be running" in _refused(model)
+
+
 def test_p4_the_writers_of_an_open_instant_are_fenced_before_its_files_are_deleted(model: Simulation) -> None:
     _op(model, "commit")
     run = model.runs[0]
