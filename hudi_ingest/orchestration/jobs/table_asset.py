@@ -267,7 +267,8 @@ def _begin(context: OpExecutionContext, pipeline: Pipeline, config: BeginConfig)
             plan_now(pipeline), said_through=said_through(pipeline, context.instance)
         )
         # A sensor's run has them already; one from the asset's page does not.
-        context.instance.add_run_tags(context.run_id, run_tags(pipeline, plan))
+        if not (planned := run_tags(pipeline, plan)).items() <= context.run.tags.items():
+            context.instance.add_run_tags(context.run_id, planned)
         try:
             transaction = _begun(context, pipeline, protocol, plan)
         except (PlanOutdated, TransactionInFlight) as error:
