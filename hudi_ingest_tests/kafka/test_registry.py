@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -34,6 +35,7 @@ from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.registry import Registry, basic, door
 from hudi_ingest_tests.support.serializers import avro_bytes, json_bytes, protobuf_bytes
+from hudi_ingest_tests.unit.records.convert import test_recorded_avro
 
 pytestmark = pytest.mark.kafka
 
@@ -352,3 +354,26 @@ def test_a_login_opens_json_and_protobuf_schemas(registry: Registry, topic: str)
         token, message = {"token": "hunter3"}, {"message": "shop.Order"}
         wanted = pipeline(url, f"{topic}p", "protobuf", "id string", schema_registry=token, protobuf=message)
         assert converter_of(wanted).decode(values(in_protobuf)).rows.to_pylist() == [{"id": "o"}]
+
+
+def test_records_of_the_connector_itself_give_a_table_no_columns(registry: Registry, topic: str) -> None:
+    row = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}]}
+    fields = [{"name": "after", "type": ["null", row]}, {"name": "op", "type": "string"}]
+    event = json.dumps({"type": "record", "name": "Envelope", "fields": fields})
+    recorded = (test_recorded_avro.FOLDER / "control_records_avro.json").read_text(encoding="utf-8")
+    schemas = [json.dumps(each["schema"]) for each in json.loads(recorded)]
+    mirror = Pipeline.model_validate(
+        document(
+            source__topics=[topic],
+            source__format="avro",
+            source__envelope="debezium",
+            source__schema_registry={"url": registry.url, "timeout_seconds": 60},
+            table__schema=None,
+            table__mode="append",
+        )
+    )
+    timeline = Timeline(mirror.table.base_path)
+    with SchemaRegistryClient({"url": registry.url}) as client:
+        for schema in (event, *schemas):
+            client.register_schema(f"{topic}-value", Schema(schema, "AVRO"))
+            assert ddl(parse_spark_json(resolve_schema(mirror, timeline).record)) == "id long NOT NULL"

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -28,6 +29,8 @@ from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
 from hudi_ingest.records.convert.connect.columns import begins_late, infer_columns
+from hudi_ingest.records.convert.connect.debezium import control_kind
+from hudi_ingest.records.convert.connect.schema import parse_avro_schema
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
@@ -47,6 +50,9 @@ from hudi_ingest.transaction.columns.registered_columns import (
     version_columns,
 )
 from hudi_ingest.transaction.columns.topic_sample import first_values, newest_key, with_carried
+
+if TYPE_CHECKING:
+    from hudi_ingest.kafka.registry import SubjectVersion
 
 SAMPLE_RECORDS = 10_000
 """Number of records from which columns are inferred."""
@@ -257,6 +263,10 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     kind, subjects = KINDS[pipeline.source.format], _subjects(pipeline)
     client = RegistryClient(registry, kind)
     versions = [client.versions(subject) or (client.latest(subject),) for subject in subjects]
+    ids = tuple(sorted({version.schema_id for subject_versions in versions for version in subject_versions}))
+    of_events = pipeline.source.envelope == "debezium"
+    if of_events:
+        versions = [_of_rows(subject_versions) for subject_versions in versions]
     latest = [subject_versions[-1] for subject_versions in versions]
     origin = ", ".join(
         f"version {version.version} of {version.subject} (schema id {version.schema_id})" for version in latest
@@ -264,7 +274,6 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     message = None
     if kind == "PROTOBUF":
         message = message_of(registry, pipeline.source.protobuf.message, latest, subjects, "source")
-    of_events = pipeline.source.envelope == "debezium"
     union = joined([version_columns(registry, newest, kind, message, of_events, stored) for newest in latest])
     if union.refusals:
         raise SchemaRefused(
@@ -284,12 +293,16 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
         # Columns dropped in the newest version are still read from older records. Where the two conflict, the newest wins
         # here, and the table has the last word.
         record = joined([record, stored]).schema
-    ids = tuple(sorted({version.schema_id for subject_versions in versions for version in subject_versions}))
     descriptions: dict[str, str] = {}
     for version in latest:
         descriptions |= _descriptions(kind, version.schema.text, of_events)
     avro = tuple(version.schema for version in latest) if kind == "AVRO" else ()
     return _RecordColumns(record, origin, avro, ids, descriptions=descriptions)
+
+
+def _of_rows(versions: tuple[SubjectVersion, ...]) -> tuple[SubjectVersion, ...]:
+    """The versions for rows, if there are any: records of Debezium's connector itself, such as heartbeats, may have the same subject."""
+    return tuple(each for each in versions if not control_kind(parse_avro_schema(each.schema).members)) or versions
 
 
 def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str]:
