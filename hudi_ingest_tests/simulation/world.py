@@ -178,10 +178,10 @@ class World:
         self.group: dict[TopicPartition, int] = {}
         self.plans: dict[str, TransactionPlan] = {}
         self.rolled_back: set[str] = set()
-        self.epoch_of = ""
-        """The transaction that the table's epoch names."""
+        self.epoch = ""
+        """The table's, as its file has it. A transaction that begins once more, with another ledger, has one epoch after another."""
         self.superseded: set[str] = set()
-        """Those that it named before."""
+        """Those before it."""
         self.reached: set[str] = set()
         self.wrongs: list[str] = []
         """What no step may do, found while it was done."""
@@ -308,8 +308,9 @@ class World:
         """A small file of the table has this content."""
         self.texts[path] = content
         if path == EPOCH_PATH:
-            self.superseded.add(self.epoch_of)
-            self.epoch_of = json.loads(content)["transaction"]
+            if content.decode() != self.epoch:
+                self.superseded.add(self.epoch)
+            self.epoch = content.decode()
         else:
             # Those who rely on it are not known.
             self.published.add(path)
@@ -358,7 +359,8 @@ class Engine:
     def wait_for_clock(self) -> None:
         """As hudi/write_client.py does before it takes a client. Raises ClockBehind."""
         world = self.world
-        newest = max((each for each in world.active), default="")
+        # A rollback stays on the timeline, as an instant after the one that it ended.
+        newest = max((*world.active, *world.rolled_back), default="")
 
         def sleep(seconds: float) -> None:
             # Of several that wait at once each is passed by the other's time.
@@ -462,7 +464,7 @@ class HudiInMemory:
         world, instant, epoch = self._world, publication.instant, publication.epoch
         replaced = [file.path for file in publication.replaced]
         # What the guard must see, whatever the guard is: written down apart from it.
-        fenced = epoch.transaction_id in world.superseded
+        fenced = epoch.to_json() in world.superseded
         self._guard(instant, publication.expected_checkpoint or "", epoch, replaced)
         engine.step("guard passed", TableUnreachable)
         listed = {file.path for file in publication.files}
@@ -481,7 +483,7 @@ class HudiInMemory:
         if open_instant.state == "completed":
             world.wrongs.append(f"P2: {instant} is published twice")
         if fenced:
-            world.wrongs.append(f"P4: {epoch} landed, and the epoch of {world.epoch_of or 'nobody'} had begun before")
+            world.wrongs.append(f"P4: {epoch} landed, and epoch {world.epoch} had begun before")
         open_instant.metadata, open_instant.files = dict(publication.metadata), tuple(sorted(listed))
         open_instant.replaced = tuple(replaced)
         world.complete(open_instant, engine.number)
