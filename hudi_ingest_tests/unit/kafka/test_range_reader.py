@@ -81,8 +81,9 @@ def test_p1_a_range_that_is_not_all_there_is_an_error(cluster: KafkaSource) -> N
 
 
 def test_p1_a_record_in_a_gap_is_found_and_one_behind_it_is_not_in_it(cluster: KafkaSource, write: Write) -> None:
-    inside, behind = Slice("orders", 0, 2, 4), Slice("orders", 0, RECORDS, RECORDS + 2)
-    assert first_records_in(cluster, "test", (inside, behind), 60) == {inside: 2, behind: None}
+    inside, before, behind = (Slice("orders", 0, *place) for place in ((2, 4), (5, 5), (RECORDS, RECORDS + 2)))
+    found = first_records_in(cluster, "test", (inside, before, behind), 60)
+    assert found == {inside: 2, before: None, behind: None}
     pipeline = load(write).model_copy(update={"source": cluster})
     require_true_gaps(pipeline, (behind,))
     with pytest.raises(WriteIncomplete, match=r"did not read records that the broker has: .* without 2\."):
