@@ -6,6 +6,7 @@ versitygw where it is installed, else moto; before it a proxy that counts reques
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import requested
@@ -120,6 +122,23 @@ def test_p1_p2_p3_transactions_services_and_a_replay_are_read_back_exactly(lake:
     assert lake.is_exact()
     assert lake.rows_of_spark() == 120
     assert not run_sweep(pipeline, safe_age(pipeline, None), delete=True, home=ground.home).orphans
+
+
+@pytest.mark.parametrize("table", [{}, {"mode": "upsert", "key": ["id"]}])
+def test_head_and_query_show_its_rows(
+    table: dict[str, Any], ground: Ground, topic: str, store: ObjectStore, proxy: S3Proxy
+) -> None:
+    pipeline = make_lake(ground, store, proxy, **table).pipeline
+    early = answer(ground.home, "head", pipeline.name)
+    assert (early.returncode, f"there is no table at {pipeline.table.base_path} yet" in early.stderr) == (1, True)
+    for _ in range(2):
+        ground.send_rows(0, 30)
+        ground.run(pipeline)
+    shown = answer(ground.home, "head", pipeline.name, "-n", "3", "--json")
+    assert len(json.loads(shown.stdout)) == 3, shown.stderr
+    found = answer(ground.home, "query", pipeline.name, f"select count(*), max(n) from {pipeline.name}", "--json")
+    times = 1 if pipeline.table.is_keyed else 2
+    assert [*json.loads(found.stdout)[0].values()] == [30 * times, 29], found.stderr
 
 
 def test_p1_p5_p8_a_keyed_table_on_s3(
