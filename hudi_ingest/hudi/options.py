@@ -189,7 +189,7 @@ def _keyed_options(table: Table) -> dict[str, str]:
     }
 
 
-def compaction_options(pipeline: Pipeline, piece_bytes: int) -> dict[str, str]:
+def compaction_options(table: Table, piece_bytes: int) -> dict[str, str]:
     """Build the options of compaction. A plan has, of all that is not compacted, what has the largest log files, until about
     `piece_bytes` are to be read and written."""
     return {
@@ -197,9 +197,7 @@ def compaction_options(pipeline: Pipeline, piece_bytes: int) -> dict[str, str]:
         # Whether it is due is decided before, and the rest of what did not fit a plan is planned at once.
         DELTA_COMMITS_OPTION: "0",
         "hoodie.compaction.target.io": str(max(1, piece_bytes >> 20)),
-        "hoodie.parquet.compression.codec": pipeline.table.compression,
-        # So that the rows of a few keys are in few pages, whose values are then looked up.
-        **({"hoodie.parquet.page.size": str(128 * 1024)} if pipeline.expects_left_out else {}),
+        "hoodie.parquet.compression.codec": table.compression,
         # The bucket index needs no bloom filter, which would add 0.4 MB to each base file.
         "hoodie.parquet.bloom.filter.enabled": "false",
     }

@@ -436,11 +436,6 @@ class Pipeline(_Model):
         return self.table.is_keyed and self.table.ordering is None
 
     @property
-    def expects_left_out(self) -> bool:
-        """Whether values are filled that the file gives reason to expect."""
-        return self.fills_values and (self.source.envelope == "debezium" or self.source.unavailable_value is not None)
-
-    @property
     def asset_key(self) -> tuple[str, ...]:
         """The key of the table's asset."""
         return self.asset.key or (self.name,)

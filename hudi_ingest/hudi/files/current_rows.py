@@ -38,9 +38,6 @@ _INSTANT_FILE = re.compile(r"(\d{17})(?:_(\d{17}))?\.(\w+)")
 BASE_FILE = re.compile(r"(?P<id>[^._][^_]*)_[^_]+_(?P<instant>\d{17})\.parquet")
 LOG_FILE = re.compile(r"\.(?P<id>[^._]+)_(?P<instant>\d{17})\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)")
 
-_LONGEST_GAP_IN_STORE = 1024 * 1024
-"""Bytes between two pages that a store delivers sooner than it answers another request."""
-
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -154,9 +151,8 @@ class CurrentRows:
         with reaching(storage, f"read the current rows of partition '{partition_path}', bucket {bucket},"):
             slice_ = self._slice(partition_path, bucket, self.names(partition_path))
             if slice_.base is not None:
-                with storage.open_input(path_in(partition_path, slice_.base)) as source:
-                    most_skipped = 0 if storage.is_local else _LONGEST_GAP_IN_STORE
-                    found.add(rows_of(source, keys, columns, most_skipped), by)
+                with storage.parquet_file(path_in(partition_path, slice_.base)) as file:
+                    found.add(rows_of(file, keys, columns), by)
             for path in (*(path_in(partition_path, name) for name in slice_.logs), *newer):
                 for change in self.changes(path, keys, columns):
                     if isinstance(change, Deletes):

@@ -272,11 +272,7 @@ def _metadata(entries: Mapping[int, str]) -> bytes:
 
 def _long(number: int) -> bytes:
     """Avro's variable-length zig-zag encoding."""
-    return varint((number << 1) ^ (number >> 63))
-
-
-def varint(number: int) -> bytes:
-    """Encode a number that is not negative in groups of seven bits, the lowest first."""
+    number = (number << 1) ^ (number >> 63)
     if number < 0x80:
         return bytes((number,))
     encoded = bytearray()

@@ -27,7 +27,6 @@ from hudi_ingest.hudi.files.log_file import (
     PARQUET_BLOCK,
     SCHEMA_HEADER,
 )
-from hudi_ingest.hudi.files.parquet_pages import PageIndex, read_varint
 
 _COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
 """Of blocks that stand for others, and of those whose rows have some of the columns only."""
@@ -66,7 +65,7 @@ def changes_in(content: bytes, keys: pa.Array, columns: Mapping[str, pa.DataType
         if kind == DELETE_BLOCK:
             yield Deletes([(key, ordering) for key, ordering in _deletes(body) if key in wanted])
         elif kind == PARQUET_BLOCK:
-            yield Upserts(rows_of(pa.BufferReader(body), keys, columns))
+            yield Upserts(rows_of(pq.ParquetFile(pa.BufferReader(body)), keys, columns))
         else:
             yield Upserts(_avro_rows(body, json.loads(header[SCHEMA_HEADER]), wanted, columns))
 
@@ -94,49 +93,37 @@ def all_rows(file: pq.ParquetFile, columns: Mapping[str, pa.DataType]) -> Iterat
         yield pa.table({name: as_type(pa.chunked_array([batch[name]]), kind) for name, kind in kinds.items()})
 
 
-def rows_of(
-    source: pa.NativeFile, keys: pa.Array, columns: Mapping[str, pa.DataType], most_skipped: int = 0
-) -> pa.Table:
-    """Read the rows of these record keys of a Parquet file, with RECORD_KEY and those of the columns that the file has. In memory are a
-    row group's keys and a few of its rows; row groups without such a key are left out, by their statistics if they have any, and so are
-    pages without one, but for gaps of at most `most_skipped` bytes."""
-    file = pq.ParquetFile(source, page_checksum_verification=True)
+def rows_of(file: pq.ParquetFile, keys: pa.Array, columns: Mapping[str, pa.DataType]) -> pa.Table:
+    """Read the rows of these record keys, with RECORD_KEY and those of the columns that the file has. In memory are a row group's keys
+    and a few of its rows; row groups without such a key are left out, by their statistics if they have any."""
     names = [name for name in columns if name in file.schema_arrow.names]
     schema = pa.schema([(RECORD_KEY, pa.string()), *((name, columns[name]) for name in names)])
     least, greatest = (bound.encode() for bound in pc.min_max(keys).as_py().values())
     # Columns that are nested have several places in the file.
-    leaves = {file.schema.column(index).path: index for index in range(len(file.schema))}
-    index = PageIndex(source, most_skipped)
+    place = [file.schema.column(index).path for index in range(len(file.schema))].index(RECORD_KEY)
     found = []
     for number in range(file.num_row_groups):
-        statistics = file.metadata.row_group(number).column(leaves[RECORD_KEY]).statistics
+        statistics = file.metadata.row_group(number).column(place).statistics
         if statistics is not None and statistics.has_min_max and isinstance(statistics.min, str):
             # Texts are ordered by their bytes in UTF-8, here as in the file.
             low, high = statistics.min.encode(), statistics.max.encode()
             if high < least or low > greatest:
                 continue
         keys_there = file.read_row_group(number, columns=[RECORD_KEY])[RECORD_KEY].cast(pa.string())
-        places = pc.indices_nonzero(pc.is_in(keys_there, keys)).to_numpy().astype(np.int64)
+        places = pc.indices_nonzero(pc.is_in(keys_there, keys)).to_numpy()
         if not len(places):
             continue
-        arrays = []
-        for name in names:
-            values = index.values(number, leaves[name], places) if name in leaves else None
-            parts = [*(_values(file, number, name, places) if values is None else values)]
-            arrays.append(as_type(pa.chunked_array(parts), columns[name]))
+        start, parts = 0, []
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=names):
+            end = start + batch.num_rows
+            own = places[slice(*np.searchsorted(places, (start, end)))] - start
+            if len(own):
+                parts.append(batch.take(pa.array(own)))
+            start = end
+        rows = pa.Table.from_batches(parts)
+        arrays = [as_type(rows[name], columns[name]) for name in names]
         found.append(pa.table([keys_there.take(pa.array(places)), *arrays], schema=schema))
     return pa.concat_tables(found) if found else schema.empty_table()
-
-
-def _values(file: pq.ParquetFile, group: int, name: str, places: np.ndarray) -> Iterator[pa.Array]:
-    """Read the values of a row group's column at these places, some at a time, by decoding all."""
-    start, kind = 0, file.schema_arrow.field(name).type
-    rows = _BATCH_KEYS if pa.types.is_primitive(kind) else _BATCH_ROWS
-    for batch in file.iter_batches(rows, row_groups=[group], columns=[name]):
-        own = places[slice(*np.searchsorted(places, (start, start + batch.num_rows)))] - start
-        if len(own):
-            yield batch[name].take(pa.array(own))
-        start += batch.num_rows
 
 
 def as_type(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
@@ -302,8 +289,13 @@ def _items(data: BytesIO) -> Iterator[int]:
 
 
 def _long(data: BytesIO) -> int:
-    encoded = read_varint(data)
-    return (encoded >> 1) ^ -(encoded & 1)
+    shift = encoded = 0
+    while True:
+        (byte,) = data.read(1)
+        encoded |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (encoded >> 1) ^ -(encoded & 1)
+        shift += 7
 
 
 def _bytes(data: BytesIO) -> bytes:

@@ -186,7 +186,7 @@ class HudiCompaction(FencedService):
     service = "compaction"
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, piece_bytes: int) -> None:
-        super().__init__(spark, pipeline, compaction_options(pipeline, piece_bytes))
+        super().__init__(spark, pipeline, compaction_options(pipeline.table, piece_bytes))
 
     def pending_compactions(self) -> tuple[PlannedCompaction, ...]:
         """List those that are planned, also by other writers, oldest first: no later plan has their file groups, so somebody must

@@ -312,10 +312,6 @@ class TableStorage(ABC):
         """Open a Parquet file; the caller closes it. Pages with a checksum are compared with it. Raises FileNotFoundError."""
         return pq.ParquetFile(self._absolute(path), filesystem=self._arrow, page_checksum_verification=True)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file at any place of which one can read; the caller closes it. Raises FileNotFoundError."""
-        return self._arrow.open_input_file(self._absolute(path))
-
     def data_files(self) -> list[StoredFile]:
         """List all files of the table outside .hoodie, in no particular order."""
         return self.files_beside("", {HOODIE})

@@ -210,7 +210,8 @@ def _past(pipeline: Pipeline, plan: RetryPlan) -> Past:
         )
         for commit in reversed(committed.commits)
     ]
-    return Past(tuple(commits), pipeline.expects_left_out)
+    may_lack = pipeline.source.envelope == "debezium" or pipeline.source.unavailable_value is not None
+    return Past(tuple(commits), pipeline.fills_values and may_lack)
 
 
 def _past_commit(commit: CommittedInstant, transaction_key: str, knows_offsets: bool) -> PastCommit:

@@ -79,7 +79,7 @@ def test_p11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_p
         **BY_LISTING,
         **folder_options(2),
         **clustering_options(append.table, 4),
-        **compaction_options(keyed, 5 << 20),
+        **compaction_options(keyed.table, 5 << 20),
         **take_over_properties({}, parse_ddl("id string"), ["id"]),
         **write_options(append, "files,record_index,bloom_filters", "id", record_key="id"),
         **write_options(keyed, "files"),
@@ -130,7 +130,7 @@ def test_r11_archival_keeps_enough_to_tell_whether_compaction_is_due(tmp_path: P
     pipeline = make(tmp_path, "/data/orders", mode="upsert", key=["id"], compaction={"delta_commits": 40})
     options = write_options(pipeline, "files")
     assert options["hoodie.compact.inline.max.delta.commits"] == "40"
-    planning = {**options, **compaction_options(pipeline, 5 << 20)}
+    planning = {**options, **compaction_options(pipeline.table, 5 << 20)}
     assert planning["hoodie.compact.inline.max.delta.commits"] == "0"
     assert planning["hoodie.compaction.target.io"] == "5"
     assert "hoodie.compact.inline.max.delta.commits" not in write_options(make(tmp_path, "/data/orders"), "files")
