@@ -545,7 +545,7 @@ class Simulation:
             while self.world.lock is program:
                 program.go_on()
         for program in [*self.programs, *self.dead]:
-            while self.has_a_lease_that_no_ledger_knows(program):
+            while not program.over and self.has_a_lease_that_no_ledger_knows(program):
                 program.go_on()
         while self.others:
             self.another_writer_commits()
@@ -572,7 +572,9 @@ class Simulation:
     def has_a_lease_that_no_ledger_knows(self, program: Program) -> bool:
         """Such a commit may be at work: everybody waits for it, and a person ends the engine if it hangs."""
         run = self.run_of.get(program)
-        if run is None or run.transaction is None or run.transaction.instant not in self.world.beating:
+        if run is None or run.transaction is None or program.name != f"{run.ident} commit":
+            return False
+        if run.transaction.instant not in self.world.beating:
             return False
         ident = run.transaction.plan.transaction_id
         return not any(ident in ledger.rows.transactions for ledger in self.ledgers)
