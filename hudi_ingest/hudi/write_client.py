@@ -28,6 +28,7 @@ from hudi_ingest.hudi.options import (
     RECORD_KEY_PROPERTY,
     STATISTICS_PROPERTY,
     WITHOUT_CLEANING,
+    cleaning_options,
     folder_options,
     key_generator,
     lock_place,
@@ -455,7 +456,8 @@ class HudiWriter:
             record_key=stored.getProperty(RECORD_KEY_PROPERTY, ""),
             escaped_folders=stored.getProperty(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         )
-        options |= folder_options(max(1, self._context.defaultParallelism()))
+        tasks = max(1, self._context.defaultParallelism())
+        options = {**cleaning_options(tasks), **options, **folder_options(tasks)}
         properties = self._properties({**options, **self.options, **more})
         builder = self._hudi.config.HoodieWriteConfig.newBuilder().withPath(self._base_path).withProps(properties)
         if schema is not None:
