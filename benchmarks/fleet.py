@@ -45,6 +45,7 @@ from benchmarks.idle_pipelines import (
 )
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.stack import DAGSTER, Report
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
@@ -155,9 +156,12 @@ def _ticked(instance: DagsterInstance, since: float) -> set[str]:
 
 
 def _new_topic(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
-    """Time from a topic's creation to the first run of its pipeline, and the ticks of the others meanwhile."""
+    """Time from a topic's creation to the first run of its pipeline, and the ticks of the others meanwhile, once each has had the full
+    look that follows a start."""
     home, topics = _home(root), _topics(pipelines)
-    with idle_stack(home, topics) as stack:
+    with idle_stack(home, topics) as stack, Ledger.open(home.ledger_url) as ledger:
+        while len(ledger.requests.ticked()) < topics:
+            time.sleep(_LOOK_SECONDS)
         await_ticks(home)
         began = time.time()
         make_topics(stack.bootstrap_servers, topics + 1)

@@ -15,7 +15,8 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.topic_discovery import Discovery, announce, remember_topics, topics_on_broker
 from hudi_ingest.pipeline.template import Template
 
-_TICK_SECONDS = 5
+_TICK_SECONDS = 4
+"""Dagster looks for due sensors every five seconds, when one of five is mostly a little too young."""
 _QUIET_SECONDS = 30
 """How long the ledger is left alone while the broker lists the same topics."""
 _SHOWN = 10
