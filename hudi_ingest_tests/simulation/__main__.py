@@ -12,11 +12,12 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
 from hudi_ingest_tests.simulation.model import Ground, simulated
+from hudi_ingest_tests.simulation.mutations import MUTATIONS, Mutation
 from hudi_ingest_tests.simulation.schedule import Schedule, kind_of, run, schedule_of, shrunk
 
 _A_BATCH = 100
@@ -31,6 +32,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--keep", help="numbers of the steps to keep, of one seed's schedule")
+    parser.add_argument("--mutation", help="print the first seed that finds this one of mutations.py")
     parser.add_argument("--story", action="store_true", help="tell what happens, also where nothing is wrong")
     options = parser.parse_args()
     # Warnings of the protocol are what the schedules provoke.
@@ -41,6 +43,8 @@ def main() -> int:
             if options.keep is not None:
                 schedule = schedule.only([int(number) for number in options.keep.split(",") if number])
             return int(_tell(schedule, ground))
+    if options.mutation is not None:
+        return _find(MUTATIONS[options.mutation], range(options.first, options.first + options.seeds))
     failures, began = [], time.monotonic()
     for count, found in _results(options.first, options.seeds, options.jobs):
         failures += found
@@ -59,6 +63,17 @@ def main() -> int:
             _tell(small, ground)
     print(f"schedules={options.seeds} failures={len(failures)}")
     return int(bool(failures))
+
+
+def _find(mutation: Mutation, seeds: Iterable[int]) -> int:
+    with simulated() as ground, mutation.applied():
+        for seed in seeds:
+            failure = run(schedule_of(seed), ground, mutation.flaws)
+            if failure is not None and kind_of(failure) == mutation.breaks:
+                print(f"seed {seed}: {failure}")
+                return 0
+    print("no seed finds it")
+    return 1
 
 
 def _results(first: int, count: int, jobs: int) -> Iterator[tuple[int, list[Failure]]]:

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions import Fenced, LedgerUnreachable, TransactionInFlight
 from hudi_ingest.ledger import AttemptState, Ledger, TransactionRow
 from hudi_ingest.ledger.attempts import Attempts
 from hudi_ingest.ledger.counters import Counters
+from hudi_ingest.ledger.notes import Service, ServiceRun, ServiceRuns
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Requests
 from hudi_ingest.ledger.transactions import Transactions, require_open
@@ -235,8 +236,23 @@ class ModelRequests(Requests):
         raise AssertionError("plans here have no request")
 
 
+class ModelServiceRuns(ServiceRuns):
+    """Steps without a trace, like the counters."""
+
+    def __init__(self) -> None:
+        return
+
+    def began(self, table: str, pipeline: str, service: Service, at: datetime) -> None:
+        with _writing():
+            pass
+
+    def ended(self, run: ServiceRun) -> None:
+        with _writing():
+            pass
+
+
 class LedgerModel(Ledger):
-    """One database, and the lock of its one table.
+    """One database, and its locks: the table's, and that of its services.
 
     One that waits for the lock is told at once what it would be told after the timeout.
     """
@@ -248,9 +264,10 @@ class LedgerModel(Ledger):
         self.attempts = ModelAttempts(self.rows)
         self.counters = ModelCounters()
         self.requests = ModelRequests()
+        self.service_runs = ModelServiceRuns()
         self._real_now = real_now
-        self._holder: Program | None = None
-        self._since = datetime(2026, 1, 1, tzinfo=timezone.utc)
+        self._held: dict[str, tuple[Program | None, datetime]] = {}
+        """By lock: who has it, and since when."""
 
     def __repr__(self) -> str:
         return "<the ledger's model>"
@@ -266,13 +283,13 @@ class LedgerModel(Ledger):
     ) -> Iterator[None]:
         stop("table_lock", LedgerUnreachable)
         now = self._real_now()
-        fresh = stale_seconds is None or now - self._since <= timedelta(seconds=stale_seconds)
-        if self._holder is not None and not self._holder.crashed and fresh:
-            raise TransactionInFlight(f"the lock of {table} is held by {self._holder.name}")
-        self._holder = mine = running()
-        self._since = now
+        holder, since = self._held.get(table, (None, now))
+        fresh = stale_seconds is None or now - since <= timedelta(seconds=stale_seconds)
+        if holder is not None and not holder.crashed and fresh:
+            raise TransactionInFlight(f"the lock of {table} is held by {holder.name}")
+        self._held[table] = mine = running(), now
         try:
             yield
         finally:
-            if self._holder is mine:
-                self._holder = None
+            if self._held.get(table) == mine:
+                del self._held[table]

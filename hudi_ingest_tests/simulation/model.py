@@ -63,6 +63,7 @@ from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.write import reports as write_reports
+from hudi_ingest_tests.simulation import services
 from hudi_ingest_tests.simulation.bucket import BucketClient
 from hudi_ingest_tests.simulation.ledger import LedgerModel
 from hudi_ingest_tests.simulation.programs import LOCK, Program, stop
@@ -157,6 +158,8 @@ class Simulation:
         """Transactions that were completed at any time."""
         self.accepts = self.world.setting.accepts_losses
         self.judged = -1
+        self.serviced = 0
+        """How often table services were begun."""
         self.timeline = TimelineInMemory(self.world)
         self.log = DeadLetterLog(storage_in(self.world))
         self.protocols = [
@@ -301,16 +304,22 @@ class Simulation:
         instant = self.others.pop(0)
         self.world.heartbeats.pop(instant.name, None)
         self.world.beating.pop(instant.name, None)
-        if instant.name in self.world.active:
+        if instant.rewrites and self.is_merged(instant.rewrites):
+            # Hudi refuses it; its cleaning rolls it back.
+            self.world.heartbeats.pop(instant.name, None)
+        elif instant.name in self.world.active:
             instant.metadata = self.world.carried()
             if instant.rewrites:
-                before = [path for path in self.world.live() if path != instant.rewrites]
-                if len(before) == len(self.world.live()):
+                if instant.rewrites not in self.world.live():
                     self.world.wrongs.append(f"P7: {instant.rewrites} was replaced while another writer changed it")
                 path = f"{instant.rewrites}-{instant.name}"
                 self.world.files[path] = self.world.files[instant.rewrites]
                 instant.files, instant.replaced = (path,), (instant.rewrites,)
             self.world.complete(instant)
+
+    def is_merged(self, path: str) -> bool:
+        """Whether a clustering, pending or completed, has the file."""
+        return any(each.service and path in each.planned for each in (self.world.active | self.world.archived).values())
 
     def another_writer_cleans(self) -> None:
         self.spawn("another writer's cleaning", self.protocols[0].instants.roll_back_expired, host=OUTSIDE)
@@ -369,10 +378,48 @@ class Simulation:
             self.delete_the_consumer_group()
         elif what == "the engine dies":
             self.end_the_engine(host)
+        elif what == "a service comes to":
+            if at_work := [each for each in self.programs if each.name.startswith("services-")]:
+                point = services.NARROW[which % len(services.NARROW)]
+                self.advance(at_work[host % len(at_work)], until=point)
+        elif what == "other services take over":
+            if self.world.properties and len(self.programs) < 5:
+                self.services_take_over(host, which)
+        elif what == "a replay beside services":
+            if self.world.properties and len(self.programs) < 5:
+                at_work = self.run_services(host, cluster=True, clean=True)
+                self.advance(at_work, until=services.EXECUTING[which % len(services.EXECUTING)])
+                self.ask_for_a_range(which % COORDINATORS, TransactionKind.REPLAY, 2 * which + 1, which)
+        elif what == "services":
+            if self.world.properties and len(self.programs) < 6:
+                self.run_services(host, cluster=which < 8, clean=which % 3 > 0)
         else:
             raise AssertionError(f"there is no action {what!r}")
 
     # What the coordinators do.
+
+    def run_services(self, coordinator: int, cluster: bool, clean: bool) -> Program:
+        """As `hudi-ingest services` and its schedule do."""
+        self.serviced += 1
+        table = services.services_over(self.world, self.ledgers[coordinator])
+
+        def run() -> None:
+            table.run(clean=clean, report=self.tell, cluster=cluster)
+
+        return self.spawn(f"services-{self.serviced}", run, host=coordinator)
+
+    def services_take_over(self, coordinator: int, which: int) -> None:
+        """The engine of those at work stands still for so long that others begin, perhaps to their end; then it goes on."""
+        older = [each for each in self.programs if each in self.world.calls]
+        if not older:
+            older = [self.run_services(coordinator, cluster=True, clean=True)]
+            self.advance(older[0], until=services.EXECUTING[which % len(services.EXECUTING)])
+        for each in older:
+            self.world.pause_engine(each.host)
+            each.crashed = True
+        self.time_passes(301)
+        newer = self.run_services(which % COORDINATORS, cluster=True, clean=True)
+        self.advance(newer, until=services.EXECUTING[which // 2 % len(services.EXECUTING)] if which & 1 else "")
 
     def tick(self, coordinator: int) -> None:
         plan = self.plan()
@@ -499,7 +546,12 @@ class Simulation:
         self.programs[which % len(self.programs)].crashed = True
 
     def die(self, which: int) -> None:
-        program = self.programs.pop(which % len(self.programs))
+        program = self.programs[which % len(self.programs)]
+        if program in self.world.calls:
+            # A call in the engine goes on, and nobody waits for it.
+            program.crashed = True
+            return
+        self.programs.remove(program)
         while self.world.lock is program:
             # A call that is in Hudi's lock runs in the engine, which has not died.
             program.go_on()
@@ -544,6 +596,9 @@ class Simulation:
             program.crashed = True
             while self.world.lock is program:
                 program.go_on()
+            while program in self.world.calls:
+                # Such a call ends by itself.
+                self.step(program)
         for program in [*self.programs, *self.dead]:
             while not program.over and self.has_a_lease_that_no_ledger_knows(program):
                 program.go_on()
@@ -565,9 +620,16 @@ class Simulation:
             if drain and not self.programs:
                 self.ask_for_a_range(0, kind, 2 * number + 1, 5)
                 self.judge()
+        if self.serviced:
+            self.services_recover()
         left = [each for each in self.world.active.values() if each.state != "completed"]
         assert not left, f"P5: everything is ingested, and open instants are left: {left}"
-        assert all(set(each.files) <= set(self.world.files) for each in self.world.completed())
+
+    def services_recover(self) -> None:
+        """P5: the next run of services does what others left undone, and whatever is to be done after it."""
+        failure = self.run_to_its_end(self.run_services(0, cluster=True, clean=True))
+        assert failure is None, f"P5: services do not get done: {failure!r}"
+        self.judge()
 
     def has_a_lease_that_no_ledger_knows(self, program: Program) -> bool:
         """Such a commit may be at work: everybody waits for it, and a person ends the engine if it hangs."""
@@ -701,13 +763,15 @@ class Simulation:
                 bad += [(each.source, place) for place, kind in log if kind == "bad"]
             letters[instant.name] = bad
             waiting += bad
-            missing = [path for path in instant.files if path not in world.files]
+            missing = [path for path in instant.files if path not in world.files and path not in world.cleaned]
             assert not missing, f"P1: files of completed instant {instant.name} are gone: {missing}"
-            found = sorted(row for path in instant.files for row in world.files[path])
+            found = sorted(row for path in instant.files for row in world.files.get(path) or world.cleaned[path])
             kept = sum(each.kept for each in plan.replaces)
             self.ground.published.add((plan.kind, kept > 0))
             assert len(found) == len(expected) + kept, f"P1, P2, P3: {instant.name} has {found}, kept are {kept}"
             assert kept or found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
+        missing = [path for path in world.live() if path not in world.files]
+        assert not missing, f"P1: files of the table are gone: {missing}"
         rows = sorted(row for path in world.live() for row in world.files[path])
         wanted = [
             (source, place)
@@ -1011,6 +1075,7 @@ def simulated() -> Iterator[Ground]:
         (Slice, "source", property(lambda slice_: _source(slice_.topic, slice_.partition))),
         *((module, "shape_of", lambda pipeline: shape) for module in (protocol_module, checks)),
         (table_module, "committed_state", committed),
+        *services.patches(world, Clock),
     ]
     with ExitStack() as patches:
         for target, name, stand_in in patched:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import OffsetLoss, TransactionPlan
@@ -17,13 +18,14 @@ from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest_tests.simulation import world
+from hudi_ingest_tests.simulation.services import ServicesInMemory
 from hudi_ingest_tests.simulation.world import HudiInMemory
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """`flaws` of the model, and `patches` (where, name, instead) of the product. `breaks`: the promise that is found broken, by
-    `seed` as the first of all."""
+    """`flaws` of the model, and `patches` (where, name, instead) of the product. `breaks`: the promise that `seed` finds broken; another
+    seed is found by `python -m hudi_ingest_tests.simulation --mutation NAME`."""
 
     breaks: str
     seed: int
@@ -72,6 +74,10 @@ def _same_generation(
     return TopicVersion(topic_ids[topic])
 
 
+def _same_claim(self: ServiceClaim, instant: str) -> str:
+    return self._write({self._service: instant})
+
+
 _UNCHECKED = [(protocol, "require_current", _nothing), (protocol, "require_sums", _nothing)]
 
 
@@ -80,7 +86,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "the guard is not asked": Mutation("P7", 134, patches=[(HudiInMemory, "_guard", _nothing)]),
     "a rollback waits for no commit inside Hudi's lock": Mutation("P4", 37, frozenset({"no barrier"})),
     "a rollback deletes what is completed": Mutation("P4", 37, frozenset({"rolls completed back"})),
-    "the lease is not checked": Mutation("P4", 6, frozenset({"no lease"})),
+    "the lease is not checked": Mutation("P4", 3377, frozenset({"no lease"})),
     "a lease never ends": Mutation("P5", 61, frozenset({"lease never expires"})),
     "the consumer group is the truth": Mutation("P5", 25, frozenset({"group is the truth"})),
     "the next offset is off by one": Mutation(
@@ -90,7 +96,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "P7", 0, patches=[(protocol, "next_checkpoint", _next(lambda each: replace(each, covered={})))]
     ),
     "commit before all is written": Mutation(
-        "P3", 104, patches=[(protocol, "require_complete", _nothing), (protocol, "require_sums", _nothing)]
+        "P3", 109, patches=[(protocol, "require_complete", _nothing), (protocol, "require_sums", _nothing)]
     ),
     "files are not flushed before they are reported": Mutation(
         "P5", 0, patches=[(TransactionProtocol, "_sync_files", _nothing)]
@@ -116,6 +122,13 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     "a recreated topic has the generation of the one before": Mutation(
         "P2", 10, patches=[(planning, "_version", _same_generation), *_UNCHECKED]
+    ),
+    "two tries of a clustering have the same claim": Mutation("P1", 132, patches=[(ServiceClaim, "take", _same_claim)]),
+    "the guard does not see that a clustering merges a file": Mutation(
+        "P1, P2", 265, frozenset({"no clustering check"})
+    ),
+    "services leave what died before them undone": Mutation(
+        "P5", 55, patches=[(ServicesInMemory, "pending_clusterings", lambda _: ())]
     ),
 }
 """By what is broken."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hudi_ingest_tests.simulation.model import Ground, Simulation
@@ -32,9 +32,19 @@ SOMETIMES = (
     ("a leader is lost", "a leader is lost", "leaders come back"),
 )
 """Kinds of faults and of other work. A schedule has some of them only: what happens rarely happens often in some."""
-LATELY = ("the topic is recreated",)
-"""Kinds that came later: they take the place of single steps in every seventh schedule, so the seeds of the others mean the same."""
 SEVENTH = 7
+LATELY: Mapping[int, tuple[int, tuple[str, ...]]] = {
+    3: (4, ("the topic is recreated",)),
+    6: (
+        20,
+        (
+            *(["services"] * 5 + ["a service comes to"] * 4 + ["other services take over"] * 2),
+            *("a replay beside services", "a replay beside services", "replay", "time 301", "another writer begins"),
+        ),
+    ),
+}
+"""Kinds that came later, and at most how many of them a schedule has: they take the place of single steps where the seed leaves this
+rest, so the other seeds mean what they meant before."""
 Step = tuple[str, int, int]
 _MOST_TRIES = 2000
 """To make a schedule smaller."""
@@ -69,8 +79,9 @@ def schedule_of(seed: int) -> Schedule:
     actions = [*ALWAYS, *(action for kind in SOMETIMES if draw.random() < often for action in kind)]
     start = draw.randint(1, 2), draw.randint(0, 5), draw.randint(0, 7)
     steps = tuple((draw.choice(actions), draw.randint(0, 9), draw.randint(0, 39)) for _ in range(STEPS))
-    if seed % SEVENTH == 3:
-        numbers = {draw.randrange(STEPS): draw.choice(LATELY) for _ in range(draw.randint(1, 4))}
+    if seed % SEVENTH in LATELY:
+        most, kinds = LATELY[seed % SEVENTH]
+        numbers = {draw.randrange(STEPS): draw.choice(kinds) for _ in range(draw.randint(1, most))}
         steps = tuple((numbers.get(number, step[0]), *step[1:]) for number, step in enumerate(steps))
     return Schedule(seed, setting, *start, steps)
 

@@ -62,6 +62,7 @@ ROWS_PER_FILE = 2
 HOSTS = 2
 OUTSIDE = -1
 """The host of other writers. Its engine never dies, and its clock is right."""
+OPERATIONS = {"clustering": "CLUSTER"}
 V = TypeVar("V")
 
 
@@ -91,6 +92,10 @@ class Instant:
     """Files that the commit took out of the table."""
     rewrites: str = ""
     """Of another writer's: the file that it has read, and publishes anew."""
+    service: str = ""
+    """Of a table service's: clustering."""
+    planned: tuple[str, ...] = ()
+    """The files that it merges."""
 
 
 @lru_cache(4096)
@@ -163,6 +168,8 @@ class World:
         self.beating: dict[str, int] = {}
         """Instants whose heartbeat is renewed, and the engine that does it."""
         self.files: dict[str, list[Row]] = Tracked(self)
+        self.cleaned: dict[str, list[Row]] = {}
+        """What was in the files that cleaning has deleted."""
         self.markers: dict[str, set[str]] = {}
         self.synced: set[str] = set()
         """Files that outlive a power cut."""
@@ -171,6 +178,8 @@ class World:
         self.lock: Program | None = None
         self.lock_engine = 0
         """The engine that has Hudi's lock."""
+        self.calls: set[Program] = set()
+        """Programs that wait for a service that an engine executes, which goes on whatever becomes of them."""
         self.generations: dict[int, int] = defaultdict(int)
         """By engine: how often it has died."""
         self.last_instants: dict[int, str] = defaultdict(str)
@@ -259,7 +268,9 @@ class World:
         if self._commits[0] != self.version:
             found = sorted(self.active.values(), key=lambda each: each.name, reverse=True)
             shown = [
-                CommittedInstant(each.name, each.metadata, time) for each in found if (time := each.completed_time)
+                CommittedInstant(each.name, each.metadata, time, operation=OPERATIONS.get(each.service, ""))
+                for each in found
+                if (time := each.completed_time)
             ]
             self._commits = self.version, shown
         return self._commits[1]
@@ -272,6 +283,10 @@ class World:
                 found.pop(path, None)
             found |= dict.fromkeys(each.files)
         return list(found)
+
+    def clustered(self) -> set[str]:
+        """Files that pending clusterings merge."""
+        return {path for each in self.active.values() if each.state != "completed" for path in each.planned}
 
     def files_of(self, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
         """The live files with rows of the slices."""
@@ -336,12 +351,22 @@ class World:
         self.last_instants[engine] = ""
         if self.lock_engine == engine:
             self.lock = None
+        self.stop_heartbeats(engine)
+
+    def pause_engine(self, host: int) -> None:
+        """It stands still for longer than a lease is renewed: what it does later it does without one. Not inside Hudi's lock, which
+        it would lose without knowing it: a limit of the promises."""
+        engine = self.engine_of(host)
+        if self.lock is None or self.lock_engine != engine:
+            self.stop_heartbeats(engine)
+
+    def stop_heartbeats(self, engine: int) -> None:
         for instant in [each for each, beating in self.beating.items() if beating == engine]:
             self.heartbeats[instant] = self.clock(engine)
             del self.beating[instant]
 
 
-def _in_engine(world: World) -> Engine:
+def in_engine(world: World) -> Engine:
     """The engine of the running program's host; another writer's is a JVM of its own, whose clock is right."""
     program = running()
     number = world.engine_of(program.host) if program is not None else 0
@@ -402,7 +427,7 @@ class HudiInMemory:
         self._world = world
 
     def create_table(self, schema: TransactionSchema) -> None:
-        engine = _in_engine(self._world)
+        engine = in_engine(self._world)
         engine.step("create_table", EngineLost)
         if not self._world.properties:
             self._world.properties = {"hoodie.table.partition.fields": ""}
@@ -410,7 +435,7 @@ class HudiInMemory:
         self._world.properties |= table_properties(self._world.pipeline, schema.record_key)
 
     def update_properties(self, wanted: dict[str, str]) -> None:
-        engine = _in_engine(self._world)
+        engine = in_engine(self._world)
         engine.step("update_properties", EngineLost)
         self._world.properties |= wanted
 
@@ -422,7 +447,7 @@ class HudiInMemory:
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         world = self._world
-        engine = _in_engine(world)
+        engine = in_engine(world)
         engine.step("begin", EngineLost, TableUnreachable)
         engine.wait_for_clock()
         instant = engine.new_instant()
@@ -441,7 +466,7 @@ class HudiInMemory:
     def commit(self, publication: Publication) -> None:
         world = self._world
         instant = publication.instant
-        engine = _in_engine(world)
+        engine = in_engine(world)
         engine.step("commit", EngineLost)
         engine.wait_for_clock()
         if not world.leased(instant, engine.number) and "no lease" not in world.flaws:
@@ -509,14 +534,16 @@ class HudiInMemory:
         if "no checkpoint check" not in world.flaws and newest != expected:
             raise CommitRefused(f"the committed checkpoint is {newest or 'none'}, not {expected or 'none'}")
         if "no live check" not in world.flaws and replaced:
-            others = [each.name for each in world.active.values() if each.state != "completed" and each.name != instant]
+            pending = [each for each in world.active.values() if each.state != "completed" and each.name != instant]
+            others = [each.name for each in pending if not each.service]
             changed = set(replaced) - set(world.live())
-            if others or changed:
-                raise CommitRefused(f"others are at work {others}, and {changed} are no longer in the table")
+            merged = set(replaced) & world.clustered() if "no clustering check" not in world.flaws else set()
+            if others or changed or merged:
+                raise CommitRefused(f"others are at work {others}, {changed} are gone, and {merged} are being merged")
 
     def roll_back(self, instant: str) -> bool:
         world = self._world
-        engine = _in_engine(world)
+        engine = in_engine(world)
         engine.step("roll_back", EngineLost, TableUnreachable)
         engine.wait_for_clock()
         if "no barrier" not in world.flaws:
@@ -531,11 +558,11 @@ class HudiInMemory:
             return False
         engine.step("seen to be open", EngineLost, TableUnreachable)
         world.heartbeats.pop(instant, None)
-        self._roll_back_failed_writes(engine)
+        self.roll_back_failed_writes(engine)
         return True
 
     def roll_back_expired(self) -> None:
-        engine = _in_engine(self._world)
+        engine = in_engine(self._world)
         engine.step("roll_back_expired", EngineLost, TableUnreachable)
         engine.wait_for_clock()
         # Other writers clean as Hudi does, without it.
@@ -543,13 +570,15 @@ class HudiInMemory:
             with engine.hudi_lock():
                 pass
             engine.step("barrier passed", EngineLost, TableUnreachable)
-        self._roll_back_failed_writes(engine)
+        self.roll_back_failed_writes(engine)
 
-    def _roll_back_failed_writes(self, engine: Engine) -> None:
+    def roll_back_failed_writes(self, engine: Engine, judges: int | None = None) -> None:
+        """`judges`: the host by whose clock leases have ended, if not the engine's."""
+        host = engine.number if judges is None else judges
         expired = [
             each.name
             for each in self._world.active.values()
-            if each.state != "completed" and not self._world.leased(each.name, engine.number)
+            if each.state != "completed" and not each.service and not self._world.leased(each.name, host)
         ]
         # Hudi looks the instants up before it has the lock, and what it has looked up it deletes.
         engine.step("expired instants listed", EngineLost, TableUnreachable)
@@ -572,7 +601,7 @@ class HudiInMemory:
             world.rolled_back.add(name)
 
     def open_instants(self) -> tuple[OpenInstant, ...]:
-        engine = _in_engine(self._world)
+        engine = in_engine(self._world)
         engine.step("open_instants", EngineLost, TableUnreachable)
         return tuple(
             OpenInstant(each.name, each.transaction, self._world.leased(each.name, engine.number))
@@ -594,7 +623,7 @@ class WriterInMemory:
         attempts: dict[TopicPartition, int],
         record_bytes: int,
     ) -> tuple[SliceReport, ...]:
-        engine = _in_engine(self._world)
+        engine = in_engine(self._world)
         reports = []
         for each in slices:
             made: list[str] = []
@@ -629,6 +658,8 @@ class WriterInMemory:
         copies = []
         for old in transaction.plan.replaces:
             if old.kept and old.source == each.source:
+                if old.path not in self._world.files:
+                    raise WriteIncomplete(f"{old.path} is gone")
                 kept = [row for row in self._world.files[old.path] if not is_of(row, transaction.plan.slices)]
                 copies.append(self._write_file(engine, transaction, kept, attempt, made))
         return SliceReport(
@@ -780,6 +811,13 @@ def storage_in(world: World) -> TableStorage:
     return S3InMemory(world) if world.setting.on_s3 else StorageInMemory(world)
 
 
+_INSTANT_FILES = {
+    "": ("{0}.commit.requested", "{0}.inflight", "{0}_{0}.commit"),
+    "clustering": ("{0}.clustering.requested", "{0}.clustering.inflight", "{0}_{0}.replacecommit"),
+}
+"""By service: an instant's files, in the order in which they come."""
+
+
 class TimelineInMemory(Timeline):
     """The real Timeline's judgement over a World's instants."""
 
@@ -819,12 +857,11 @@ class TimelineInMemory(Timeline):
 
     def _names(self) -> tuple[str, ...]:
         stop("timeline", TableUnreachable)
-        files, there = (
-            ("{0}.commit.requested", "{0}.inflight", "{0}_{0}.commit"),
-            {"requested": 1, "inflight": 2, "completed": 3},
-        )
+        there = {"requested": 1, "inflight": 2, "completed": 3}
         return tuple(
-            file.format(each.name) for each in self._world.active.values() for file in files[: there[each.state]]
+            file.format(each.name)
+            for each in self._world.active.values()
+            for file in _INSTANT_FILES[each.service][: there[each.state]]
         )
 
     def _completed(self) -> Iterator[CommittedInstant]:
