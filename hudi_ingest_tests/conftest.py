@@ -19,6 +19,7 @@ from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.simulation.trace import judge
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK, QUICK_SPARK, ROOM, java_options
@@ -99,6 +100,7 @@ def secured_ground(secured: SecuredBroker, tmp_path: Path) -> Iterator[Ground]:
     create_topic(secured.bootstrap, name, 2)
     yield found
     found.close()
+    judge(home.transactions_log)
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def recover(
     home, pipeline = Home.from_environment(), named_pipeline(name)
     with Ledger.open(home.ledger_url) as ledger:
         progress("connecting to Spark")
-        protocol = protocol_for(pipeline, ledger, current_session(home))
+        protocol = protocol_for(pipeline, ledger, current_session(home), home)
         recovery = recover(protocol, roll_back=roll_back, new_table=new_table)
     print_result(as_json, recovery.to_dict(), recovery_text(recovery))
 

@@ -5,16 +5,19 @@ stack sets for pipeline files.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from hudi_ingest.home.liveness import running_process
 
+_logger = logging.getLogger(__name__)
 HOME_VARIABLE = "HUDI_INGEST_HOME"
 PIPELINES_VARIABLE = "HUDI_INGEST_PIPELINES"
 LEDGER_VARIABLE = "HUDI_INGEST_LEDGER_URL"
@@ -124,6 +127,11 @@ class Home:
         return self.root / "logs"
 
     @property
+    def transactions_log(self) -> Path:
+        """What the steps of transactions have done to tables, by all processes that have this home, a line of JSON each."""
+        return self.logs / "transactions.log"
+
+    @property
     def dagster(self) -> Path:
         """The `DAGSTER_HOME` of the embedded Dagster."""
         return self.root / "dagster"
@@ -168,6 +176,20 @@ def file_version(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def note_step(home: Home, step: Mapping[str, object]) -> None:
+    """Append a step of a transaction to its log. What goes wrong is logged: the table does not depend on it."""
+    line = {"at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"), "pid": os.getpid(), **step}
+    try:
+        home.make()
+        home.logs.mkdir(mode=0o700, exist_ok=True)
+        # Unbuffered: a line is one write, so lines of several processes do not mix, and a process that is killed has written its own.
+        with home.transactions_log.open("ab", buffering=0) as log:
+            log.write(f"{json.dumps(line)}\n".encode())
+        cut_back([home.transactions_log])
+    except OSError as error:
+        _logger.warning("a step is missing in %s: %s", home.transactions_log, error)
 
 
 def stack_logs(home: Home) -> tuple[Path, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import hudi_ingest
 from hudi_ingest.exceptions import TableUnreachable
@@ -91,11 +91,26 @@ class TransactionPorts:
     letters: DeadLetterLog
     copy_letters: LetterCopier
     sync_catalog: CatalogSyncer
+    note_step: Callable[[Mapping[str, object]], None]
     tell_lineage: LineageListener = unheard
 
     @property
     def timeline(self) -> Timeline:
         return self.table.timeline
+
+    @contextmanager
+    def step(self, name: str, transaction_id: str, **known: object) -> Iterator[dict[str, Any]]:
+        """Log that a step begins and how it ends: with the block's error, else as the block says."""
+        step = {"step": name, "transaction": transaction_id, **known, "table": self.pipeline.table.base_path}
+        self.note_step({**step, "outcome": "started"})
+        ended: dict[str, Any] = {"outcome": "done"}
+        try:
+            yield ended
+        except BaseException as error:
+            ended = {"outcome": type(error).__name__}
+            raise
+        finally:
+            self.note_step({**step, **ended})
 
     @contextmanager
     def kept(self) -> Iterator[None]:

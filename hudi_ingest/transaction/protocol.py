@@ -92,7 +92,7 @@ class TransactionProtocol(TransactionPorts):
         columns/schema_change.py raises, and for a plan with resets KafkaUnreachable, KafkaRefused and TopicMissing.
         """
         started = time.monotonic()
-        with self._table_lock(), self.timeline.held():
+        with self._table_lock(), self.timeline.held(), self.step("begin", plan.transaction_id) as ended:
             if self.timeline.restore_properties():
                 _logger.warning(
                     "%s: hoodie.properties was damaged and has been restored from Hudi's backup",
@@ -114,7 +114,17 @@ class TransactionProtocol(TransactionPorts):
             schema = prepare_table(self, committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
             transaction = self._open(plan, schema, owner, committed.commits)
-        checkpoint = committed.checkpoint
+            checkpoint = committed.checkpoint
+            ended |= {
+                "transaction": transaction.plan.transaction_id,
+                "epoch": transaction.epoch,
+                "instant": transaction.instant,
+                "kind": plan.kind.value,
+                "sequence": plan.sequence,
+                "after": checkpoint.instant if checkpoint else None,
+                "slices": {str(slice_.source): [slice_.start, slice_.end] for slice_ in plan.slices},
+                "resets": {str(reset.source): reset.restart for reset in plan.resets},
+            }
         transaction = replace(
             transaction,
             begin_seconds=round(time.monotonic() - started, 3),
@@ -132,21 +142,23 @@ class TransactionProtocol(TransactionPorts):
         """Write some of the plan's slices and report on each. `retry`: how many tries of an orchestrator came before this one,
         which may have died before they started an attempt. Raises what `write.write_slices` raises."""
         transaction_id = transaction.plan.transaction_id
-        require_time(transaction)
-        require_same_shape(transaction, self.pipeline)
-        self._require_epoch(transaction)
-        attempts = self.ledger.attempts.start(transaction_id, [slice_.source for slice_ in slices], retry)
-        reach("attempt_started")
-        try:
-            reports = self.write_files(transaction, slices, attempts, transaction.record_bytes)
-            self._sync_files(reports)
-        except IngestError as error:
-            self._note_failed(transaction_id, attempts, error)
-            if isinstance(error, SchemaOutdated) and error.columns:
-                self._note_schema(error.columns)
-            raise
-        reach("slices_written")
-        self.ledger.attempts.finish(transaction_id, reports)
+        with self.step("write", transaction_id, epoch=transaction.epoch, instant=transaction.instant) as ended:
+            require_time(transaction)
+            require_same_shape(transaction, self.pipeline)
+            self._require_epoch(transaction)
+            attempts = self.ledger.attempts.start(transaction_id, [slice_.source for slice_ in slices], retry)
+            reach("attempt_started")
+            try:
+                reports = self.write_files(transaction, slices, attempts, transaction.record_bytes)
+                self._sync_files(reports)
+            except IngestError as error:
+                self._note_failed(transaction_id, attempts, error)
+                if isinstance(error, SchemaOutdated) and error.columns:
+                    self._note_schema(error.columns)
+                raise
+            reach("slices_written")
+            self.ledger.attempts.finish(transaction_id, reports)
+            ended["attempts"] = {str(report.slice.source): report.attempt for report in reports}
         reach("attempt_reported")
         return reports
 
@@ -173,16 +185,19 @@ class TransactionProtocol(TransactionPorts):
             raise
         # An earlier call may have committed, and how much it flushed is unknown.
         before: frozenset[StoredFile] = frozenset()
-        with self._table_lock(), self.timeline.held():
+        known = {"epoch": transaction.epoch, "instant": transaction.instant}
+        with self._table_lock(), self.timeline.held(), self.step("commit", plan.transaction_id, **known) as ended:
             reach("commit_locked")
             published = self.table.instant_of(plan.transaction_id)
             committed = self.table.committed()
+            ended["outcome"] = "committed"
             if published is None:
                 seen = self._require_publishable(transaction, committed)
                 self._require_files(plan, reports)
                 before = self.look()
                 reach("commit_checked")
-                self._publish(transaction, reports, committed, seen)
+                if self._publish(transaction, reports, committed, seen):
+                    ended["outcome"] = "published"
                 committed = self.table.committed()
             checkpoint = committed.checkpoint
             if checkpoint is None or checkpoint.sequence < plan.sequence:
@@ -208,7 +223,8 @@ class TransactionProtocol(TransactionPorts):
         """
         transaction_id = transaction.plan.transaction_id
         try:
-            with self._table_lock():
+            with self._table_lock(), self.step("abort", transaction_id, reason=reason) as ended:
+                ended["outcome"] = "tried"
                 if self.table.instant_of(transaction_id) is None:
                     roll_back(self, transaction_id, reason)
         except (IngestError, OSError) as error:
@@ -303,7 +319,8 @@ class TransactionProtocol(TransactionPorts):
         reports: Sequence[SliceReport],
         committed: CommittedState,
         seen: Collection[str],
-    ) -> None:
+    ) -> bool:
+        """Return whether this very call has published it."""
         plan = transaction.plan
         publication = self._publication(transaction, reports, committed, seen)
         try:
@@ -321,7 +338,7 @@ class TransactionProtocol(TransactionPorts):
                     f"whether it landed ({unread}). Nothing is deleted; the commit is retried."
                 ) from error
             if published is not None:
-                return
+                return False
             if isinstance(error, (CommitRefused, Fenced)):
                 raise
             raise CommitOutcomeUnknown(
@@ -329,6 +346,7 @@ class TransactionProtocol(TransactionPorts):
                 "on the timeline so far. It may still land, so nothing is deleted; commit is called again, and the timeline "
                 f"decides. The error: {error}"
             ) from error
+        return True
 
     def _publication(
         self,

@@ -75,11 +75,13 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
 
     Raises TableUnreachable, EngineLost, LedgerUnreachable.
     """
-    # The epoch first: processes that still work for the transaction are fenced before its files are deleted.
-    ports.epoch.retire(opened.transaction_id)
-    begun = _begun_files(ports.timeline.storage, opened.instant)
-    with ports.kept():
-        rolled_back = ports.instants.roll_back(opened.instant)
+    with ports.step("rollback", opened.transaction_id, instant=opened.instant) as ended:
+        # The epoch first: processes that still work for the transaction are fenced before its files are deleted.
+        ports.epoch.retire(opened.transaction_id)
+        begun = _begun_files(ports.timeline.storage, opened.instant)
+        with ports.kept():
+            rolled_back = ports.instants.roll_back(opened.instant)
+        ended["outcome"] = "done" if rolled_back else "committed"
     if not rolled_back:
         ports.ledger.transactions.mark_committed_as_found(opened.transaction_id, opened.instant)
         return False

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import CommitOutcomeUnknown, IngestError, PlanOutdated, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.home.folder import Home
+from hudi_ingest.home.folder import Home, note_step
 from hudi_ingest.hudi.services.catalog_client import CatalogClient
 from hudi_ingest.hudi.storage.storage import durability_of
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
@@ -47,7 +47,7 @@ _OWN_ID = re.compile(r"(plan|transaction) \S+ (is no longer current|cannot begin
 T = TypeVar("T")
 
 
-def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> TransactionProtocol:
+def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home) -> TransactionProtocol:
     """The transaction protocol with its real ports: Hudi's client and Spark in `spark`, the broker, the ledger."""
     table = PipelineTable(pipeline)
     _warn_of_local_table(pipeline.table.base_path, spark.sparkContext.master)
@@ -66,6 +66,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Tra
         letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,
         sync_catalog=catalog_syncer(pipeline, table, spark),
+        note_step=partial(note_step, home),
         tell_lineage=listener_of(pipeline),
     )
 
@@ -125,7 +126,7 @@ def run_transaction(
         _logger.warning("%s: %s:\n%s", plan.transaction_id, title, text)
     spark = current_session(home)
     with Ledger.open(home.ledger_url) as ledger:
-        protocol = protocol_for(pipeline, ledger, spark)
+        protocol = protocol_for(pipeline, ledger, spark, home)
         transaction = protocol.begin(plan, owner or Owner.this_process(), run_is_finished)
         for line in (*transaction.plan.schema_changes, *transaction.schema.warnings):
             report(f"{plan.transaction_id}: {line}")

@@ -29,6 +29,7 @@ from hudi_ingest_tests.chaos.oracle import StoredTable
 from hudi_ingest_tests.chaos.platform import LocalPlatform, variables
 from hudi_ingest_tests.chaos.records import PARTITIONS, Records
 from hudi_ingest_tests.chaos.stack import StruckStack, go_on
+from hudi_ingest_tests.simulation import trace
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.waiting import NotInTime, wait_for
 
@@ -156,6 +157,9 @@ class Fleet:
             found["sweep"] += bool(self.stack.sweep(topic, stored, 2 * TIMEOUT_SECONDS))
             found["orphan"] += len(oracle.orphans(stored))
             found["left-over"] += len(oracle.left_overs(stored))
+        if broken := trace.violation(trace.read(self.stack.home.transactions_log)):
+            _say(broken)
+            found["out-of-order"] += 1
         return +found
 
     def _settled(self, topic: str, records: Records) -> Counter[str]:

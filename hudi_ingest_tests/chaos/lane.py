@@ -38,6 +38,7 @@ from hudi_ingest_tests.chaos.platform import Platform
 from hudi_ingest_tests.chaos.records import Records
 from hudi_ingest_tests.chaos.stack import REACH_SECONDS, StruckStack, go_on
 from hudi_ingest_tests.chaos.work import Work
+from hudi_ingest_tests.simulation import trace
 from hudi_ingest_tests.support.command_line import environment, hudi_ingest
 from hudi_ingest_tests.support.waiting import NotInTime, wait_for
 
@@ -93,6 +94,7 @@ class Lane:
         files = {f"chaos{block}": self._settings_of(block) for block in blocks}
         self.stack = StruckStack(platform, files)
         self.home = self.stack.home
+        self._broken = ""
 
     def __enter__(self) -> Lane:
         self.stack.__enter__()
@@ -179,6 +181,7 @@ class Lane:
         anomalies["open-upload"] += self.platform.open_uploads(self.name)
         anomalies["dead-letters"] += oracle.compare_letters(self.stored, self._waiting_letters(), self.records.bad)
         anomalies += self.records.compare(self.stored)
+        anomalies += self._broken_rules()
         if self.platform.reads_by_spark:
             anomalies += self._seen_by_spark()
         archived = len(oracle.archived(self.stored))
@@ -223,6 +226,7 @@ class Lane:
                 verdict.anomalies += self._wrong_accounts()
                 verdict.anomalies += self.records.compare(self.stored)
                 verdict.anomalies += self._stale()
+                verdict.anomalies += self._broken_rules()
             except NotInTime as error:
                 verdict.anomalies["stuck"] += 1
                 verdict.detail = str(error)
@@ -353,6 +357,7 @@ class Lane:
                 process.kill()
         psutil.wait_procs(victims, timeout=30)
         if self.platform.cut_power():
+            trace.add(self.home.transactions_log, trace.POWER_CUT)
             # Rows that were on no disk may be gone, and must come again.
             self._reader.forget()
 
@@ -465,6 +470,16 @@ class Lane:
                 "misordered": sum(1 for one, next_ in itertools.pairwise(order) if next_ <= one),
             }
         )
+
+    def _broken_rules(self) -> Counter[str]:
+        """The steps of all transactions so far against the rules of simulated ones; what is broken already counts once."""
+        lines = trace.read(self.home.transactions_log)
+        broken = trace.violation(lines)
+        if broken and broken != self._broken:
+            self._say(f"{self.name}: {self.home.transactions_log}: {broken}")
+        found = Counter({"untraced": not lines, "out-of-order": bool(broken) and broken != self._broken})
+        self._broken = broken
+        return +found
 
     def _range(self, start: int, end: int) -> tuple[str, ...]:
         return "--partition", f"{self.name}:0", "--start", str(start), "--end", str(end)

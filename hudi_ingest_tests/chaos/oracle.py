@@ -5,7 +5,8 @@ misplaced (a row outside its partition value's folder), torn-read (a reader saw 
 that a reader saw and that are gone, or are there twice), unreadable, stuck (not committed in time), orphan, stale-group,
 stale-ledger, stale-instant, dead-letters (more or less of them than bad records), wrong-loss (accepted and not in a commit's
 accounting, or the other way round), misordered (a commit of ours sorts before an earlier one), left-over (a marker, a heartbeat
-or dead letters of an instant that is over), open-upload (a multipart upload that nobody will complete).
+or dead letters of an instant that is over), open-upload (a multipart upload that nobody will complete), out-of-order and untraced
+(the steps of transactions in transactions.log break a rule of the simulation, or there are none).
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from hudi_ingest import __version__
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE, Home
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import accepts_connections, free_port
+from hudi_ingest_tests.simulation.trace import judge
 from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
 from hudi_ingest_tests.support.ground import Ground
 from hudi_ingest_tests.support.waiting import wait_for
@@ -61,6 +62,7 @@ def test_p1_p2_demo_once_is_exact_leaves_no_process_behind_and_lets_no_other_pag
         demo.send_signal(signal.SIGINT)
         demo.wait(300)
     assert demo.returncode == 0, told
+    judge(running.transactions_log)
     facts = json.loads(out)
     assert (facts["rows"], facts["lost"], facts["duplicate"], facts["foreign"]) == (200_000, 0, 0, 0)
     assert processes_of(running) == []

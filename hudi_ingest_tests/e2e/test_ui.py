@@ -27,6 +27,7 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.orchestration import tags
+from hudi_ingest_tests.simulation.trace import judge
 from hudi_ingest_tests.support.launching import launch
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -123,6 +124,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield shop
     finally:
         bring_down(home, lambda line: None)
+    judge(home.transactions_log)
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,7 @@ def test_p4_two_commits_of_one_transaction_publish_it_once(ground: Ground, pipel
         def work(barrier: threading.Barrier) -> CommitReceipt | IngestError:
             with Ledger.open(f"sqlite:///{ground.home.root / name}") as ledger:
                 try:
-                    mine = protocol_for(pipeline, ledger, current_session(ground.home))
+                    mine = protocol_for(pipeline, ledger, current_session(ground.home), ground.home)
                     barrier.wait()
                     return mine.commit(opened, reports)
                 except IngestError as error:

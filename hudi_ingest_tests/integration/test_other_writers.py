@@ -17,6 +17,7 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -223,6 +224,7 @@ def test_p2_p7_a_restored_table_reads_the_removed_ranges_again(
         ground.run(pipeline)
     spark.sql(f"delete from {table} where n < 5")
     spark.sql(f"call rollback_to_savepoint(table => '{table}', instant_time => '{first.instant}')")
+    add(ground.home.transactions_log, CHANGED_BY_HAND)
     assert observe(pipeline).committed.checkpoint == first.checkpoint
     assert [(each.start, each.end) for each in ground.run(pipeline).plan.slices] == [(10, 30), (0, 0)]
     assert contents(ground, spark) == produced(ground)
@@ -242,6 +244,7 @@ def test_p7_queries_skip_no_rows_after_another_writer_restored_the_table(
     ground.send_rows(0, 10, 10)
     ground.run(pipeline)
     spark.sql(f"call rollback_to_savepoint(table => '{table}', instant_time => '{first.instant}')")
+    add(ground.home.transactions_log, CHANGED_BY_HAND)
     ground.run(pipeline)
 
     def numbers(condition: str) -> list[int]:
@@ -298,3 +301,4 @@ def roll_back(ground: Ground, spark: SparkSession, instant: str) -> None:
     table = table_of(ground, spark)
     found = spark.sql(f"call rollback_to_instant(table => '{table}', instant_time => '{instant}')").collect()
     assert [row.rollback_result for row in found] == [True]
+    add(ground.home.transactions_log, CHANGED_BY_HAND)

@@ -32,11 +32,11 @@ def never(run_id: str) -> bool | None:
 
 
 def wipe(ground: Ground, pipeline: Pipeline) -> None:
-    """All that is not the topic, the table, the pipeline file or this process's Spark is gone."""
+    """All that is not the topic, the table, the pipeline file, this process's Spark or the trace that the test is judged by is gone."""
     ground.close()
     ground.__dict__.pop("ledger", None)
     for path in ground.home.root.iterdir():
-        if path not in (Path(ground.base_path), ground.home.pipelines, ground.home.spark):
+        if path not in (Path(ground.base_path), ground.home.pipelines, ground.home.spark, ground.home.logs):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     if group_offsets(pipeline):
         admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers, "log_level": 0})

@@ -51,6 +51,7 @@ from hudi_ingest.pipeline.folder import load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.simulation.trace import POWER_CUT, add, read
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
@@ -96,6 +97,14 @@ def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(ground: Gro
     history = ground.ledger.transactions.history(pipeline.name)
     assert [row.state for row in history] == [TransactionState.COMMITTED] * 3
     assert [row.rows for row in history] == [307, 307, 307]
+    steps = [(line["transaction"], line["step"], line["outcome"]) for line in read(ground.home.transactions_log)]
+    told = [("begin", "done"), ("write", "done"), ("commit", "published")]
+    assert steps == [
+        (receipt.plan.transaction_id, step, outcome)
+        for receipt in receipts
+        for step, end in told
+        for outcome in ("started", end)
+    ]
     with pytest.raises(NothingToDo, match="no new records"):
         ground.run(pipeline)
     ground.send_rows(1, 2, 900)
@@ -382,6 +391,7 @@ def test_p5_a_commit_that_a_power_cut_damaged_is_read_again(ground: Ground, topi
         files = newest.data_files()
         assert files
         strike()
+        add(ground.home.transactions_log, POWER_CUT)
         send_and_run()
         assert not [path for path in files if path.exists()], f"{damage}: files that a later rebuild would list"
         row = ground.ledger.transactions.find(transaction)
@@ -430,7 +440,7 @@ def test_an_instant_that_the_ledger_does_not_know_is_waited_for(ground: Ground, 
     with Ledger.open(f"sqlite:///{ground.home.root / 'other.db'}") as other:
         from hudi_ingest.transaction.run import protocol_for
 
-        protocol = protocol_for(pipeline, other, current_session(ground.home))
+        protocol = protocol_for(pipeline, other, current_session(ground.home), ground.home)
         with pytest.raises(TransactionInFlight, match=open_elsewhere.instant):
             protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
 

@@ -91,8 +91,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "an unknown commit is rolled back at once": Mutant(
         "transaction/protocol.py",
-        "                return\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
-        "                return\n            roll_back(self, plan.transaction_id, str(error))\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
+        "                return False\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
+        "                return False\n            roll_back(self, plan.transaction_id, str(error))\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
         "transaction/test_protocol_steps.py",
     ),
     "the guard does not get the expected checkpoint": Mutant(
@@ -148,14 +148,14 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a write does not look at its epoch": Mutant(
         "transaction/protocol.py",
-        "        self._require_epoch(transaction)\n        attempts",
-        "        attempts",
+        "            self._require_epoch(transaction)\n            attempts",
+        "            attempts",
         "transaction/test_protocol_steps.py",
     ),
     "a write does not look at its deadline": Mutant(
         "transaction/protocol.py",
-        "        require_time(transaction)\n        require_same_shape",
-        "        require_same_shape",
+        "            require_time(transaction)\n            require_same_shape",
+        "            require_same_shape",
         "transaction/test_protocol_steps.py",
     ),
     # transaction/rollback.py
@@ -167,8 +167,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "an open instant is rolled back before its writers are fenced": Mutant(
         "transaction/rollback.py",
-        "    ports.epoch.retire(opened.transaction_id)\n    begun",
-        "    begun",
+        "        ports.epoch.retire(opened.transaction_id)\n        begun",
+        "        begun",
         "transaction/test_protocol_steps.py",
     ),
     "a commit that landed meanwhile is recorded as aborted": Mutant(

@@ -178,6 +178,7 @@ class Simulation:
                 confirm_marks=dict,
                 copy_letters=self.copy_letters,
                 sync_catalog=lambda commits: None,
+                note_step=self.world.note_step,
                 tell_lineage=self.told.append,
             )
             for ledger in self.ledgers
@@ -556,6 +557,7 @@ class Simulation:
             # A call that is in Hudi's lock runs in the engine, which has not died.
             program.go_on()
         program.crashed = True
+        self.world.trace.append({"step": "killed", "pid": program})
         self.dead.append(program)
 
     def a_newer_one_begins(self, coordinator: int, dead: bool, late: bool, whole: bool) -> None:

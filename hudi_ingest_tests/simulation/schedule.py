@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hudi_ingest_tests.simulation.model import Ground, Simulation
+from hudi_ingest_tests.simulation.trace import violation
 from hudi_ingest_tests.simulation.world import Setting
 
 STEPS = 40
@@ -102,6 +103,8 @@ def run(
             simulation.judge()
         simulation.tell("the faults stop")
         simulation.finish_all()
+        broken = violation(simulation.world.trace)
+        assert not broken, broken
     except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
         return error
     finally:

@@ -56,7 +56,8 @@ from hudi_ingest.records.schema.columns import TableSchema, spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.planning import held_offsets
 from hudi_ingest.transaction.write.reports import require_same_topics
-from hudi_ingest_tests.simulation.programs import LOCK, Program, running, stop
+from hudi_ingest_tests.simulation.programs import LOCK, Ended, Program, running, stop
+from hudi_ingest_tests.simulation.trace import Line
 
 ROWS_PER_FILE = 2
 HOSTS = 2
@@ -192,6 +193,8 @@ class World:
         self.superseded: set[str] = set()
         """Those before it."""
         self.reached: set[str] = set()
+        self.trace: list[Line] = []
+        """What the programs' steps have logged."""
         self.wrongs: list[str] = []
         """What no step may do, found while it was done."""
         self._moment = 0
@@ -205,6 +208,11 @@ class World:
         POINTS[point]
         self.reached.add(point)
         stop(point, InjectedFault)
+
+    def note_step(self, step: Line) -> None:
+        if step["outcome"] != Ended.__name__:
+            # Else the schedule is over.
+            self.trace.append({**step, "pid": running()})
 
     def clock(self, host: int | None = None) -> datetime:
         """The time as a host sees it, by default the running program's."""

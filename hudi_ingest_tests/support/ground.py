@@ -26,6 +26,7 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import plan_now
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, run_transaction
+from hudi_ingest_tests.simulation.trace import judge
 
 
 @dataclass
@@ -96,7 +97,7 @@ class Ground:
         return plan_now(pipeline)
 
     def protocol(self, pipeline: Pipeline) -> TransactionProtocol:
-        return protocol_for(pipeline, self.ledger, current_session(self.home))
+        return protocol_for(pipeline, self.ledger, current_session(self.home), self.home)
 
     def run(self, pipeline: Pipeline, plan: TransactionPlan | None = None) -> CommitReceipt:
         return run_transaction(pipeline, home=self.home, plan=plan)
@@ -149,6 +150,7 @@ def fresh_ground(bootstrap_servers: str, root: Path) -> Iterator[Ground]:
     ground = Ground(name=f"t{uuid.uuid4().hex[:10]}", bootstrap_servers=bootstrap_servers, home=home)
     yield ground
     ground.close()
+    judge(home.transactions_log)
 
 
 def make_pipeline(ground: Ground, **changes: Any) -> Pipeline:

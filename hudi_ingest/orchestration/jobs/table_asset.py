@@ -43,6 +43,7 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
 )
 from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.read_amplification import small_files_warning
 from hudi_ingest.ledger import Ledger, RequestState
 from hudi_ingest.ledger.owner import Owner
@@ -453,4 +454,4 @@ def _protocol(
     with ledger_resource.open() as ledger:
         if opened is not None:
             require_ledger_of_begin(ledger, opened["plan"]["transaction_id"], opened.get(_LEDGER, ""))
-        yield protocol_for(pipeline, ledger, spark_resource.spark_session)
+        yield protocol_for(pipeline, ledger, spark_resource.spark_session, Home.from_environment())
