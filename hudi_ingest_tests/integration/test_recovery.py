@@ -21,6 +21,7 @@ from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.upkeep.recovery import recover
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
@@ -224,6 +225,7 @@ def test_p1_a_table_that_was_moved_away_is_begun_anew_as_the_docs_say(ground: Gr
         ground.run(pipeline)
     table = Path(ground.base_path)
     table.rename(table.with_name("old"))
+    add(ground.home.transactions_log, CHANGED_BY_HAND)
     ground.send_rows(1, 5)
     # What a table keeps for ever may differ now.
     anew = make_pipeline(ground, table={"partition_by": []})
