@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,13 +16,13 @@ from hudi_ingest_tests.simulation.mutations import MUTATIONS
 from hudi_ingest_tests.simulation.schedule import run, schedule_of
 from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, POWER_CUT, Line, add, read, violation
 
-ON_A_DISK = (3002676, 3009703, 3011700)
+ON_A_DISK = (3002676, 3005086, 3005478)
 """In their schedules a begin that has lost its lock sets the epoch of a table on a disk back."""
 REFUSED = {
     "the fence is left out": (4, "P4: ", "was written after it was rolled back"),
     "a rollback waits for no commit inside Hudi's lock": (37, "P4: ", "is committed, and was rolled back"),
     "the next offset is off by one": (0, "P2: ", "reads orders:0 from 3, and 2 is next"),
-    "commit before all is written": (104, "P3: ", "is committed, and orders:0 was not written"),
+    "commit before all is written": (109, "P3: ", "is committed, and orders:0 was not written"),
     "a plan is not compared with the checkpoint": (15, "P2: ", "follows"),
 }
 """Mutations, by a seed whose trace shows each."""
@@ -191,7 +192,9 @@ def test_the_trace_of_a_broken_protocol_is_refused(ground: Ground, name: str) ->
 @pytest.mark.parametrize("seed", ON_A_DISK)
 def test_p4_an_epoch_that_was_set_back_on_a_disk_is_no_violation(ground: Ground, seed: int) -> None:
     assert run(schedule_of(seed), ground) is None
-    assert ground.world is not None and len(ground.world.trace) > 20
+    assert ground.world is not None
+    begun = [line for line in ground.world.trace if line["step"] == "begin" and line["outcome"] == "done"]
+    assert any(later["epoch"] <= line["epoch"] for line, later in pairwise(begun))
 
 
 def test_a_log_is_read_as_far_as_it_is_written(tmp_path: Path) -> None:
