@@ -32,12 +32,17 @@ _COMMANDS = (
 """Modules whose import registers their commands with `app`."""
 
 
+class _AboveTheClock(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        err.print(self.format(record), markup=False)
+
+
 def main() -> None:
     """Run the command. Our own errors end in one message and exit code 1."""
     # A shell that starts us in the background makes us ignore Ctrl-C, and every process we start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Third-party loggers, py4j's above all, print tracebacks of errors that are caught and explained here.
-    logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s")
+    logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s", handlers=[_AboveTheClock()])
     logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
     try:
         app.app()

@@ -9,12 +9,14 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
 from hudi_ingest.exceptions import (
@@ -175,6 +177,22 @@ def say(line: str) -> None:
 
 def progress(line: str) -> None:
     err.print(f"· {line}", style="dim", markup=False)
+
+
+@contextmanager
+def clock(first: str = "") -> Iterator[Callable[[str], None]]:
+    """Yield `progress` for steps that may take long: on a terminal, a clock below the last line shows that its step goes on."""
+    columns = SpinnerColumn(style="dim"), TimeElapsedColumn()
+    with Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=not err.is_terminal) as shown:
+        step = shown.add_task("")
+
+        def report(line: str) -> None:
+            progress(line)
+            shown.reset(step)
+
+        if first:
+            report(first)
+        yield report
 
 
 def show_schema(schema: TransactionSchema | None) -> None:

@@ -13,6 +13,7 @@ from hudi_ingest.cli.app import (
     DryRun,
     PipelineName,
     app,
+    clock,
     err,
     is_pattern,
     named_pipeline,
@@ -23,7 +24,6 @@ from hudi_ingest.cli.app import (
     print_nothing_to_do,
     print_plan,
     print_receipt,
-    progress,
     say,
     say_left_out,
     show_schema,
@@ -72,7 +72,8 @@ def new(
     from hudi_ingest.operations.pipeline_files import PipelineFiles
 
     home = Home.from_environment()
-    file = new_file(topic, home.pipelines, bootstrap_servers, schema_registry, base_path, name, source or ())
+    with clock(f"looking at {topic}"):
+        file = new_file(topic, home, bootstrap_servers, schema_registry, base_path, name, source or ())
     home.pipelines.mkdir(parents=True, exist_ok=True)
     stored, validation = PipelineFiles(home).create(file.text)
     for reason in file.reasons:
@@ -81,7 +82,12 @@ def new(
         raise ConfigError(
             f"the proposal for {topic}", [*validation.problems, f"nothing was written; it was:\n{file.text}"]
         )
-    say(f"wrote {stored.path}; look at it, then: hudi-ingest validate --online {stored.path}")
+    then = (
+        f"topics {stored.path.stem} --refresh"
+        if "*" in topic
+        else f"run {stored.name} && hudi-ingest head {stored.name}"
+    )
+    say(f"wrote {stored.path}; look at it, then: hudi-ingest {then}")
 
 
 @app.command()
@@ -265,7 +271,8 @@ def run(name: PipelineName, as_json: AsJson = False) -> None:
     from hudi_ingest.transaction.run import run_transaction
 
     try:
-        receipt = run_transaction(named_pipeline(name), report=progress)
+        with clock() as report:
+            receipt = run_transaction(named_pipeline(name), report=report)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
@@ -293,7 +300,9 @@ def accept_losses(
     if dry_run:
         print_plan(plan_accepting(pipeline, sources, topic or ()), as_json)
     else:
-        print_receipt(accept_loss(pipeline, Home.from_environment(), sources, topic or (), progress), as_json)
+        with clock() as report:
+            receipt = accept_loss(pipeline, Home.from_environment(), sources, topic or (), report)
+        print_receipt(receipt, as_json)
 
 
 @app.command()

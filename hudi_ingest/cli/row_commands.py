@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from hudi_ingest.cli.app import AsJson, PipelineName, app, err, named_pipeline, out, print_json
+from hudi_ingest.cli.app import AsJson, PipelineName, app, clock, err, named_pipeline, out, print_json
 from hudi_ingest.exceptions.problems import counted
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ def head(
     """Show a few rows of the table, of its newest commit, in no particular order. Starts no Spark and changes nothing."""
     from hudi_ingest.operations.rows import first_rows
 
-    _show(first_rows(named_pipeline(name), limit), as_json)
+    with clock():
+        rows = first_rows(named_pipeline(name), limit)
+    _show(rows, as_json)
 
 
 @app.command()
@@ -37,10 +39,14 @@ def query(
     seconds: Annotated[float, typer.Option(min=0.1, help="How long the query may take.")] = 60,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for rows of the table's newest commit in SQL. Reads the whole table, with DuckDB; starts no Spark and changes nothing."""
+    """Ask for rows of the table's newest commit in SQL. Reads the whole table, with DuckDB; starts no Spark and changes nothing.
+
+    --json has decimals with digits after the point as texts, which keeps all digits, and other numbers as such."""
     from hudi_ingest.operations.rows import answer
 
-    _show(answer(named_pipeline(name), statement, limit, seconds), as_json)
+    with clock():
+        rows = answer(named_pipeline(name), statement, limit, seconds)
+    _show(rows, as_json)
 
 
 def _show(rows: Rows, as_json: bool) -> None:

@@ -16,6 +16,7 @@ from hudi_ingest.cli.app import (
     PipelineName,
     ToTime,
     app,
+    clock,
     err,
     named_pipeline,
     out,
@@ -55,9 +56,8 @@ def recover(
     from hudi_ingest.transaction.run import protocol_for
 
     home, pipeline = Home.from_environment(), named_pipeline(name)
-    with Ledger.open(home.ledger_url) as ledger:
-        progress("connecting to Spark")
-        protocol = protocol_for(pipeline, ledger, current_session(home), home)
+    with Ledger.open(home.ledger_url) as ledger, clock("connecting to Spark") as report:
+        protocol = protocol_for(pipeline, ledger, current_session(home, report=report), home)
         recovery = recover(protocol, roll_back=roll_back, new_table=new_table)
     print_result(as_json, recovery.to_dict(), recovery_text(recovery))
 
@@ -90,7 +90,8 @@ def audit(name: PipelineName, from_time: FromTime = None, to_time: ToTime = None
     if end is not None and start is None:
         raise typer.BadParameter("--to-time needs --from-time")
     try:
-        found = audit(pipeline, start, end, progress)
+        with clock() as report:
+            found = audit(pipeline, start, end, report)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
@@ -122,7 +123,8 @@ def sweep(
         age = safe_age(pipeline, older_than)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--older-than") from error
-    result = run_sweep(pipeline, age, delete=delete, report=progress)
+    with clock() as report:
+        result = run_sweep(pipeline, age, delete=delete, report=report)
     print_result(as_json, result.to_dict(), sweep_text(result))
 
 
@@ -152,7 +154,8 @@ def services(
     from hudi_ingest.cli.views import services_text
     from hudi_ingest.operations.upkeep.table_services import run_services
 
-    result = run_services(named_pipeline(name), cluster=cluster, compact=compact, clean=clean, report=progress)
+    with clock() as report:
+        result = run_services(named_pipeline(name), cluster=cluster, compact=compact, clean=clean, report=report)
     print_result(as_json, result.to_dict(), services_text(result))
 
 
@@ -162,7 +165,8 @@ def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
     from hudi_ingest.transaction.catalog_sync import sync_catalog
 
     try:
-        synced = sync_catalog(named_pipeline(name), report=progress)
+        with clock() as report:
+            synced = sync_catalog(named_pipeline(name), report=report)
     except NothingToDo as error:
         print_nothing_to_do(error, as_json)
         return
@@ -189,7 +193,8 @@ def ttl(
     from hudi_ingest.cli.views import ttl_text
     from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
 
-    result = run_ttl(named_pipeline(name), plan_only=plan, savepoint=savepoint, report=progress)
+    with clock() as report:
+        result = run_ttl(named_pipeline(name), plan_only=plan, savepoint=savepoint, report=report)
     print_result(as_json, result.to_dict(), ttl_text(result))
 
 
@@ -215,13 +220,13 @@ def savepoints(
 
     if sum((create, delete is not None, restore is not None)) > 1:
         raise typer.BadParameter("--create, --delete and --restore exclude each other")
-    with savepoints_of(named_pipeline(name), report=progress) as found:
+    with clock() as report, savepoints_of(named_pipeline(name), report=report) as found:
         if create:
-            found.create("by hudi-ingest savepoints", progress)
+            found.create("by hudi-ingest savepoints", report)
         if delete is not None:
             found.delete(delete)
         if restore is not None:
-            found.restore(restore, progress)
+            found.restore(restore, report)
         listed = found.list()
     print_result(
         as_json,
@@ -241,7 +246,8 @@ def doctor(as_json: AsJson = False) -> None:
     from hudi_ingest.examination import examine
     from hudi_ingest.model.finding import State
 
-    examination = examine(Home.from_environment(), progress)
+    with clock() as report:
+        examination = examine(Home.from_environment(), report)
     if as_json:
         print_json(examination.to_dict())
     else:

@@ -15,7 +15,7 @@ import yaml
 
 from hudi_ingest.exceptions import ConfigError, SchemaRefused, TopicMissing
 from hudi_ingest.exceptions.problems import quoted
-from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE
+from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE, Home
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice
@@ -46,14 +46,14 @@ class NewFile:
 
 def new_file(
     topic: str,
-    folder: Path,
+    home: Home,
     servers: str | None,
     registry: str | None,
     base_path: str | None = None,
     name: str | None = None,
     settings_given: Sequence[str] = (),
 ) -> NewFile:
-    """Propose the file of a topic or, with `*` in it, of all topics that match. `folder`: where the file will be; `servers`: None if it
+    """Propose the file of a topic or, with `*` in it, of all topics that match. `home`: where the file will be; `servers`: None if it
     names a variable for them, whose value is used now; `settings_given`: `key=value` below `source`, such as a login's.
 
     Raises SchemaRefused if nothing fits; ConfigError, KafkaUnreachable, KafkaRefused, TopicMissing, RegistryUnreachable, RegistryRefused.
@@ -65,7 +65,7 @@ def new_file(
     head: dict[str, Any] = {"bootstrap_servers": servers or f"${{{BOOTSTRAP_VARIABLE}}}"}
     given = _nested(settings_given)
     registry_given = {**({"url": registry} if registry else {}), **given.pop("schema_registry", {})}
-    source, config = _connections({**head, **given}, registry_given, topic, folder)
+    source, config = _connections({**head, **given}, registry_given, topic, home.pipelines)
     try:
         topics = _matching(source, topic) if is_pattern else (topic,)
         proposals = {each: propose(_observed(source, each, config)) for each in topics[:_MOST_TOPICS]}
@@ -75,13 +75,17 @@ def new_file(
     stem = re.sub(r"\W+", "_", name or topic, flags=re.ASCII).strip("_")
     stem = stem if stem[:1].isalpha() else f"t_{stem}"
     own = "{topic}" if is_pattern else stem
+    if base_path is None:
+        proposal.reasons["base_path"] = (
+            f"below this home, unless {TABLES_VARIABLE} is set; or write where it should stay"
+        )
     pattern = {"topics_pattern": translate(topic).removeprefix("(?s:").removesuffix(r")\Z").replace(".*", ".+")}
     head |= {**(pattern if is_pattern else {"topics": [topic]}), **given}
     needs = proposal.source.get("format") in KINDS or proposal.source.get("key", {}).get("format") in KINDS
     settings: dict[str, Any] = {
         "name": f"{stem}_{own}" if is_pattern else stem,
         "source": {**head, **proposal.source, **({"schema_registry": registry_given} if needs else {})},
-        "table": {"base_path": base_path or f"${{{TABLES_VARIABLE}:-/data}}/{own}", **proposal.table},
+        "table": {"base_path": base_path or f"${{{TABLES_VARIABLE}:-{home.tables}}}/{own}", **proposal.table},
         **({"transforms": proposal.transforms} if proposal.transforms else {}),
         **proposal.other,
     }
@@ -113,7 +117,13 @@ def _connections(
     framed = {"format": "avro", "schema_registry": dict(registry)} if registry else {}
     table = {"base_path": "/table", **({} if registry else {"schema": "infer"})}
     whole = {"name": "new", "source": {**settings, **named, **framed}, "table": table}
-    source = pipeline_from(whole, folder, "hudi-ingest new").source
+    try:
+        source = pipeline_from(whole, folder, "hudi-ingest new").source
+    except ConfigError as error:
+        arguments = {"bootstrap_servers": "--bootstrap-servers", "schema_registry.url": "--schema-registry"}
+        problems = [problem.removeprefix("source.").partition(":") for problem in error.problems]
+        named = [f"{arguments.get(name, f'--source {name}')}:{text}" for name, _, text in problems]
+        raise ConfigError(error.where, named) from None
     return source.model_copy(update={"format": "json", "schema_registry": None}), source.schema_registry
 
 

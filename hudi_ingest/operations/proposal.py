@@ -10,6 +10,7 @@ import csv
 import io  # files: none, lines of text
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import counted, quoted
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
-from hudi_ingest.records.schema.columns import TIMESTAMP, ddl
+from hudi_ingest.records.schema.columns import TIMESTAMP, ddl, ddl_type
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import KINDS, SchemaKind
 
@@ -240,7 +241,7 @@ def _set_columns(
     required: tuple[str, ...] = (),
     less: bool = False,
 ) -> None:
-    facts = _facts(values.rows)
+    facts = _facts(values.rows, columns)
     if values.format in KINDS and not (less or required):
         proposal.reasons["schema"] = "columns: those of the registry's latest version, new ones as they come"
     elif values.envelope == "connect":
@@ -283,9 +284,10 @@ def _decide_partitions(proposal: Proposal, values: _Values) -> None:
         proposal.reasons["partition_by"] = f"none: {which}"
 
 
-def _facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """What the sample shows of each field: nulls, range, distinct values."""
+def _facts(rows: Sequence[Mapping[str, Any]], columns: pa.Schema | None) -> dict[str, str]:
+    """What the sample shows of each field: nulls, range, distinct values; and of decimals in texts, what else they could be."""
     facts = {}
+    types = {column.name: column.type for column in columns or ()}
     for name in dict.fromkeys(name for row in rows for name in row):
         found = [row.get(name) for row in rows]
         some = [value for value in found if value is not None]
@@ -293,11 +295,44 @@ def _facts(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         parts = [counted(nulls, "null")] if nulls else []
         simple = [value for value in some if isinstance(value, (str, int, float)) and not isinstance(value, bool)]
         if simple and len(simple) == len(some) and len({isinstance(value, str) for value in simple}) == 1:
-            low, high = min(simple), max(simple)
-            shown = [text if len(text := str(value)) <= 30 else f"{text[:29]}…" for value in (low, high)]
-            parts += [f"{len({*simple})} distinct, {shown[0]} to {shown[1]}"]
+            kind, decimals = types.get(name, pa.string()), _decimals(simple)
+            is_number = decimals is not None or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+            ordered = sorted({*simple}, key=float if is_number else None)
+            shown = [text if len(text := str(value)) <= 30 else f"{text[:29]}…" for value in (ordered[0], ordered[-1])]
+            if kind == pa.string() and isinstance(ordered[0], str):
+                shown = [*map(quoted, shown)]
+            parts.append(f"{len(ordered)} distinct, {' to '.join(dict.fromkeys(shown))}")
+            if decimals is not None and name in types:
+                parts += _of_decimals(name, kind, *decimals)
         facts[str(name)] = ", ".join(parts)
     return {name: fact for name, fact in facts.items() if fact}
+
+
+def _of_decimals(name: str, kind: pa.DataType, decimal: pa.DataType, uniform: bool) -> list[str]:
+    """What to change in the columns, and why."""
+    own = f"`{name} {ddl_type(decimal)}`"
+    if kind == decimal:
+        return [
+            f"decimals in texts: one with more digits after the point would be a bad record, unless it is `{name} string`"
+        ]
+    if kind == pa.string():
+        return [
+            f"decimals in texts, with more or fewer digits after the point: {own} instead would store them as numbers"
+        ]
+    return [f"{own} instead would not round"] if uniform else []
+
+
+_DECIMAL = re.compile(r"-?(0|[1-9]\d*)(?:\.(\d+))?", re.ASCII)
+
+
+def _decimals(texts: Sequence[Any]) -> tuple[pa.DataType, bool] | None:
+    """The type of texts that are all numbers, some with a point, and whether all have as many digits after it; else None."""
+    matches = [match for text in texts if isinstance(text, str) and (match := _DECIMAL.fullmatch(text))]
+    scales = {len(match[2] or "") for match in matches}
+    digits = max(scales, default=0) + max((len(match[1]) for match in matches), default=0)
+    if len(matches) < len(texts) or not any(scales) or digits > 38:
+        return None
+    return pa.decimal128(18 if digits <= 14 else 38, max(scales)), len(scales) == 1
 
 
 def _framed(payloads: Iterable[bytes]) -> bool:
@@ -400,13 +435,15 @@ def _json_values(values: Sequence[tuple[str, bytes]], rows: Sequence[dict[str, A
 
 
 def _better(column: pa.Field, rows: Sequence[Mapping[str, Any]]) -> pa.Field:
-    """Texts that are all days or times, as such."""
-    kind = _kind_of_texts([row.get(column.name) for row in rows]) if column.type == pa.string() else None
+    """Texts that are all days, times or decimals with as many digits after the point, as such."""
+    values = [value for row in rows if (value := row.get(column.name)) is not None]
+    kind, decimals = _kind_of_texts(values) if column.type == pa.string() else None, _decimals(values)
+    if decimals is not None and decimals[1]:
+        kind = decimals[0]
     return column.with_type(kind) if kind is not None else column
 
 
-def _kind_of_texts(found: Iterable[Any]) -> pa.DataType | None:
-    texts = [each for each in found if each is not None]
+def _kind_of_texts(texts: Sequence[str]) -> pa.DataType | None:
     warned = infer([("", json.dumps({"_": text}).encode()) for text in texts]).warnings if texts else ()
     return next(
         (

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
+from datetime import time as time_of_day
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -280,11 +281,12 @@ def _watermarks(pipeline: Pipeline, starts: Offsets) -> dict[TopicPartition, Wat
 
 
 def as_json(value: Any) -> Any:
-    """Convert a value for JSON: times to ISO 8601, decimals, NaN and infinities to text, bytes to base64."""
-    if isinstance(value, (date, datetime)):
+    """Convert a value for JSON: times to ISO 8601, bytes to base64, NaN and infinities to text, also decimals with digits after the
+    point, which readers of JSON would round."""
+    if isinstance(value, (date, datetime, time_of_day)):
         return value.isoformat()
     if isinstance(value, Decimal):
-        return str(value)
+        return str(value) if value.as_tuple().exponent else int(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):

@@ -65,8 +65,9 @@ def pipeline_from(
 
     The settings mean the same as in a pipeline file. Raises ConfigError with all problems.
     """
-    document = parse_document(yaml.safe_dump(dict(settings)), folder, environment_or_own(environment), Pipeline)
-    document.lines.clear()  # line numbers of the dump above mean nothing to the user
+    # Line numbers of the dump mean nothing to the user.
+    dump, environment = yaml.safe_dump(dict(settings)), environment_or_own(environment)
+    document = parse_document(dump, folder, environment, Pipeline, numbered=False)
     if is_template(document.data):
         problem = (
             "{topic} in table.base_path and `route` make several pipelines, and here only one can be; put this into a file of "

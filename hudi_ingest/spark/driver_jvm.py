@@ -13,12 +13,13 @@ from importlib import resources
 from pathlib import Path
 from pwd import getpwuid
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
 
 from hudi_ingest.exceptions import EnvironmentProblem
 
@@ -32,8 +33,10 @@ _OTHER_CASES = {"tr", "az", "lt"}
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
-def start_jvm(options: Mapping[str, str], folder: Path | None) -> None:
+def start_jvm(options: Mapping[str, str], folder: Path | None, output: IO[bytes] | int) -> None:
     """Start this process's JVM with Spark's settings, unless it has one. Raises pyspark's and py4j's errors, OSError.
+
+    `output`: the file or descriptor for all that the JVM and the workers that it starts print.
 
     pyspark would put them on the command line, which every user of the machine can see. Here they are in a file that only this
     user can read, in `folder` or else where temporary files are, until the JVM has read it. JVM options and class paths are
@@ -47,7 +50,8 @@ def start_jvm(options: Mapping[str, str], folder: Path | None) -> None:
         arguments = f"--properties-file {shlex.quote(str(file))} {os.environ.get(_ARGUMENTS) or 'pyspark-shell'}"
         with _environment({_ARGUMENTS: arguments, "LC_ALL": JVM_LOCALE}):
             # Returns once the JVM has reported its port, which it does after it has read the file.
-            SparkContext._ensure_initialized()
+            started = SparkContext._gateway or launch_gateway(popen_kwargs={"stdout": output, "stderr": output})
+            SparkContext._ensure_initialized(gateway=started)
 
 
 @contextmanager

@@ -42,8 +42,7 @@ def run_engine(home: Home, settings: EngineSettings, report: Callable[[str], Non
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     home.make()
-    report("starting Spark")
-    session = own_session(settings, ENGINE_OPTIONS, home.spark)
+    session = own_session(settings, ENGINE_OPTIONS, home.spark, report)
     gateway: Any = session.sparkContext._gateway
     parameters = gateway.gateway_parameters
     connection = EngineConnection.of_this_process(parameters.port, parameters.auth_token, settings.executors_python)

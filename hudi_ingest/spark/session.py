@@ -10,8 +10,8 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
-from hudi_ingest.home.folder import Home, write_private
+from hudi_ingest.home.folder import Home, cut_back, write_private
 from hudi_ingest.home.liveness import process_table, running_process, started_since_boot
 from hudi_ingest.pipeline.engine import (
     ARCHIVE_FOLDER,
@@ -47,6 +47,7 @@ from hudi_ingest.spark.java import find_java, java_home
 
 _logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 0.2
+REPORT_SECONDS = 15.0
 _ANSWER_SECONDS = 10.0
 _GONE = (Py4JError, ConnectionError)
 """Errors of a call into a driver that is gone: it has nothing left to cancel or reset."""
@@ -208,10 +209,15 @@ _LOCAL_OPTIONS = {
 
 
 def own_session(
-    settings: EngineSettings, more: Mapping[str, str] | None = None, local_dir: Path | None = None
+    settings: EngineSettings,
+    more: Mapping[str, str] | None = None,
+    local_dir: Path | None = None,
+    report: Callable[[str], None] = _logger.info,
+    log: Path | None = None,
 ) -> SparkSession:
     """Start a session in a JVM of this process; `more` settings override ours. With a local master, shuffle files (which
-    contain rows) go below `local_dir`, because every user can read Spark's default, /tmp.
+    contain rows) go below `local_dir`, because every user can read Spark's default, /tmp. The JVM prints to `log`, or else where this
+    process prints its errors.
 
     Raises EnvironmentProblem when Java or the jars are missing, when the master or its executors cannot be used, or when user, locale
     or JVM would not do; EngineLost when the JVM ends while starting.
@@ -226,16 +232,20 @@ def own_session(
     untried = untried_master_warning(settings.master)
     if untried:
         _logger.warning("%s", untried)
-    options = session_options(spark_jars(_logger.info), settings, more)
+    options = session_options(spark_jars(report), settings, more)
     if local_dir is not None and settings.is_local:
         options.setdefault("spark.local.dir", str(local_dir))
     builder = SparkSession.builder
     for key, value in options.items():
         builder = builder.config(key, value)
+    report("starting Spark")
+    if log is not None:
+        log.parent.mkdir(mode=0o700, exist_ok=True)
+        cut_back([log])
     try:
-        with _stdout_is_stderr():
-            start_jvm(options, local_dir)
-            session = builder.getOrCreate()
+        with log.open("ab") if log is not None else nullcontext(2) as output:
+            start_jvm(options, local_dir, output)
+        session = builder.getOrCreate()
         _require_usable(session)
         session.sparkContext.setLogLevel("ERROR")
         use_system_calls(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
@@ -246,7 +256,7 @@ def own_session(
         # The next try must not find the remains of this one.
         _forget_dead_context()
         raise EngineLost(
-            f"Spark's JVM ended while it was starting ({error}). The reason is in its output above. If it printed none, it was "
+            f"Spark's JVM ended while it was starting ({error}). The reason is in {log or 'its output above'}. If it printed none, it was "
             f"killed, often because memory ran out (see `dmesg`): it may use {settings.driver_memory} and a bit more. Then free "
             "some memory or start the engine with `hudi-ingest up`, and try again."
         ) from error
@@ -265,19 +275,6 @@ def _has_ended(error: Exception) -> bool:
     if isinstance(error, PySparkRuntimeError):
         return bool(error.getErrorClass() == "JAVA_GATEWAY_EXITED")
     return not isinstance(error, Py4JJavaError)
-
-
-@contextmanager
-def _stdout_is_stderr() -> Iterator[None]:
-    """Make a JVM started inside print to stderr, so that its warnings do not mix with a command's output."""
-    sys.stdout.flush()
-    stdout = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
 
 
 def prepare_environment(python: str) -> None:
@@ -358,8 +355,11 @@ def _keeping_interrupt_handler() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkSession:
-    """Return this process's live session, else attach to the engine, else start a session with `more` settings."""
+def current_session(
+    home: Home, more: Mapping[str, str] | None = None, report: Callable[[str], None] = _logger.info
+) -> SparkSession:
+    """Return this process's live session, else attach to the engine, else start a session with `more` settings. On a terminal, where
+    nobody could act on the warnings of Spark's libraries, its JVM prints to a log."""
     # At DEBUG, py4j logs every command with its values, including the Kafka login.
     py4j = logging.getLogger("py4j")
     py4j.setLevel(max(logging.INFO, py4j.getEffectiveLevel()))
@@ -373,7 +373,8 @@ def current_session(home: Home, more: Mapping[str, str] | None = None) -> SparkS
     if connection is not None:
         return attached_session(connection)
     home.make()
-    return own_session(load_engine_settings(home), {**ENGINE_OPTIONS, **(more or {})}, home.spark)
+    log = home.logs / "spark.log" if os.isatty(2) else None
+    return own_session(load_engine_settings(home), {**ENGINE_OPTIONS, **(more or {})}, home.spark, report, log)
 
 
 def _require_usable(session: SparkSession) -> None:
@@ -430,6 +431,36 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
         watcher.join()
         with suppress(*_GONE):
             context.setLocalProperty("spark.jobGroup.id", None)
+
+
+@contextmanager
+def reported_tasks(
+    spark: SparkSession, group: str, step: str, units: str, report: Callable[[str], None], of: int | None = None
+) -> Iterator[None]:
+    """Report every REPORT_SECONDS how many tasks of the job group's stage are done: the stage with `of` tasks, or the largest."""
+    done = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def watch() -> None:
+        while not done.wait(REPORT_SECONDS):
+            # The driver may go away at any moment, and the job's own error says so.
+            with suppress(*_GONE, OSError, AttributeError):
+                jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+                stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+                found = [
+                    (each.numTasks, each.numCompletedTasks) for each in stages if each and of in (None, each.numTasks)
+                ]
+                if found:
+                    tasks, completed = max(found)
+                    report(f"{step}: {completed} of {tasks} {units}")
+
+    watcher = threading.Thread(target=watch, name=f"progress of {step}", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 @contextmanager

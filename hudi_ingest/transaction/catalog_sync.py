@@ -127,7 +127,7 @@ def sync_catalog(
         raise NothingToDo(pipeline.name, f"the table at {pipeline.table.base_path} has no commit yet")
     lacked = read_state(table.storage).news(pipeline.catalog_place, commits)
     report(f"{pipeline.name}: connecting to Spark")
-    client = CatalogClient(current_session(home or Home.from_environment()), pipeline)
+    client = CatalogClient(current_session(home or Home.from_environment(), report=report), pipeline)
     report(f"{pipeline.name}: syncing to {pipeline.catalog_place}")
     began = time.monotonic()
     CatalogSync(pipeline, table, client).in_full(pipeline.catalog)

@@ -27,7 +27,7 @@ from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
 from hudi_ingest.pipeline.engine import local_table_warning
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.session import current_session
+from hudi_ingest.spark.session import current_session, reported_tasks
 from hudi_ingest.transaction.catalog_sync import CatalogSync
 from hudi_ingest.transaction.columns.schema_change import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
@@ -37,7 +37,7 @@ from hudi_ingest.transaction.plan.planning import confirmed_marks, losses_now, p
 from hudi_ingest.transaction.ports import CatalogSyncer, listener_of
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.timeline_repair import repair_timeline
-from hudi_ingest.transaction.write.job import write_slices
+from hudi_ingest.transaction.write.job import write_slices, writing_group
 
 _logger = logging.getLogger(__name__)
 _COMMIT_TRIES = 3
@@ -124,7 +124,7 @@ def run_transaction(
         report(f"{plan.transaction_id}: {plan.take_over}")
     for title, text in left_out_text(plan.pipeline, plan.stopped, plan.resets, plan.leaderless).items():
         _logger.warning("%s: %s:\n%s", plan.transaction_id, title, text)
-    spark = current_session(home)
+    spark = current_session(home, report=report)
     with Ledger.open(home.ledger_url) as ledger:
         protocol = protocol_for(pipeline, ledger, spark, home)
         transaction = protocol.begin(plan, owner or Owner.this_process(), run_is_finished)
@@ -132,7 +132,10 @@ def run_transaction(
             report(f"{plan.transaction_id}: {line}")
         report(f"{plan.transaction_id}: instant {transaction.instant} is open; reading and writing")
         try:
-            reports = protocol.write(transaction, transaction.plan.busy)
+            busy = transaction.plan.busy
+            group = writing_group(transaction, busy) if busy else ""
+            with reported_tasks(spark, group, f"{plan.transaction_id}: writing", "tasks", report):
+                reports = protocol.write(transaction, busy)
             report(
                 f"{plan.transaction_id}: {counted(sum(slice_report.rows for slice_report in reports), 'row')} written; committing"
             )

@@ -20,8 +20,6 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.files.read_amplification import read_amplification
-from hudi_ingest.hudi.services import table_services
-from hudi_ingest.hudi.services.table_services import PlannedCompaction, reported_progress
 from hudi_ingest.hudi.storage.paths import OWN_FILES, TIMELINE, heartbeat_path
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger.owner import Owner
@@ -29,7 +27,8 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration.jobs.upkeep_jobs import compaction_run
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.session import current_session, in_services_pool, job_group
+from hudi_ingest.spark import session
+from hudi_ingest.spark.session import current_session, in_services_pool, job_group, reported_tasks
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
@@ -281,14 +280,14 @@ def test_p7_a_transaction_gets_cores_while_a_service_has_tasks_waiting(
 ) -> None:
     spark = current_session(keyed.ground.home)
     tracker = spark.sparkContext.statusTracker()
-    monkeypatch.setattr(table_services, "REPORT_SECONDS", 0.2)
-    planned, reports = PlannedCompaction("20261123", 30), list[str]()
+    monkeypatch.setattr(session, "REPORT_SECONDS", 0.2)
+    reports = list[str]()
 
     def serve() -> None:
         with (
             job_group(spark, "service", "a service", 60),
             in_services_pool(spark),
-            reported_progress(spark, "service", planned, reports.append),
+            reported_tasks(spark, "service", "compaction 20261123", "file groups", reports.append, 30),
         ):
             spark.sparkContext.parallelize(range(30), 30).foreach(merge)
 

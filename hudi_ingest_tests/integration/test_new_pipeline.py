@@ -46,6 +46,7 @@ def rows_after(
     servers = ("--bootstrap-servers", brokers or ground.bootstrap_servers, *options)
     found = answer(ground.home, "new", topic, *servers)
     assert found.returncode == 0, found.stderr
+    assert f"then: hudi-ingest run {pipeline}" in found.stdout or pipeline != topic
     [file] = [path for path in ground.home.pipelines.iterdir() if str(path) in found.stdout]
     checked = answer(ground.home, "validate", "--online", str(file))
     assert checked.returncode == 0, checked.stderr + file.read_text()
@@ -74,11 +75,12 @@ def test_a_topic_of_avro_that_is_compacted_becomes_a_keyed_table(
     assert rows_after(ground, ground.name, *options) == [{"n": 3, "id": "a"}]
 
 
-def test_a_topic_of_json_becomes_a_table_of_its_records(ground: Ground, tmp_path: Path) -> None:
+def test_a_topic_of_json_becomes_a_table_of_its_records(ground: Ground) -> None:
     create(ground, ground.name)
-    rows = [{"id": str(n), "day": f"2026-01-0{n}", "amount": n / 2} for n in range(1, 5)]
+    rows = [{"id": str(n), "day": f"2026-01-0{n}", "amount": n / 2, "price": f"{n}.50"} for n in range(1, 5)]
     ground.send(0, [json.dumps(row).encode() for row in rows])
-    assert rows_after(ground, ground.name, "--base-path", str(tmp_path / "t")) == rows
+    assert rows_after(ground, ground.name) == rows
+    assert [*(ground.home.tables / ground.name).glob("2026-01-01/*.parquet")], "where this user may write"
 
 
 def test_the_topics_of_a_connector_get_one_file(ground: Ground, tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ def test_rows_of_a_table_are_shown_and_asked_for(ground: Ground, pipeline: Pipel
         ["2026-01-02", 10, 28],
         ["2026-01-03", 10, 29],
     ]
+    total = sum(range(30))
+    assert ask(f"select sum(n), sum(n)::decimal(20, 1), {2**64}::hugeint, time '12:00' from {name}") == [
+        [total, f"{total}.0", 2**64, "12:00:00"]
+    ]
     # Twice in one statement.
     assert ask(f"select count(*) from {name} a join {name} b using (id)") == [[30]]
     assert len(ask(f"from {name}", "-n", "7")) == 7

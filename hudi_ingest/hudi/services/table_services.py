@@ -3,13 +3,11 @@ keyed table into base files; cleaning deletes replaced files."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
@@ -20,7 +18,7 @@ from hudi_ingest.hudi.timeline.ownership import Service, ServiceClaim
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.session import in_services_pool, job_group
+from hudi_ingest.spark.session import in_services_pool, job_group, reported_tasks
 
 
 class FencedService(HudiWriter):
@@ -156,9 +154,6 @@ class HudiServices(FencedService):
             return int(done.getTotalFilesDeleted()) if done is not None else 0
 
 
-REPORT_SECONDS = 15.0
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedCompaction:
     """A compaction that is not completed; `leased` while a process executes it, or did until recently."""
@@ -225,7 +220,7 @@ class HudiCompaction(FencedService):
             self._locking_client(self._meta_client()) as client,
             job_group(self._spark, group, f"{self._pipeline.name}: compaction {instant}", seconds) as expired,
             in_services_pool(self._spark),
-            reported_progress(self._spark, group, planned, report),
+            reported_tasks(self._spark, group, f"compaction {instant}", "file groups", report, planned.file_groups),
         ):
             try:
                 groups, _, logs, rows, log_bytes, size_bytes = self._execute(client, instant)
@@ -241,32 +236,3 @@ class HudiCompaction(FencedService):
 
     def _planned_groups(self, meta: Any, instant: str) -> int:
         return len(self._hudi.common.util.CompactionUtils.getCompactionPlan(meta, instant).getOperations())
-
-
-@contextmanager
-def reported_progress(
-    spark: SparkSession, group: str, planned: PlannedCompaction, report: Callable[[str], None]
-) -> Iterator[None]:
-    """Report every REPORT_SECONDS how many file groups the job group has merged."""
-    done = threading.Event()
-    tracker = spark.sparkContext.statusTracker()
-
-    def watch() -> None:
-        while not done.wait(REPORT_SECONDS):
-            # The driver may go away at any moment, and the compaction's own error says so.
-            with suppress(Py4JError, OSError, AttributeError):
-                jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-                stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-                merged = [
-                    stage.numCompletedTasks for stage in stages if stage and stage.numTasks == planned.file_groups
-                ]
-                if merged:
-                    report(f"compaction {planned.instant}: {max(merged)} of {planned.file_groups} file groups")
-
-    watcher = threading.Thread(target=watch, name=f"progress of {planned.instant}", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watcher.join()

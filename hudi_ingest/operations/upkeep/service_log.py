@@ -78,6 +78,6 @@ def merges_again_at(runs: Iterable[ServiceRun], base_path: str, now: datetime) -
 def connected(pipeline: Pipeline, home: Home, report: Callable[[str], None]) -> Iterator[tuple[SparkSession, Ledger]]:
     """Open Spark and the ledger for one operation on a table. Raises EngineLost, LedgerUnreachable."""
     report(f"{pipeline.name}: connecting to Spark")
-    spark = current_session(home)
+    spark = current_session(home, report=report)
     with Ledger.open(home.ledger_url) as ledger:
         yield spark, ledger

@@ -171,7 +171,7 @@ def _problems(error: ErrorDetails, document: Document) -> Iterator[tuple[Place, 
     elif error["type"] == "extra_forbidden":
         model = setting_at(place[:-1], root).model or root
         known = list(keys(model))
-        line = f" in line {document.lines[place]}" if place in document.lines else ""
+        line = f" in line {document.lines[place]}" if document.numbered and place in document.lines else ""
         close = suggestion(str(place[-1]), known)
         yield place, f"unknown key{line}; allowed: {', '.join(known)}{close}"
     else:

@@ -52,12 +52,15 @@ class Document:
     """The file's own spelling, where YAML reads something other than text."""
     lines: dict[Place, int] = field(default_factory=dict)
     """Line of each key."""
+    numbered: bool = True
+    """Whether problems name lines."""
     secrets: set[str] = field(default_factory=set)
     """Values of secrets, and of files and vaults: no message shows them, wherever they stand."""
 
     def line_of(self, place: Place) -> int | None:
         """The line of the key, or of the nearest one above it that the file has."""
-        return next((line for end in range(len(place), 0, -1) if (line := self.lines.get(place[:end]))), None)
+        lines = self.lines if self.numbered else {}
+        return next((line for end in range(len(place), 0, -1) if (line := lines.get(place[:end]))), None)
 
     def is_broken(self, place: Place) -> bool:
         return any(place[: len(broken_place)] == broken_place for broken_place in self.broken)
@@ -154,7 +157,9 @@ def _constructed(node: yaml.Node) -> Any:
     return _CONSTRUCT[node.tag](_CONSTRUCTOR, node)
 
 
-def parse_document(text: str, folder: Path, environment: Mapping[str, str], model: type[BaseModel]) -> Document:
+def parse_document(
+    text: str, folder: Path, environment: Mapping[str, str], model: type[BaseModel], *, numbered: bool = True
+) -> Document:
     """Parse the text of a file whose paths are relative to `folder`."""
     if len(text) > _MOST_CHARACTERS:
         problem = (
@@ -173,7 +178,7 @@ def parse_document(text: str, folder: Path, environment: Mapping[str, str], mode
         return Document(model, problems=[problem])
     except yaml.MarkedYAMLError as error:
         return Document(model, problems=[_syntax_problem(text, error)])
-    document = Document(model)
+    document = Document(model, numbered=numbered)
     try:
         data = None if root is None else _Builder(folder, environment, document).value(root, ())
     except _TooMany:

@@ -307,6 +307,11 @@ def _formats(pipeline: Pipeline) -> list[str]:
     return [pipeline.source.format, *([pipeline.source.key.format] if pipeline.source.key else [])]
 
 
+def writing_group(transaction: OpenTransaction, slices: Sequence[Slice]) -> str:
+    """The group of the Spark jobs that write the slices."""
+    return f"{transaction.plan.transaction_id}/{slices[0].source}"
+
+
 @contextmanager
 def _job(
     spark: SparkSession,
@@ -317,9 +322,8 @@ def _job(
 ) -> Iterator[None]:
     """Spark jobs inside belong to the slices' op, end at the transaction's deadline, and fail with an IngestError."""
     name = f"{transaction.plan.transaction_id}: {slices[0]}" + (f" and {len(slices) - 1} more" if slices[1:] else "")
-    group = f"{transaction.plan.transaction_id}/{slices[0].source}"
     remaining = (transaction.deadline - datetime.now(timezone.utc)).total_seconds()
-    with job_group(spark, group, name, remaining) as expired:
+    with job_group(spark, writing_group(transaction, slices), name, remaining) as expired:
         try:
             yield
         except IngestError as error:

@@ -242,7 +242,7 @@ TOPICS: dict[str, Topic] = {
 
 
 def seen(topic: Topic, with_registry: bool = True) -> Observed:
-    keys = topic.keys or NO_KEYS
+    keys = topic.keys or NO_KEYS[: len(topic.values)]
     records = [
         SeenRecord(f"t:0:{n}", key, value) for n, (key, value) in enumerate(zip(keys, topic.values, strict=True))
     ]
@@ -307,7 +307,33 @@ def test_columns_come_with_what_was_seen() -> None:
     proposal = propose(seen(TOPICS["json, days"]))
     assert proposal.table["schema"] == "id string, n long, amount double, note string, day date, at timestamp"
     assert proposal.reasons["schema.n"] == "3 distinct, 0 to 2"
-    assert proposal.reasons["schema.note"] == "6 nulls, 1 distinct, x to x"
+    assert proposal.reasons["schema.id"] == "12 distinct, 'o-0' to 'o-9'"
+    assert proposal.reasons["schema.note"] == "6 nulls, 1 distinct, 'x'"
+    assert proposal.reasons["schema.day"] == "3 distinct, 2026-01-01 to 2026-01-03"
     empty = Observed("t", 1, [SeenRecord("t:0:0", b"k", None)])
     with pytest.raises(NoProposal, match="Produce some first"):
         propose(empty)
+
+
+def test_decimals_in_texts_become_decimals_or_name_the_line_to_change() -> None:
+    rows = [
+        {"price": f"{n}.50", "weight": f"{n}.{n}" if n else "0", "version": f"1.{n}.0", "zip": f"0{n}.1", "n": str(n)}
+        for n in range(9, 13)
+    ]
+    columns = "price decimal(18,2), weight string, version string, zip string, n string"
+    proposal = propose(seen(Topic(as_json(rows))))
+    assert proposal.table["schema"] == columns
+    reasons = {name.removeprefix("schema."): reason for name, reason in proposal.reasons.items()}
+    assert (
+        reasons["price"].startswith("4 distinct, 9.50 to 12.50, decimals in texts")
+        and "`price string`" in reasons["price"]
+    )
+    assert "`weight decimal(18,2)` instead" in reasons["weight"]
+    assert not any("decimal" in reasons[name] for name in ("version", "zip", "n"))
+    file_of(proposal)
+    csv = propose(seen(Topic([text(row) for row in rows]))).reasons
+    assert "`c1 decimal(18,2)` instead would not round" in csv["schema.c1"]
+    assert csv["schema.c5"] == "4 distinct, 9 to 12"
+    long = propose(seen(Topic(as_json([{"a": f"{10**20}.5", "b": f"{10**40}.5", "c": "two\nlines: x"}]))))
+    assert long.table["schema"] == "a decimal(38,1), b string, c string"
+    file_of(long)

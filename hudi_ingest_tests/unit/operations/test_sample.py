@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import date, datetime, timezone
+from datetime import date, datetime, time, timezone
 from decimal import Decimal
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from hudi_ingest.cli.views import columns_view, schema_text
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, sampled
+from hudi_ingest.operations.sample import Outcome, Sample, SampledRecord, as_json, sampled
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.row_maker import RowMaker, Tombstones
@@ -170,6 +170,17 @@ def test_machines_get_plain_json() -> None:
         "nan": "nan",
         "inside": {"times": ["2026-01-01T12:00:00+00:00"], "map": {"k": "AQ=="}},
     }
+
+
+def test_numbers_that_readers_of_json_keep_are_numbers() -> None:
+    values = [Decimal(2**64), Decimal("-12.50"), time(12, 30), {"sum": Decimal("7")}, [Decimal("-0")]]
+    assert [json.dumps(as_json(value)) for value in values] == [
+        str(2**64),
+        '"-12.50"',
+        '"12:30:00"',
+        '{"sum": 7}',
+        "[0]",
+    ]
 
 
 def test_columns_are_shown_as_the_file_writes_them() -> None:

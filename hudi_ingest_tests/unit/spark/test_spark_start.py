@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 PROGRAM = """
 import sys
 from pathlib import Path
+from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark import session
 from hudi_ingest.exceptions import EngineLost
@@ -20,6 +23,8 @@ session.spark_jars = lambda report: ()
 settings = EngineSettings(spark_conf={"spark.ssl.keyPassword": " s3cret\\\\=ö"})
 for _ in range(2):
     try:
+        if sys.argv[3:]:
+            session.current_session(Home.from_environment())
         session.own_session(settings, local_dir=Path(sys.argv[2]))
     except EngineLost as error:
         print(error)
@@ -32,6 +37,27 @@ def test_a_jvm_that_dies_at_its_start_is_told_in_one_sentence(tmp_path: Path, en
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("Spark's JVM ended while it was starting ([JAVA_GATEWAY_EXITED]") == 2
     assert "Traceback" not in told.stderr
+
+
+def test_on_a_terminal_spark_prints_to_a_log_and_elsewhere_to_where_our_errors_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUDI_INGEST_HOME", str(tmp_path / "home"))
+    noise = "echo WARN of a library >&2; exit 1"
+    terminal, stderr = pty.openpty()
+    try:
+        told = started(tmp_path, noise, "current", stderr=stderr)
+        log = tmp_path / "home" / "logs" / "spark.log"
+        assert told.stdout.count(f"The reason is in {log}.") == 2
+        assert log.read_text().count("WARN of a library\n") == 2
+        os.write(stderr, b".")
+        assert os.read(terminal, 1000) == b".", "nothing else"
+    finally:
+        os.close(terminal)
+        os.close(stderr)
+    told = started(tmp_path, noise, "current")
+    assert "The reason is in its output above." in told.stdout
+    assert "WARN of a library\n" in told.stderr
 
 
 # The settings' file and its mode, and all arguments.
@@ -63,10 +89,10 @@ def test_no_process_list_shows_a_setting_and_its_file_is_gone_afterwards(
     assert not [*(tmp_path / "local").iterdir()]
 
 
-def started(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
+def started(folder: Path, script: str, *more: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     java = folder / "bin" / "java"
-    java.parent.mkdir()
+    java.parent.mkdir(exist_ok=True)
     java.write_text(f"#!/bin/sh\n{script}\n")
     java.chmod(0o755)
-    command = [sys.executable, "-c", PROGRAM, str(java), str(folder / "local")]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, "-c", PROGRAM, str(java), str(folder / "local"), *more]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=120)
