@@ -122,8 +122,8 @@ def _connections(
     except ConfigError as error:
         arguments = {"bootstrap_servers": "--bootstrap-servers", "schema_registry.url": "--schema-registry"}
         problems = [problem.removeprefix("source.").partition(":") for problem in error.problems]
-        named = [f"{arguments.get(name, f'--source {name}')}:{text}" for name, _, text in problems]
-        raise ConfigError(error.where, named) from None
+        ours = [f"{arguments.get(name, f'--source {name}')}:{text}" for name, _, text in problems]
+        raise ConfigError(error.where, ours) from None
     return source.model_copy(update={"format": "json", "schema_registry": None}), source.schema_registry
 
 

@@ -13,7 +13,9 @@ from dagster import AssetKey, DagsterInstance, RunRequest
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.kafka import cluster
 from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
 from hudi_ingest.model.offsets import TopicPartition
@@ -137,6 +139,78 @@ def test_dagster_gets_each_complete_hour_once(ground: Ground, monkeypatch: pytes
     assert max(hours) < f"{datetime.now(timezone.utc):%Y-%m-%d-%H:00}"
 
 
+BROKERS, PRODUCERS = {TYPE: "LogAppendTime"}, {TYPE: "CreateTime"}
+EARLY = datetime(2026, 1, 31, tzinfo=timezone.utc)
+
+
+def send_early(ground: Ground) -> None:
+    """Produces a record with a timestamp of long ago, which only a topic with the producers' timestamps keeps."""
+    value = json.dumps({"id": "early", "n": 1, "dt": "d"})
+    ground.producer.produce(ground.name, value, partition=1, timestamp=round(EARLY.timestamp() * 1000))
+    assert ground.producer.flush(300) == 0
+
+
+def test_a_topic_that_is_made_again_with_the_producers_timestamps_is_complete_no_longer(ground: Ground) -> None:
+    create_topic(ground.bootstrap_servers, ground.name, 2, BROKERS)
+    pipeline = make_pipeline(ground, source={"on_data_loss": "skip_to_earliest"})
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    said = told(pipeline)[""]
+    assert said is not None
+    ground.make_again(2, PRODUCERS)
+    send_early(ground)
+    assert status_of(ground, pipeline).complete_through is None, "the new topic's records may have any time"
+    receipt = ground.run(pipeline)
+    assert told(pipeline) == {"": None}
+    assert (receipt.rows, sum(report.times.late for report in receipt.reports)) == (1, 1), "earlier than what was said"
+    ground.send_rows(0, 5)
+    ground.run(pipeline)
+    assert told(pipeline) == {"": None}
+
+
+def test_a_topic_that_is_made_again_with_the_brokers_timestamps_is_complete_from_then_on(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(ground.bootstrap_servers, ground.name, 2, PRODUCERS)
+    pipeline = make_pipeline(ground, source={"on_data_loss": "skip_to_earliest"})
+    send_early(ground)
+    ground.run(pipeline)
+    assert told(pipeline) == {"": None}
+    ground.make_again(2, BROKERS)
+    made_at = time.time() - BROKER_TIME_SECONDS
+    ground.send_rows(0, 5)
+    receipt = ground.run(pipeline)
+    assert receipt.rows == 5
+    assert told(pipeline) == {"": None}, (
+        "the producers are believed to set the timestamps for a while, which claims nothing"
+    )
+    monkeypatch.setattr(cluster, "_PRODUCERS_SECONDS", 0)
+    ground.send_rows(1, 5)
+    receipt = ground.run(pipeline)
+    times = told(pipeline)
+    assert len(times) == 3 and times[""] is not None
+    assert made_at - 0.001 <= times[""].timestamp() <= time.time() - BROKER_TIME_SECONDS
+    assert sum(report.times.late for report in receipt.reports) == 0
+    send_early(ground)
+    assert sum(report.times.late for report in ground.run(pipeline).reports) == 0, (
+        "the broker gave it a time of its own"
+    )
+
+
+def test_a_commit_says_nothing_of_a_topic_that_was_made_again_since_its_records_were_read(ground: Ground) -> None:
+    create_topic(ground.bootstrap_servers, ground.name, 2, BROKERS)
+    pipeline = make_pipeline(ground)
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
+    assert len(opened.plan.marks) == 2
+    reports = protocol.write(opened, opened.plan.busy)
+    ground.make_again(2, PRODUCERS)
+    send_early(ground)
+    assert protocol.commit(opened, reports).rows == 5
+    assert told(pipeline) == {"": None}
+
+
 def test_nothing_is_said_to_be_complete_once_producers_set_the_timestamps(ground: Ground) -> None:
     create_topic(ground.bootstrap_servers, ground.name, 2, {TYPE: "LogAppendTime"})
     pipeline = make_pipeline(ground)
@@ -149,16 +223,14 @@ def test_nothing_is_said_to_be_complete_once_producers_set_the_timestamps(ground
         resource = ConfigResource(ResourceType.TOPIC, ground.name, incremental_configs=[entry])
         admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
         admin.incremental_alter_configs([resource])[resource].result(300)
-        cluster = KafkaCluster(pipeline.source)
-        wait_for(lambda: cluster.topic_settings(ground.name)[TYPE] == kind, f"the topic has {kind}")
+        broker = KafkaCluster(pipeline.source)
+        wait_for(lambda: broker.topic_settings(ground.name)[TYPE] == kind, f"the topic has {kind}")
 
     ground.send_rows(0, 5, 5)
     planned = ground.plan(pipeline)
     assert isinstance(planned, IngestPlan) and len(planned.marks) == 2
     alter("CreateTime")
-    early = int(datetime(2026, 1, 31, tzinfo=timezone.utc).timestamp() * 1000)
-    ground.producer.produce(ground.name, b'{"id": "early", "n": 1, "dt": "d"}', partition=1, timestamp=early)
-    assert ground.producer.flush(300) == 0
+    send_early(ground)
     assert ground.run(pipeline, planned).rows == 5
     assert told(pipeline) == {"": None}, "the topic has a record of any time that the plan did not know of"
     assert status_of(ground, pipeline).complete_through is None

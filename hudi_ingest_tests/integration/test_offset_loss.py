@@ -65,20 +65,6 @@ def retention(ground: Ground, admin: AdminClient) -> Delete:
     return delete
 
 
-def make_again(ground: Ground, admin: AdminClient, partitions: int) -> None:
-    """Deletes the ground's topic and makes another one of that name."""
-    admin.delete_topics([ground.name])[ground.name].result(DEADLINE_SECONDS)
-    wait_until(
-        lambda: ground.name not in admin.list_topics(timeout=DEADLINE_SECONDS).topics,
-        what="the topic is gone",
-        timeout_seconds=DEADLINE_SECONDS,
-    )
-    create_topic(ground.bootstrap_servers, ground.name, partitions)
-    # The old producer knows the old topic.
-    del ground.producer
-    ground.produced.clear()
-
-
 def command(*arguments: str) -> tuple[int, str]:
     """A command's exit code and what it printed."""
     done = CliRunner().invoke(app, list(arguments))
@@ -161,7 +147,7 @@ def test_p6_x4_a_topic_made_again_and_outgrown_stops_whole_while_the_other_topic
     ground.send_rows(1, 3)
     other.send_rows(0, 3)
     ground.run(pipeline)
-    make_again(ground, admin, 1)
+    ground.make_again(1)
     ground.send_rows(0, 8)
     other.send_rows(0, 4, 3)
     receipt = ground.run(pipeline)
@@ -196,7 +182,7 @@ def test_x4_skip_to_earliest_reads_a_new_smaller_topic_and_says_so(
     ground.send_rows(1, 2)
     ground.run(pipeline)
     before = observe(pipeline).committed.checkpoint
-    make_again(ground, admin, 2)
+    ground.make_again(2)
     ground.send_rows(0, 4)
     receipt = ground.run(pipeline)
     assert receipt.rows == 4
@@ -233,7 +219,7 @@ def test_p1_x4_a_topic_made_again_under_an_open_transaction_publishes_nothing(
     ground.send_rows(0, 5)
     protocol = ground.protocol(pipeline)
     opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
-    make_again(ground, admin, 2)
+    ground.make_again(2)
     ground.send_rows(0, 9)
     with pytest.raises(OffsetsLost, match="deleted and recreated while transaction"):
         protocol.write(opened, opened.plan.slices)

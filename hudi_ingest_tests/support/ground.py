@@ -14,10 +14,12 @@ from typing import Any
 import pyarrow as pa
 import yaml
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 from hudi import HudiTable
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.pipeline.file import load_pipeline
@@ -27,6 +29,7 @@ from hudi_ingest.transaction.plan.planning import plan_now
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, run_transaction
 from hudi_ingest_tests.simulation.trace import judge
+from hudi_ingest_tests.support.waiting import wait_for
 
 
 @dataclass
@@ -92,6 +95,16 @@ class Ground:
             ],
             ids,
         )
+
+    def make_again(self, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Deletes the topic and makes another one of that name."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        admin.delete_topics([self.name])[self.name].result(300)
+        wait_for(lambda: self.name not in admin.list_topics(timeout=300).topics, "the topic is gone")
+        create_topic(self.bootstrap_servers, self.name, partitions, config)
+        # The old producer knows the old topic.
+        del self.producer
+        self.produced.clear()
 
     def plan(self, pipeline: Pipeline) -> TransactionPlan:
         return plan_now(pipeline)
