@@ -183,7 +183,8 @@ def progress(line: str) -> None:
 def clock(first: str = "") -> Iterator[Callable[[str], None]]:
     """Yield `progress` for steps that may take long: on a terminal, a clock below the last line shows that its step goes on."""
     columns = SpinnerColumn(style="dim"), TimeElapsedColumn()
-    with Progress(*columns, console=err, transient=True, redirect_stdout=False, disable=not err.is_terminal) as shown:
+    options: dict[str, Any] = {"console": err, "transient": True, "redirect_stdout": False, "refresh_per_second": 4}
+    with Progress(*columns, disable=not err.is_terminal, **options) as shown:
         step = shown.add_task("")
 
         def report(line: str) -> None:

@@ -256,7 +256,7 @@ def own_session(
         # The next try must not find the remains of this one.
         _forget_dead_context()
         raise EngineLost(
-            f"Spark's JVM ended while it was starting ({error}). The reason is in {log or 'its output above'}. If it printed none, it was "
+            f"Spark's JVM ended while it was starting ({error}). The reason is in its output{f' in {log}' if log else ' above'}. If it printed none, it was "
             f"killed, often because memory ran out (see `dmesg`): it may use {settings.driver_memory} and a bit more. Then free "
             "some memory or start the engine with `hudi-ingest up`, and try again."
         ) from error

@@ -48,7 +48,7 @@ def test_on_a_terminal_spark_prints_to_a_log_and_elsewhere_to_where_our_errors_g
     try:
         told = started(tmp_path, noise, "current", stderr=stderr)
         log = tmp_path / "home" / "logs" / "spark.log"
-        assert told.stdout.count(f"The reason is in {log}.") == 2
+        assert told.stdout.count(f"The reason is in its output in {log}.") == 2
         assert log.read_text().count("WARN of a library\n") == 2
         os.write(stderr, b".")
         assert os.read(terminal, 1000) == b".", "nothing else"
