@@ -101,7 +101,8 @@ class TransactionPorts:
     @contextmanager
     def step(self, name: str, transaction_id: str, **known: object) -> Iterator[dict[str, Any]]:
         """Log that a step begins and how it ends: with the block's error, else as the block says."""
-        step = {"step": name, "transaction": transaction_id, **known, "table": self.pipeline.table.base_path}
+        where = {"pipeline": self.pipeline.name, "table": self.pipeline.table.base_path}
+        step = {"step": name, "transaction": transaction_id, **known, **where}
         self.note_step({**step, "outcome": "started"})
         ended: dict[str, Any] = {"outcome": "done"}
         try:

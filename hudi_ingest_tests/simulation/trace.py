@@ -30,6 +30,8 @@ class Broken(Exception):
 class Begun:
     """A transaction that has begun. Moments are numbers of lines; None: never, as far as is known."""
 
+    pipeline: str
+    """A table may be taken over by another one, whose numbers begin anew; epochs are the table's."""
     transaction: str
     epoch: int
     instant: str
@@ -170,11 +172,13 @@ class _Table:
         for other in self._begun.values():
             if other.firm and other.moment < since and other.epoch >= line["epoch"]:
                 raise Broken(f"P4: {who} has begun, and before it {other}")
+        for other in self._of(line["pipeline"]):
             if other.committed is not None and other.committed < since and other.sequence >= line["sequence"]:
                 if other.committed > self.power_cut:
                     raise Broken(f"P2: {who} has begun, and before it {other} was committed")
                 self._lose(other)
         self._begun[instant] = Begun(
+            pipeline=line["pipeline"],
             transaction=line["transaction"],
             epoch=line["epoch"],
             instant=instant,
@@ -194,6 +198,9 @@ class _Table:
             and call.line["table"] == line["table"]
             for call in self._changes
         )
+
+    def _of(self, pipeline: str) -> list[Begun]:
+        return [begun for begun in self._begun.values() if begun.pipeline == pipeline]
 
     def _write(self, begun: Begun, since: int, attempts: Mapping[str, int]) -> None:
         self._require_current(begun, since, "written")
@@ -221,7 +228,7 @@ class _Table:
         for source, (start, end) in begun.slices.items():
             if start < end and not begun.written[source]:
                 raise Broken(f"P3: {begun} is committed, and {source} was not written")
-        for other in self._begun.values():
+        for other in self._of(begun.pipeline):
             if other.committed is not None and begun.sequence == other.sequence:
                 raise Broken(f"P2: {begun} is committed, and so is {other}")
         begun.committed = moment
@@ -236,7 +243,7 @@ class _Table:
             return
         if begun.committed > self.power_cut:
             raise Broken(f"P4: {begun} was rolled back, and is committed")
-        for later in self._begun.values():
+        for later in self._of(begun.pipeline):
             if later.committed is not None and later.sequence > begun.sequence:
                 raise Broken(f"P1: {begun} was rolled back, and {later} is committed after it")
         self._lose(begun)

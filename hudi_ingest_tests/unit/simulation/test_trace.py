@@ -31,6 +31,7 @@ REFUSED = {
 def transaction(number: int, start: int = 0, **facts: Any) -> dict[str, Any]:
     """One of ten offsets of one Kafka partition, from `start` on."""
     return {
+        "pipeline": "orders",
         "table": "/orders",
         "pid": 1,
         "transaction": f"t{number}",
@@ -64,6 +65,10 @@ ROLLED_BACK = step("rollback", ONE)
 KEPT: dict[str, Sequence[Line]] = {
     "one after another": [*through(ONE), *through(TWO)],
     "two tables": [*through(ONE), *through({**ONE, "table": "/others"})],
+    "another pipeline takes the table over": [
+        *through(ONE),
+        *through(transaction(1, epoch=2, instant="i2", pipeline="again")),
+    ],
     "a write is refused and tried again": [*BEGUN, *step("write", ONE, "KafkaUnreachable"), *WRITTEN, *PUBLISHED],
     "a commit is asked for twice": [*BEGUN, *WRITTEN, *PUBLISHED, *step("commit", ONE, "committed")],
     "the process of a commit was killed": [*BEGUN, *WRITTEN, PUBLISHED[0], *through(TWO)],
