@@ -28,7 +28,7 @@ import org.apache.hudi.storage.StoragePath;
  * transaction's epoch, the instant is still open, no completed instant carries our transaction, the committed
  * checkpoint is the one the plan started from, and each file to be replaced is the latest of its file group, with no other
  * writer active. When a table is taken over, it also throws if another writer has committed since, or is active; for a keyed
- * table, if another writer has committed since the file groups were looked up.
+ * table, if another writer has committed since the file groups were looked up, or a compaction is ahead of the driver's clock.
  * Compiled by Janino: raw types, no lambdas.
  */
 public class CommitGuard implements java.util.function.BiConsumer {
@@ -66,6 +66,9 @@ public class CommitGuard implements java.util.function.BiConsumer {
       requireEpoch(fresh);
       requireOpen(fresh);
       requireCheckpoint(fresh);
+      if (keyed) {
+        requireClock(fresh);
+      }
       if (!replaced.isEmpty()) {
         requireNoOtherWriter(fresh, "may have read files that are to be replaced");
         requireLive(fresh);
@@ -159,6 +162,23 @@ public class CommitGuard implements java.util.function.BiConsumer {
       throw new IllegalStateException("hudi-ingest guard: the committed checkpoint is "
           + (newest.isEmpty() ? "none" : newest) + ", but this transaction starts from "
           + (expectedCheckpoint.isEmpty() ? "none" : expectedCheckpoint));
+    }
+  }
+
+  /** A log file belongs to the newest base file whose instant is before its commit. So a compaction that is ahead of this driver's
+   *  clock, planned by another driver after this one has waited for its own, would be without our rows, and hide them. */
+  private void requireClock(HoodieTableMetaClient fresh) {
+    String now = java.time.LocalDateTime.now(java.time.ZoneOffset.UTC)
+        .format(java.time.format.DateTimeFormatter.ofPattern("yyyyMMddHHmmssSSS"));
+    Iterator instants = fresh.getActiveTimeline().getInstants().iterator();
+    while (instants.hasNext()) {
+      HoodieInstant candidate = (HoodieInstant) instants.next();
+      String action = candidate.getAction();
+      boolean compaction = action.equals(HoodieTimeline.COMPACTION_ACTION) || action.equals(HoodieTimeline.COMMIT_ACTION);
+      if (compaction && candidate.requestedTime().compareTo(now) >= 0) {
+        throw new IllegalStateException("hudi-ingest guard: compaction " + candidate.requestedTime()
+            + " was planned by a driver whose clock is ahead of this one's, " + now);
+      }
     }
   }
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from dagster import AssetKey, DagsterInstance, RunRequest, SkipReason
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
+from hudi_ingest.exceptions import CommitRefused, DeadlineExceeded, TransactionInFlight
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.hudi import write_client
 from hudi_ingest.hudi.files.read_amplification import read_amplification
 from hudi_ingest.hudi.storage.paths import OWN_FILES, TIMELINE, heartbeat_path
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -140,6 +141,34 @@ def test_p7_transactions_go_on_before_while_and_after_a_compaction(keyed: Keyed)
     assert [commit.operation for commit in state.commits].count("COMPACT") == 2
     assert all(wider.checkpoint_key in commit.metadata for commit in state.commits)
     assert "note" in PipelineTable(wider).timeline.schema().names
+
+
+def test_p8_a_compaction_that_is_ahead_of_the_drivers_clock_hides_no_rows(
+    keyed: Keyed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log file belongs to the newest base file whose instant is before its commit. Another driver, whose clock is ahead, may plan a
+    compaction after this one has waited for its clock, and before it commits."""
+    keyed.transaction(("d0", "k0", 200))
+    pipeline = keyed.pipeline()
+    keyed.send(("d0", "k0", 201))
+    protocol = keyed.ground.protocol(pipeline)
+    opened = protocol.begin(keyed.ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
+    reports = protocol.write(opened, opened.plan.slices)
+    services = services_for(pipeline, keyed.ground.ledger, current_session(keyed.ground.home), keyed.ground.home)
+    planned = services.compactor.plan_compaction()
+    assert planned is not None
+    ahead = f"{datetime.now(timezone.utc) + timedelta(seconds=30):%Y%m%d%H%M%S}000"
+    (plan,) = Path(keyed.ground.base_path, TIMELINE).glob(f"{planned.instant}.*")
+    plan.rename(plan.with_name(plan.name.replace(planned.instant, ahead)))
+    with monkeypatch.context() as patched, pytest.raises(CommitRefused, match=f"compaction {ahead} was planned by a"):
+        patched.setattr(write_client, "wait_for_clock", lambda *_: None)
+        protocol.commit(opened, reports)
+    protocol.abort(opened, "the commit was refused")
+    keyed.require_expected()
+    keyed.ground.run(pipeline)
+    keyed.committed(("d0", "k0", 201))
+    keyed.services()
+    keyed.require_expected()
 
 
 @contextmanager

@@ -47,15 +47,29 @@ from hudi_ingest.model import transaction as transaction_module
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, intersection, ranges, union
-from hudi_ingest.model.plan import ReplayPlan, RetriedFile, Retry, RetryPlan, TransactionKind, TransactionPlan
-from hudi_ingest.model.report import SliceReport
+from hudi_ingest.model.plan import (
+    RangePlan,
+    ReplayPlan,
+    RetriedFile,
+    Retry,
+    RetryPlan,
+    TransactionKind,
+    TransactionPlan,
+)
+from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction, Progress, TransactionStep
-from hudi_ingest.operations.requests.allowed_ranges import RangeContext, next_ranges, range_transaction, to_read
+from hudi_ingest.operations.requests.allowed_ranges import (
+    RangeContext,
+    next_ranges,
+    range_transaction,
+    to_read,
+    to_upsert,
+)
 from hudi_ingest.operations.requests.asked_ranges import require_leaders
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import TableSchema
-from hudi_ingest.transaction import checks
+from hudi_ingest.transaction import checks, commit_contents
 from hudi_ingest.transaction import protocol as protocol_module
 from hudi_ingest.transaction import rollback as rollback_module
 from hudi_ingest.transaction.dead_letters import log as letters_module
@@ -63,7 +77,7 @@ from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.write import reports as write_reports
-from hudi_ingest_tests.simulation import services
+from hudi_ingest_tests.simulation import keyed, services
 from hudi_ingest_tests.simulation.bucket import BucketClient
 from hudi_ingest_tests.simulation.ledger import LedgerModel
 from hudi_ingest_tests.simulation.programs import LOCK, Program, stop
@@ -87,6 +101,7 @@ from hudi_ingest_tests.simulation.world import (
     letters_left,
     parsed,
     storage_in,
+    write_empty_base_file,
 )
 from hudi_ingest_tests.support.pipeline_files import document
 
@@ -142,7 +157,8 @@ class Simulation:
         self.ground = ground
         self.flaws = flaws
         self.story: list[str] | None = [] if told else None
-        self.world = ground.world = World(ground.pipeline, ground.columns, flaws, setting)
+        self.pipeline = ground.keyed if setting is not None and setting.keyed else ground.pipeline
+        self.world = ground.world = World(self.pipeline, ground.columns, flaws, setting)
         ledgers = [LedgerModel(self.world.clock, lambda: self.world.now) for _ in range(self.world.setting.ledgers)]
         self.ledgers = [ledgers[host % len(ledgers)] for host in range(COORDINATORS)]
         self.runs: list[Run] = []
@@ -164,9 +180,9 @@ class Simulation:
         self.log = DeadLetterLog(storage_in(self.world))
         self.protocols = [
             TransactionProtocol(
-                pipeline=ground.pipeline,
+                pipeline=self.pipeline,
                 resolve_schema=partial(declared_schema, ground.columns),
-                table=PipelineTable(ground.pipeline, self.timeline),
+                table=PipelineTable(self.pipeline, self.timeline),
                 epoch=(NoFence if "no epoch" in flaws else TableEpoch)(storage_in(self.world)),
                 durability=DurabilityInMemory(self.world),
                 ledger=ledger,
@@ -201,7 +217,9 @@ class Simulation:
         elif action == "tick":
             self.tick(coordinator)
         elif action == "retry":
-            self.retry(coordinator, which % 3 + 1, bool(more & 2))
+            # What a keyed table holds back of it is decided while it is written.
+            if not self.world.setting.keyed:
+                self.retry(coordinator, which % 3 + 1, bool(more & 2))
         elif action in ("backfill", "replay"):
             self.ask_for_a_range(coordinator, TransactionKind(action), which, more)
         elif action == "a newer one begins":
@@ -296,6 +314,7 @@ class Simulation:
     def another_writer_begins(self, rewrites: bool) -> None:
         instant = self.world.new_instant()
         instant.state = "inflight"
+        rewrites &= not self.world.setting.keyed
         instant.rewrites = self.world.live()[0] if rewrites and self.world.live() and not self.others else ""
         self.world.heartbeats[instant.name] = self.world.now
         self.world.beating[instant.name] = OUTSIDE
@@ -320,7 +339,7 @@ class Simulation:
 
     def is_merged(self, path: str) -> bool:
         """Whether a clustering, pending or completed, has the file."""
-        return any(each.service and path in each.planned for each in (self.world.active | self.world.archived).values())
+        return any(path in each.merges for each in (self.world.active | self.world.archived).values())
 
     def another_writer_cleans(self) -> None:
         self.spawn("another writer's cleaning", self.protocols[0].instants.roll_back_expired, host=OUTSIDE)
@@ -342,7 +361,8 @@ class Simulation:
         elif what == "wipe the ledger":
             self.wipe_the_ledger(host)
         elif what == "a partition is added":
-            if len(self.world.broker) < 4:
+            # Of a keyed table the offsets of a new one would order nothing.
+            if len(self.world.broker) < 4 and not self.world.setting.keyed:
                 self.add_partition()
         elif what == "another writer begins":
             if self.checkpoint() is not None and len(self.others) < 2:
@@ -383,6 +403,9 @@ class Simulation:
             if at_work := [each for each in self.programs if each.name.startswith("services-")]:
                 point = services.NARROW[which % len(services.NARROW)]
                 self.advance(at_work[host % len(at_work)], until=point)
+        elif what == "services beside a commit":
+            if self.world.properties and len(self.programs) < 5:
+                self.services_beside_a_commit(host, which)
         elif what == "other services take over":
             if self.world.properties and len(self.programs) < 5:
                 self.services_take_over(host, which)
@@ -405,9 +428,27 @@ class Simulation:
         table = services.services_over(self.world, self.ledgers[coordinator])
 
         def run() -> None:
-            table.run(clean=clean, report=self.tell, cluster=cluster)
+            merge: dict[str, bool] = {"compact" if self.world.setting.keyed else "cluster": cluster}
+            table.run(clean=clean, report=self.tell, **merge)
 
         return self.spawn(f"services-{self.serviced}", run, host=coordinator)
+
+    def services_beside_a_commit(self, coordinator: int, which: int) -> None:
+        """They begin while a commit is between two of its steps, and may get done before it goes on. Their clock may be ahead."""
+        self.produce(which, ["row", "tombstone", "row"])
+        before = len(self.runs)
+        self.tick(coordinator)
+        for run in self.runs[before:]:
+            while mine := [each for each in self.programs if self.run_of.get(each) is run]:
+                if mine[0].name.endswith(" commit"):
+                    self.advance(mine[0], until=services.COMMITTING[which % len(services.COMMITTING)])
+                    break
+                self.run_to_its_end(mine[0])
+        host = (coordinator + (which > 2)) % COORDINATORS
+        if which > 5:
+            self.a_clock_jumps(host, CLOCKS.index(20))
+        newer = self.run_services(host, cluster=True, clean=False)
+        self.advance(newer, until=services.EXECUTING[which % len(services.EXECUTING)] if which & 2 else "")
 
     def services_take_over(self, coordinator: int, which: int) -> None:
         """The engine of those at work stands still for so long that others begin, perhaps to their end; then it goes on."""
@@ -478,14 +519,17 @@ class Simulation:
             require_leaders(self.world.leaderless.intersection([source]))
             topic_ids, marks = held_offsets(BrokerInMemory(self.world), checkpoint)
             known = RangeContext("orders", checkpoint, checkpoint.covered, marks, topic_ids)
-            left = to_read(known, kind, [asked], skip_covered=True)
+            if is_keyed := self.world.setting.keyed:
+                left = to_upsert(known, kind, [replace(asked, end=checkpoint.offsets[source])], MAX_RECORDS)
+            else:
+                left = to_read(known, kind, [asked], skip_covered=True)
         except (RangeRefused, LeaderMissing):
             return
         slices = next_ranges(left, MAX_RECORDS)
         if not slices:
             return
-        plan = range_transaction(known, kind, slices, suffix="000000")
-        if isinstance(plan, ReplayPlan):
+        plan = range_transaction(known, kind, slices, suffix="000000", upserts=is_keyed)
+        if isinstance(plan, ReplayPlan) and not is_keyed:
             plan = replace(plan, replaces=self.world.files_of(slices))
         run = Run(ident := f"run-{len(self.runs)}", coordinator, plan)
         run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}")
@@ -678,10 +722,11 @@ class Simulation:
             self.judge()
         self.everything_recovers(drain=True)
         self.judge()
-        for turn in range(len(self.world.logs)):
+        for turn in range(len(self.world.logs) if not self.world.setting.keyed else 0):
             self.retry(0, len(self.world.letters), whole=True, turn=turn)
             self.judge()
-        assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
+        if not self.world.setting.keyed:
+            assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
 
     def end(self) -> None:
         """Lets go of all programs, whatever they stand at."""
@@ -694,7 +739,7 @@ class Simulation:
     # How it is judged.
 
     def judge(self) -> None:
-        """P1–P4 after each action that has changed something."""
+        """P1–P4, P7 and P8 after each action that has changed something."""
         world = self.world
         assert not world.wrongs, world.wrongs
         if self.judged != world.version:
@@ -712,6 +757,8 @@ class Simulation:
         letters: dict[str, list[Row]] = {}
         waiting: list[Row] = []
         retried: set[Row] = set()
+        is_keyed = world.setting.keyed
+        kinds = ("row", "tombstone") if is_keyed else ("row",)
         for instant in world.completed():
             text = instant.metadata.get(world.pipeline.transaction_key)
             if text is None:
@@ -744,7 +791,8 @@ class Simulation:
                 for row in taken:
                     waiting.remove(row)
                 retried |= {*expected}
-            if plan.kind is TransactionKind.REPLAY:
+            upserts = isinstance(plan, RangePlan) and plan.upserts
+            if plan.kind is TransactionKind.REPLAY or upserts:
                 waiting = [row for row in waiting if not is_of(row, slices)]
                 retried = {row for row in retried if not is_of(row, slices)}
             for each in slices if retry is None else ():
@@ -756,25 +804,36 @@ class Simulation:
                     assert each.start == begin, f"P2: {each} does not follow {begin}"
                     ends[each.source] = each.end
                 elif plan.kind is TransactionKind.BACKFILL:
-                    assert not intersection(before, here), f"P2: {each} is backfilled, and {before} was there"
+                    assert upserts or not intersection(before, here), (
+                        f"P2: {each} is backfilled, and {before} was there"
+                    )
                 else:
                     assert intersection(before, here) == here, f"P1: {each} is replayed, and {before} was there"
                 covered[each.source] = union(before, here)
                 log = [*enumerate(world.logs[number].get(each.source, ()), LATER * number)][each.start : each.end]
-                expected += [(each.source, place) for place, kind in log if kind == "row"]
+                expected += [(each.source, place) for place, kind in log if kind in kinds]
                 bad += [(each.source, place) for place, kind in log if kind == "bad"]
             letters[instant.name] = bad
             waiting += bad
             missing = [path for path in instant.files if path not in world.files and path not in world.cleaned]
             assert not missing, f"P1: files of completed instant {instant.name} are gone: {missing}"
-            found = sorted(row for path in instant.files for row in world.files.get(path) or world.cleaned[path])
+            found = sorted(
+                row
+                for path in instant.files
+                for row in (world.files[path] if path in world.files else world.cleaned[path])
+            )
+            if is_keyed:
+                self.ground.upserted.add(plan.kind)
+                won, last = sorted(found), sorted(keyed.winners(expected).values())
+                assert won == last, f"P1, P2, P3: {instant.name} has {won}, the last changes of its ranges are {last}"
+                continue
             kept = sum(each.kept for each in plan.replaces)
             self.ground.published.add((plan.kind, kept > 0))
             assert len(found) == len(expected) + kept, f"P1, P2, P3: {instant.name} has {found}, kept are {kept}"
             assert kept or found == expected, f"P1, P2, P3: {instant.name} has {found}, its ranges are {expected}"
         missing = [path for path in world.live() if path not in world.files]
         assert not missing, f"P1: files of the table are gone: {missing}"
-        rows = sorted(row for path in world.live() for row in world.files[path])
+        rows = keyed.visible(world) if is_keyed else sorted(row for path in world.live() for row in world.files[path])
         wanted = [
             (source, place)
             for source, number, there in (
@@ -783,9 +842,14 @@ class Simulation:
             )
             for start, end in there
             for place, kind in [*enumerate(world.logs[number].get(source, ()), LATER * number)][start:end]
-            if kind == "row" or (source, place) in retried
+            if kind in kinds or (source, place) in retried
         ]
+        if is_keyed:
+            wanted = keyed.upserts(world, keyed.winners(wanted).values())
+            assert rows == sorted(wanted), f"P8: the table has {rows}, the last changes of its keys are {wanted}"
+            rows = wanted
         wanted.sort()
+        rows.sort()
         assert rows == wanted, f"P1, P2: the table has {rows}, covered are the rows {wanted}"
         checkpoint = self.checkpoint()
         seen = (checkpoint.sequence, dict(checkpoint.offsets)) if checkpoint else (0, {})
@@ -839,7 +903,7 @@ class Simulation:
         return self.committed().checkpoint
 
     def committed(self) -> CommittedState:
-        pipeline = self.ground.pipeline
+        pipeline = self.pipeline
         return self.timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
 
     # How programs are made.
@@ -851,7 +915,7 @@ class Simulation:
         try:
             topic_ids, marks = held_offsets(BrokerInMemory(self.world), committed.checkpoint)
             plan = plan_next(
-                self.ground.pipeline,
+                self.pipeline,
                 Situation(committed, marks, self.world.began, topic_ids),
                 now=self.world.now,
                 at_once=True,
@@ -1021,11 +1085,14 @@ class Ground:
     """What the simulations of one process share: the pipeline, and what they came to."""
 
     pipeline: Pipeline
+    keyed: Pipeline
     columns: TableSchema
     world: World | None = None
     reached: set[str] = field(default_factory=set)
     published: set[tuple[TransactionKind, bool]] = field(default_factory=set)
     """Kinds of transactions that were committed, and whether they copied rows of shared files."""
+    upserted: set[TransactionKind] = field(default_factory=set)
+    """Kinds that were committed to a keyed table."""
     given_up: bool = False
     """Whether a transaction was committed that gave offsets up."""
     recreated: bool = False
@@ -1040,9 +1107,12 @@ def simulated() -> Iterator[Ground]:
     with tempfile.TemporaryDirectory(prefix="hudi-ingest-simulation-") as folder:
         path = Path(folder, "orders.yaml")
         limits = {"max_records": MAX_RECORDS, "timeout_seconds": 300}
-        path.write_text(yaml.safe_dump(document(transaction=limits, on_bad_record="dead_letter")))
+        written = document(transaction=limits, on_bad_record="dead_letter")
+        path.write_text(yaml.safe_dump(written))
         pipeline = load_pipeline(path, {})
-    ground = Ground(pipeline, pipeline.table_schema)
+        written["table"] |= {"mode": "upsert", "key": ["id"], "buckets": keyed.BUCKETS}
+        path.write_text(yaml.safe_dump(written))
+        ground = Ground(pipeline, load_pipeline(path, {}), pipeline.table_schema)
     shape = checks.shape_of(ground.pipeline)
 
     def world() -> World:
@@ -1061,6 +1131,9 @@ def simulated() -> Iterator[Ground]:
         assert isinstance(timeline, TimelineInMemory)
         return timeline.committed(checkpoint_key, transaction_key)
 
+    def empty_base_file(storage: object, instant: str, folder: str, group: str, *_: object) -> BaseFile:
+        return write_empty_base_file(world(), instant, group)
+
     text = SimpleNamespace(loads=parsed, dumps=json.dumps)
     patched = [
         *((module, "reach", lambda point: world().reach(point)) for module in (protocol_module, rollback_module)),
@@ -1077,6 +1150,7 @@ def simulated() -> Iterator[Ground]:
         (Slice, "source", property(lambda slice_: _source(slice_.topic, slice_.partition))),
         *((module, "shape_of", lambda pipeline: shape) for module in (protocol_module, checks)),
         (table_module, "committed_state", committed),
+        (commit_contents, "write_empty_base_file", empty_base_file),
         *services.patches(world, Clock),
     ]
     with ExitStack() as patches:

@@ -34,15 +34,19 @@ SOMETIMES = (
 )
 """Kinds of faults and of other work. A schedule has some of them only: what happens rarely happens often in some."""
 SEVENTH = 7
+SERVICES = (
+    *(["services"] * 5 + ["a service comes to"] * 4 + ["other services take over"] * 2),
+    *("a replay beside services", "a replay beside services", "replay", "time 301", "another writer begins"),
+)
+KEYED = 2
+"""The rest of seeds whose table is keyed."""
 LATELY: Mapping[int, tuple[int, tuple[str, ...]]] = {
-    3: (4, ("the topic is recreated",)),
-    6: (
-        20,
-        (
-            *(["services"] * 5 + ["a service comes to"] * 4 + ["other services take over"] * 2),
-            *("a replay beside services", "a replay beside services", "replay", "time 301", "another writer begins"),
-        ),
+    KEYED: (
+        16,
+        (*SERVICES, *["services beside a commit"] * 4, "a clock jumps", "clocks are right", "produce", "backfill"),
     ),
+    3: (4, ("the topic is recreated",)),
+    6: (20, SERVICES),
 }
 """Kinds that came later, and at most how many of them a schedule has: they take the place of single steps where the seed leaves this
 rest, so the other seeds mean what they meant before."""
@@ -75,6 +79,7 @@ def schedule_of(seed: int) -> Schedule:
         ledgers=draw.randint(1, 2),
         on_s3=draw.random() < 0.4,
         accepts_losses=draw.random() < 0.8,
+        keyed=seed % SEVENTH == KEYED,
     )
     often = draw.choice((0.15, 0.3, 0.6))
     actions = [*ALWAYS, *(action for kind in SOMETIMES if draw.random() < often for action in kind)]

@@ -1,4 +1,5 @@
-"""Table services in memory: the product's own code down to its calls to Hudi, and Hudi's clustering and cleaning over a World.
+"""Table services in memory: the product's own code down to its calls to Hudi, and Hudi's clustering, compaction and cleaning over a
+World.
 
 Hudi does what it was seen to do: a plan is made inside its lock and stays pending until somebody executes it; another try first
 deletes what the one before it has written; the commit deletes every file of the instant that it does not list, and publishes inside the
@@ -7,9 +8,10 @@ lock. What TableService.java adds is here too: the claim is asked for before any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +19,13 @@ from py4j.protocol import Py4JJavaError
 
 from hudi_ingest.exceptions import EngineLost, TableUnreachable
 from hudi_ingest.hudi.services import table_services as clients
-from hudi_ingest.hudi.services.table_services import FencedService, HudiServices, PendingClustering
+from hudi_ingest.hudi.services.table_services import (
+    FencedService,
+    HudiCompaction,
+    HudiServices,
+    PendingClustering,
+    PlannedCompaction,
+)
 from hudi_ingest.hudi.timeline import ownership
 from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -25,6 +33,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep import service_log
 from hudi_ingest.operations.upkeep import table_services as services_module
 from hudi_ingest.operations.upkeep.table_services import TableServices
+from hudi_ingest_tests.simulation import keyed
 from hudi_ingest_tests.simulation.programs import running
 from hudi_ingest_tests.simulation.world import (
     OUTSIDE,
@@ -47,10 +56,11 @@ RETAINED = 2
 """Commits whose replaced files cleaning leaves alone."""
 
 
-EXECUTING = ("clustering inflight", "file to be merged read", "merged file closed", "merged file flushed")
+EXECUTING = ("service inflight", "file to be merged read", "merged file closed", "merged files flushed")
+COMMITTING = ("commit_checked", "commit", "commit_leased", "guard passed", "metadata table written", "commit_landed")
 NARROW = (
-    *("pending clusterings", "clustering is planned", "clustering requested", "service begins", *EXECUTING),
-    *("expired instants listed", "file cleaned"),
+    *("pending c", "clustering is planned", "clustering requested", "service begins", *EXECUTING),
+    *("expired instants listed", "file cleaned", "compaction is planned", "compaction requested"),
 )
 """Points at which another program may change what a service relies on."""
 
@@ -84,8 +94,28 @@ class Client:
             if len(small) < 2:
                 return _option(None)
             instant = engine.new_instant()
-            instant.service, instant.planned = "clustering", tuple(small[:MOST_FILES])
+            instant.service, instant.planned = "clustering", {world.new_name(): tuple(small[:MOST_FILES])}
             engine.step("clustering requested", EngineLost, TableUnreachable)
+        return _option(instant.name)
+
+    def scheduleCompaction(self, metadata: object) -> Any:
+        """Plan to merge the log files of completed commits, of file groups that no pending plan has."""
+        world, engine = self.world, self.engine
+        engine.step("compaction is planned", EngineLost, TableUnreachable)
+        with engine.hudi_lock():
+            taken = {group for each in world.active.values() if each.state != "completed" for group in each.planned}
+            instant = engine.new_instant()
+            completed = {path: each.completion for each in world.completed() for path in each.files}
+            planned = {}
+            for group, found in sorted(keyed.file_slices(world).items()):
+                logs = [path for path in found.logs if completed[path] < instant.name]
+                if logs and group not in taken:
+                    planned[group] = (*([found.base] if found.base else []), *logs)
+            if not planned:
+                del world.active[instant.name]
+                return _option(None)
+            instant.service, instant.planned = "compaction", planned
+            engine.step("compaction requested", EngineLost, TableUnreachable)
         return _option(instant.name)
 
     def clean(self) -> Any:
@@ -97,15 +127,8 @@ class Client:
         with engine.hudi_lock():
             commits = sorted(each.name for each in world.completed())
             pending = min((each.name for each in world.active.values() if each.state != "completed"), default="9")
-            retained = [name for name in commits[:-RETAINED] if name < pending]
-            live = {*world.live()}
-            gone = [
-                path
-                for each in world.completed()
-                if each.name in retained
-                for path in each.replaced
-                if path in world.files and path not in live
-            ]
+            before = {name for name in commits[:-RETAINED] if name < pending}
+            gone = keyed.superseded(world, before) if world.setting.keyed else replaced(world, before)
             engine.step("cleaning is planned", EngineLost, TableUnreachable)
         for path in gone:
             if path in world.files:
@@ -113,6 +136,13 @@ class Client:
                 world.reached.add("cleaned")
             engine.step("file cleaned", EngineLost, TableUnreachable)
         return SimpleNamespace(getTotalFilesDeleted=lambda: len(gone))
+
+
+def replaced(world: World, before: Collection[str]) -> list[str]:
+    """Files that these instants have replaced."""
+    live = {*world.live()}
+    taken = [path for each in world.completed() if each.name in before for path in each.replaced]
+    return [path for path in taken if path in world.files and path not in live]
 
 
 def _option(value: object) -> Any:
@@ -142,12 +172,14 @@ class TableServiceInMemory:
                 pending = instant is not None and instant.state != "completed"
                 if pending:
                     if world.leased(self.instant, engine.number):
-                        raise JavaError(f"clustering {self.instant} is running in another process: its heartbeat beats")
+                        raise JavaError(
+                            f"{self.service} {self.instant} is running in another process: its heartbeat beats"
+                        )
                     world.heartbeats[self.instant] = world.clock(engine.number)
                     world.beating[self.instant] = engine.number
             if pending and instant is not None:
                 try:
-                    self._cluster(engine, instant)
+                    self._merge(engine, instant)
                 finally:
                     self._stop_heartbeat(engine)
             engine.step("service done", EngineLost, TableUnreachable)
@@ -167,52 +199,63 @@ class TableServiceInMemory:
             if self.world.beating.get(self.instant) == engine.number:
                 del self.world.beating[self.instant]
 
-    def _cluster(self, engine: Engine, instant: Instant) -> None:
+    def _merge(self, engine: Engine, instant: Instant) -> None:
         world = self.world
         if instant.state == "inflight":
-            world.reached.add("clustering redone")
-            for path in [path for path in world.files if path.endswith(f"-{instant.name}.clustered")]:
+            world.reached.add(f"{self.service} redone")
+            for path in self._written():
                 world.files.pop(path)
                 engine.step("file of an earlier try deleted")
         instant.state = "inflight"
-        engine.step("clustering inflight", TableUnreachable)
+        engine.step("service inflight", TableUnreachable)
+        listed = [self._merge_into(engine, name, paths) for name, paths in instant.planned.items()]
+        world.synced |= {*listed}
+        engine.step("merged files flushed", TableUnreachable)
+        with engine.hudi_lock():
+            self.require_claim()
+            engine.step("claim held", TableUnreachable)
+            for path in self._written():
+                if path not in listed:
+                    world.files.pop(path)
+            engine.step("metadata table written", TableUnreachable)
+            if world.active.get(instant.name) is not instant or instant.state == "completed":
+                raise JavaError(f"{instant.name}.{self.service}.inflight does not exist")
+            instant.metadata, instant.files = world.carried(), tuple(listed)
+            instant.replaced = instant.merges if self.service == "clustering" else ()
+            world.complete(instant, engine.number)
+            world.reached.add(f"{self.service} completed")
+
+    def _merge_into(self, engine: Engine, name: str, paths: Sequence[str]) -> str:
+        world = self.world
         rows: list[Row] = []
-        for path in instant.planned:
+        for path in paths:
             if path not in world.files:
                 raise JavaError(f"FileNotFoundException: {path}")
             rows += world.files[path]
             engine.step("file to be merged read", TableUnreachable)
-        rows.sort()
-        path = f"{world.new_name()}-{instant.name}.clustered"
+        if self.service == "compaction":
+            rows = keyed.upserts(world, keyed.winners(rows).values())
+        path = f"{name}_{world.new_name()}_{self.instant}.parquet"
         content = world.files[path] = []
-        for row in rows:
-            content.append(row)
+        content += sorted(rows)
         engine.step("rows merged", TableUnreachable)
         # An open stream writes on into a file that was deleted meanwhile; on an object store it appears only now.
         if world.setting.on_s3:
             world.files[path] = content
         engine.step("merged file closed", TableUnreachable)
-        world.synced.add(path)
-        engine.step("merged file flushed", TableUnreachable)
-        with engine.hudi_lock():
-            self.require_claim()
-            engine.step("claim held", TableUnreachable)
-            for other in [other for other in world.files if other.endswith(f"-{instant.name}.clustered")]:
-                if other != path:
-                    world.files.pop(other)
-            engine.step("metadata table written", TableUnreachable)
-            if world.active.get(instant.name) is not instant or instant.state == "completed":
-                raise JavaError(f"{instant.name}.clustering.inflight does not exist")
-            instant.metadata, instant.files, instant.replaced = world.carried(), (path,), instant.planned
-            world.complete(instant, engine.number)
-            world.reached.add("clustering completed")
+        return path
+
+    def _written(self) -> list[str]:
+        """What all tries have written."""
+        return [path for path in self.world.files if path.endswith(f"_{self.instant}.parquet")]
 
     def _figures(self) -> str:
         instant = (self.world.active | self.world.archived).get(self.instant)
         if instant is None or instant.state != "completed":
             raise JavaError(f"instant {self.instant} is neither pending nor completed: another writer removed it")
         rows = sum(len(self.world.files.get(path, ())) for path in instant.files)
-        return f"{len(instant.files)},{len(instant.replaced)},0,{rows},0,{10 * rows}"
+        logs = len([*filter(keyed.is_log, instant.merges)])
+        return f"{len(instant.files)},{len(instant.replaced)},{logs},{rows},{10 * logs},{10 * rows}"
 
 
 class _InMemory(FencedService):
@@ -275,8 +318,29 @@ class ServicesInMemory(_InMemory, HudiServices):
         )
 
 
+class CompactionInMemory(_InMemory, HudiCompaction):
+    """The real HudiCompaction over a World."""
+
+    def __init__(self, world: World) -> None:
+        _set_up(self, world)
+        self._hudi = SimpleNamespace(common=SimpleNamespace(util=SimpleNamespace(Option=SimpleNamespace(empty=dict))))
+
+    def pending_compactions(self) -> tuple[PlannedCompaction, ...]:
+        engine = in_engine(self._world)
+        engine.step("pending compactions", EngineLost, TableUnreachable)
+        return tuple(
+            PlannedCompaction(each.name, len(each.planned), self._world.leased(each.name, engine.number))
+            for each in self._world.active.values()
+            if each.service == "compaction" and each.state != "completed"
+        )
+
+    def _planned_groups(self, meta: Any, instant: str) -> int:
+        in_engine(self._world).step("plan read", EngineLost, TableUnreachable)
+        return len(self._world.active[instant].planned)
+
+
 def services_over(world: World, ledger: Ledger) -> TableServices:
-    return TableServices(world.pipeline, ledger, ServicesInMemory(world), None, one_lock=True)  # type: ignore[arg-type]
+    return TableServices(world.pipeline, ledger, ServicesInMemory(world), CompactionInMemory(world), one_lock=True)
 
 
 def patches(world: Callable[[], World], clock: type) -> list[tuple[object, str, object]]:
@@ -286,5 +350,7 @@ def patches(world: Callable[[], World], clock: type) -> list[tuple[object, str, 
         (service_log, "datetime", clock),
         (clients, "Timeline", lambda *_: TimelineInMemory(world())),
         (clients, "in_services_pool", lambda spark: nullcontext()),
+        (clients, "job_group", lambda *_: nullcontext(Event())),
+        (clients, "reported_progress", lambda *_: nullcontext()),
         (ownership, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=world().new_name()))),
     ]

@@ -34,7 +34,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.options import table_properties
+from hudi_ingest.hudi.options import ORDERING_PROPERTY, RECORD_KEY_PROPERTY, TYPE_PROPERTY, table_properties
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, dead_letters_folder
 from hudi_ingest.hudi.storage.s3 import S3Storage
@@ -48,7 +48,7 @@ from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, RetryPlan, TransactionPlan
-from hudi_ingest.model.report import BaseFile, LetterFile, SliceReport
+from hudi_ingest.model.report import BaseFile, LetterFile, LogFile, SliceReport
 from hudi_ingest.model.storage_options import StorageOptions
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -56,6 +56,7 @@ from hudi_ingest.records.schema.columns import TableSchema, spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.planning import held_offsets
 from hudi_ingest.transaction.write.reports import require_same_topics
+from hudi_ingest_tests.simulation import keyed
 from hudi_ingest_tests.simulation.programs import LOCK, Ended, Program, running, stop
 from hudi_ingest_tests.simulation.trace import Line
 
@@ -63,7 +64,7 @@ ROWS_PER_FILE = 2
 HOSTS = 2
 OUTSIDE = -1
 """The host of other writers. Its engine never dies, and its clock is right."""
-OPERATIONS = {"clustering": "CLUSTER"}
+OPERATIONS = {"clustering": "CLUSTER", "compaction": "COMPACT"}
 V = TypeVar("V")
 
 
@@ -94,9 +95,20 @@ class Instant:
     rewrites: str = ""
     """Of another writer's: the file that it has read, and publishes anew."""
     service: str = ""
-    """Of a table service's: clustering."""
-    planned: tuple[str, ...] = ()
-    """The files that it merges."""
+    """Of a table service's: clustering or compaction."""
+    planned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the beginning of a new file's name: the files that the service merges into it."""
+    completion: str = ""
+    """When it was completed, as its engine saw it; in keyed tables only."""
+
+    @property
+    def merges(self) -> tuple[str, ...]:
+        """The files that a service merges."""
+        return tuple(path for paths in self.planned.values() for path in paths)
+
+
+def time_text(time: datetime) -> str:
+    return f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03}"
 
 
 @lru_cache(4096)
@@ -130,6 +142,8 @@ class Setting:
     on_s3: bool = False
     accepts_losses: bool = True
     """Whether plans give up what the broker lost (`on_data_loss: skip_to_earliest`), or stop."""
+    keyed: bool = False
+    """Whether the table is keyed, and records are changes of its rows."""
 
 
 class World:
@@ -234,6 +248,14 @@ class World:
         self._moment += 1
         self.version += 1
         self.published |= {instant.name, *instant.files}
+        if self.setting.keyed:
+            instant.completion = self.new_time(host)
+            if host is not None:
+                # A driver's times only increase: Hudi waits for its clock inside the lock.
+                while instant.completion <= self.last_instants[host]:
+                    self.now += timedelta(seconds=1)
+                    instant.completion = self.new_time(host)
+                self.last_instants[host] = instant.completion
         instant.state, instant.completed_at, instant.completed_time = "completed", self._moment, self.clock(host)
 
     @property
@@ -254,13 +276,14 @@ class World:
         self.first |= first
         self.firsts.append(dict(self.first))
 
+    def new_time(self, host: int | None = None) -> str:
+        """The time that Hudi gives to an instant or its completion."""
+        self.now += timedelta(milliseconds=1)
+        return time_text(self.clock(host))
+
     def new_instant(self, host: int | None = None) -> Instant:
-        while True:
-            self.now += timedelta(milliseconds=1)
-            now = self.clock(host)
-            name = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03}"
-            if name not in self.active and name not in self.archived:
-                break
+        while (name := self.new_time(host)) in self.active or name in self.archived:
+            pass
         found = self.active[name] = Instant(name, "requested")
         return found
 
@@ -276,7 +299,13 @@ class World:
         if self._commits[0] != self.version:
             found = sorted(self.active.values(), key=lambda each: each.name, reverse=True)
             shown = [
-                CommittedInstant(each.name, each.metadata, time, operation=OPERATIONS.get(each.service, ""))
+                CommittedInstant(
+                    each.name,
+                    each.metadata,
+                    time,
+                    dict.fromkeys(each.files, 1) if self.setting.keyed else {},
+                    operation=OPERATIONS.get(each.service, ""),
+                )
                 for each in found
                 if (time := each.completed_time)
             ]
@@ -285,6 +314,8 @@ class World:
 
     def live(self) -> list[str]:
         """Paths of the files that readers see, in the order of their commits."""
+        if self.setting.keyed:
+            return [path for each in keyed.file_slices(self).values() for path in each.files]
         found: dict[str, None] = {}
         for each in self.completed():
             for path in each.replaced:
@@ -294,7 +325,7 @@ class World:
 
     def clustered(self) -> set[str]:
         """Files that pending clusterings merge."""
-        return {path for each in self.active.values() if each.state != "completed" for path in each.planned}
+        return {path for each in self.active.values() if each.state != "completed" for path in each.merges}
 
     def files_of(self, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
         """The live files with rows of the slices."""
@@ -394,6 +425,8 @@ class Engine:
         world = self.world
         # A rollback stays on the timeline, as an instant after the one that it ended.
         newest = max((*world.active, *world.rolled_back), default="")
+        if world.setting.keyed:
+            newest = max(newest, *(each.completion for each in world.active.values()), "")
 
         def sleep(seconds: float) -> None:
             # Of several that wait at once each is passed by the other's time.
@@ -439,6 +472,13 @@ class HudiInMemory:
         engine.step("create_table", EngineLost)
         if not self._world.properties:
             self._world.properties = {"hoodie.table.partition.fields": ""}
+            table = self._world.pipeline.table
+            if table.is_keyed:
+                self._world.properties |= {
+                    TYPE_PROPERTY: "MERGE_ON_READ",
+                    RECORD_KEY_PROPERTY: ",".join(table.key_columns),
+                    ORDERING_PROPERTY: ",".join(table.ordering_fields),
+                }
         engine.step("table_created", EngineLost)
         self._world.properties |= table_properties(self._world.pipeline, schema.record_key)
 
@@ -451,7 +491,10 @@ class HudiInMemory:
         raise AssertionError("the metadata table is not in memory")
 
     def file_groups(self, partition_paths: Collection[str] | None, files: bool = False) -> tuple[FileGroup, ...]:
-        raise AssertionError("only a keyed table's file groups matter")
+        assert self._world.setting.keyed, "only a keyed table's file groups matter"
+        engine = in_engine(self._world)
+        engine.step("file groups", EngineLost, TableUnreachable)
+        return tuple(FileGroup("", group) for group in sorted(keyed.file_slices(self._world)))
 
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         world = self._world
@@ -498,9 +541,9 @@ class HudiInMemory:
         replaced = [file.path for file in publication.replaced]
         # What the guard must see, whatever the guard is: written down apart from it.
         fenced = epoch.to_json() in world.superseded
-        self._guard(instant, publication.expected_checkpoint or "", epoch, replaced)
+        self._guard(instant, publication.expected_checkpoint or "", epoch, replaced, publication.read)
         engine.step("guard passed", TableUnreachable)
-        listed = {file.path for file in publication.files}
+        listed = {file.path for file in publication.files} | {file.path for file in publication.log_files}
         for path in world.markers.pop(instant, set()) - listed:
             world.files.pop(path, None)
         if instant in world.rolled_back:
@@ -521,7 +564,9 @@ class HudiInMemory:
         open_instant.replaced = tuple(replaced)
         world.complete(open_instant, engine.number)
 
-    def _guard(self, instant: str, expected: str, epoch: Epoch, replaced: Sequence[str]) -> None:
+    def _guard(
+        self, instant: str, expected: str, epoch: Epoch, replaced: Sequence[str], read: Collection[str] = ()
+    ) -> None:
         """What CommitGuard.java does."""
         world, pipeline = self._world, self._world.pipeline
         if "no epoch" not in world.flaws and world.texts.get(EPOCH_PATH, b"").decode() != epoch.to_json():
@@ -536,9 +581,15 @@ class HudiInMemory:
             published = each.metadata.get(pipeline.transaction_key)
             if published and parsed(published)["transaction"] == epoch.transaction_id:
                 raise CommitRefused(f"{each.name} has already published {epoch.transaction_id}")
+            if world.setting.keyed and not published and not each.service and each.name not in read:
+                raise CommitRefused(f"another writer's {each.name} was completed while file groups were looked up")
             text = each.metadata.get(pipeline.checkpoint_key)
             if text and parsed(text)["sequence"] > sequence:
                 newest, sequence = text, parsed(text)["sequence"]
+        now = world.clock(in_engine(world).number)
+        for each in world.active.values() if "no clock check" not in world.flaws else ():
+            if each.service == "compaction" and each.name >= time_text(now):
+                raise CommitRefused(f"compaction {each.name} is ahead of this driver's clock")
         if "no checkpoint check" not in world.flaws and newest != expected:
             raise CommitRefused(f"the committed checkpoint is {newest or 'none'}, not {expected or 'none'}")
         if "no live check" not in world.flaws and replaced:
@@ -654,6 +705,8 @@ class WriterInMemory:
         self, engine: Engine, transaction: OpenTransaction, each: Slice, attempt: int, made: list[str]
     ) -> SliceReport:
         records = self._records(transaction.plan, each)
+        if self._world.setting.keyed:
+            return self._write_changes(engine, transaction, each, records, attempt, made)
         rows = [offset for offset, kind in records if kind == "row"]
         bad = [offset for offset, kind in records if kind == "bad"]
         files = []
@@ -681,6 +734,45 @@ class WriterInMemory:
             rejected=len(bad),
             letters=tuple(letters),
             copies=tuple(copies),
+        )
+
+    def _write_changes(
+        self,
+        engine: Engine,
+        transaction: OpenTransaction,
+        each: Slice,
+        records: Sequence[tuple[int, str]],
+        attempt: int,
+        made: list[str],
+    ) -> SliceReport:
+        """Log files of a keyed table: the last change of each key."""
+        changes = [(each.source, offset) for offset, kind in records if kind in ("row", "tombstone")]
+        deleted = [(each.source, offset) for offset, kind in records if kind == "tombstone"]
+        bad = [offset for offset, kind in records if kind == "bad"]
+        files, left = [], 0
+        by_group: dict[str, list[Row]] = defaultdict(list)
+        for row in changes:
+            by_group[keyed.group_of(row)].append(row)
+        for group, rows in sorted(by_group.items()):
+            last = sorted(keyed.winners(rows).values())
+            left += len(rows) - len(last)
+            path = f".{group}_{transaction.instant}.log.1_{each.partition}-{attempt}"
+            self._write_rows(engine, transaction, path, last, made)
+            deletes = sum(row in deleted for row in last)
+            files.append(LogFile("", group, path, len(last) - deletes, deletes, 10, last[0][1], last[-1][1]))
+        letters = [self._write_letters(engine, transaction, each.source, bad, attempt)] if bad else []
+        engine.step("task_done", EngineLost, InjectedFault)
+        return SliceReport(
+            each,
+            attempt,
+            value_bytes=10 * len(changes),
+            rows=len(changes),
+            deletes=len(deleted),
+            superseded=left,
+            gaps=each.count - len(changes) - len(bad),
+            rejected=len(bad),
+            letters=tuple(letters),
+            log_files=tuple(files),
         )
 
     def _records(self, plan: TransactionPlan, each: Slice) -> list[tuple[int, str]]:
@@ -719,11 +811,17 @@ class WriterInMemory:
         attempt: int,
         made: list[str],
     ) -> BaseFile:
+        source, first = rows[0]
+        identifier = f"{source.topic}-{source.partition}-{first}-{transaction.instant}"
+        path = f"{identifier}_{attempt}.parquet"
+        self._write_rows(engine, transaction, path, rows, made)
+        return BaseFile("", identifier, path, len(rows), 10 * len(rows), first, rows[-1][1])
+
+    def _write_rows(
+        self, engine: Engine, transaction: OpenTransaction, path: str, rows: Sequence[Row], made: list[str]
+    ) -> None:
         world, instant = self._world, transaction.instant
         self._require_open(transaction)
-        source, first = rows[0]
-        identifier = f"{source.topic}-{source.partition}-{first}-{instant}"
-        path = f"{identifier}_{attempt}.parquet"
         world.markers.setdefault(instant, set()).add(path)
         engine.step("marker_written", EngineLost, InjectedFault)
         made.append(path)
@@ -739,7 +837,6 @@ class WriterInMemory:
         world.files[path] = content
         engine.step("file_closed", EngineLost, InjectedFault)
         self._require_open(transaction)
-        return BaseFile("", identifier, path, len(rows), 10 * len(rows), first, rows[-1][1])
 
     def _require_open(self, transaction: OpenTransaction) -> None:
         if transaction.instant not in self._world.heartbeats:
@@ -747,6 +844,15 @@ class WriterInMemory:
         epoch = Epoch(transaction.epoch, transaction.plan.transaction_id)
         if "no epoch" not in self._world.flaws:
             TableEpoch(storage_in(self._world)).require(epoch, "a file must not be written")
+
+
+def write_empty_base_file(world: World, instant: str, group: str) -> BaseFile:
+    """Stands in for the one of hudi/files/base_file.py."""
+    path = f"{group}_0-0-0_{instant}.parquet"
+    world.markers.setdefault(instant, set()).add(path)
+    stop("marker of an empty base file", OSError)
+    world.files[path] = []
+    return BaseFile("", group, path, 0, 1, 0, 0)
 
 
 def is_of(row: Row, slices: Iterable[Slice]) -> bool:
@@ -819,11 +925,15 @@ def storage_in(world: World) -> TableStorage:
     return S3InMemory(world) if world.setting.on_s3 else StorageInMemory(world)
 
 
-_INSTANT_FILES = {
-    "": ("{0}.commit.requested", "{0}.inflight", "{0}_{0}.commit"),
-    "clustering": ("{0}.clustering.requested", "{0}.clustering.inflight", "{0}_{0}.replacecommit"),
+_NAMES = {
+    "": ("{0}.commit.requested", "{0}.inflight", "{0}_{1}.commit"),
+    "clustering": ("{0}.clustering.requested", "{0}.clustering.inflight", "{0}_{1}.replacecommit"),
 }
 """By service: an instant's files, in the order in which they come."""
+_NAMES_OF_KEYED = {
+    "": ("{0}.deltacommit.requested", "{0}.deltacommit.inflight", "{0}_{1}.deltacommit"),
+    "compaction": ("{0}.compaction.requested", "{0}.compaction.inflight", "{0}_{1}.commit"),
+}
 
 
 class TimelineInMemory(Timeline):
@@ -866,10 +976,11 @@ class TimelineInMemory(Timeline):
     def _names(self) -> tuple[str, ...]:
         stop("timeline", TableUnreachable)
         there = {"requested": 1, "inflight": 2, "completed": 3}
+        names = _NAMES_OF_KEYED if self._world.setting.keyed else _NAMES
         return tuple(
-            file.format(each.name)
+            file.format(each.name, each.completion or each.name)
             for each in self._world.active.values()
-            for file in _INSTANT_FILES[each.service][: there[each.state]]
+            for file in names[each.service][: there[each.state]]
         )
 
     def _completed(self) -> Iterator[CommittedInstant]:
