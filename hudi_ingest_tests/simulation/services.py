@@ -351,6 +351,6 @@ def patches(world: Callable[[], World], clock: type) -> list[tuple[object, str, 
         (clients, "Timeline", lambda *_: TimelineInMemory(world())),
         (clients, "in_services_pool", lambda spark: nullcontext()),
         (clients, "job_group", lambda *_: nullcontext(Event())),
-        (clients, "reported_progress", lambda *_: nullcontext()),
+        (clients, "reported_tasks", lambda *_: nullcontext()),
         (ownership, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=world().new_name()))),
     ]
