@@ -117,7 +117,6 @@ def _idle_files(root: Path, pipelines: int, minutes: float, report: Report) -> d
 
 
 def _idle_stock(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
-    """With Dagster as its own commands start it, on PostgreSQL through the storage that keeps its connections."""
     minutes = min(minutes, IDLE_MINUTES)
     with ExitStack() as started:
         url = started.enter_context(postgresql.running())
@@ -125,7 +124,7 @@ def _idle_stock(root: Path, pipelines: int, minutes: float, report: Report) -> d
             raise EnvironmentProblem("PostgreSQL is not installed; on Debian, `apt-get install postgresql`.")
         home = Home(root, root / "pipelines", url)
         stack = started.enter_context(idle_stack(home, pipelines))
-        folder, dagster = started.enter_context(stock_dagster(home, stack, url, pooled=True))
+        folder, dagster = started.enter_context(stock_dagster(home, stack, url))
         instance = started.enter_context(DagsterInstance.from_config(str(folder)))
         names = {pipeline.coordinator for pipeline in load_folder(home.pipelines).pipelines}
         began = time.time()

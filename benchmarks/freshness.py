@@ -3,7 +3,8 @@ commit as soon as it is on the timeline.
 
     python -m benchmarks.freshness HOME [--minutes 10] [--stock]
 
-`--stock`: Dagster as its own commands start it, on PostgreSQL, with its own daemon, launcher and executor, beside our broker and engine.
+`--stock`: Dagster as its own commands start it, with its own daemon, launcher and executor, on PostgreSQL through the storage that keeps
+its connections, beside our broker and engine.
 What the seconds are made of is from Dagster's events of the runs, CPU from the processes. HOME must be new.
 """
 
@@ -172,18 +173,21 @@ def _prepare(home: Home, servers: str) -> list[str]:
 
 
 @contextmanager
-def stock_dagster(
-    home: Home, stack: Stack, ledger_url: str, *, pooled: bool = False
-) -> Iterator[tuple[Path, ProcessRecord]]:
-    """Replace the stack's Dagster by one as Dagster's own commands start it. `pooled`: with the storage that keeps its connections.
-    Yields its folder and its process."""
+def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[Path, ProcessRecord]]:
+    """Replace the stack's Dagster by one as Dagster's own commands start it, on PostgreSQL through the storage that keeps its
+    connections. Yields its folder and its process."""
     by_name = {process.name: process for process in stack.processes}
     stop([by_name[name] for name in DAGSTER])
     folder = home.root / "stock"
     folder.mkdir()
     config = {"postgres_url": ledger_url.replace("+psycopg2", "")}
-    kept = {"module": PooledPostgresStorage.__module__, "class": PooledPostgresStorage.__name__, "config": config}
-    storage = {"custom": kept} if pooled else {"postgres": config}
+    storage = {
+        "custom": {
+            "module": PooledPostgresStorage.__module__,
+            "class": PooledPostgresStorage.__name__,
+            "config": config,
+        }
+    }
     (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage, "telemetry": {"enabled": False}}))
     module = {"module_name": "hudi_ingest.orchestration.definitions", "location_name": dagster_api.LOCATION}
     (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))

@@ -59,6 +59,9 @@ def main(
     record_bytes: float = _DEFAULT.record_bytes,
     kafka_partitions: int = _DEFAULT.kafka_partitions,
     pipelines: int = _DEFAULT.pipelines,
+    files: Annotated[
+        int, typer.Option(help="Pipeline files, each with a sensor; as many as pipelines by default.")
+    ] = 0,
     table_partitions: Annotated[
         int, typer.Option(help="Of each table, that get records in an interval.")
     ] = _DEFAULT.table_partitions,
@@ -79,7 +82,15 @@ def main(
     elif checked:
         _out.print(_checks(costs))
     else:
-        workload = Workload(records_per_second, record_bytes, kafka_partitions, pipelines, table_partitions, not local)
+        workload = Workload(
+            records_per_second=records_per_second,
+            record_bytes=record_bytes,
+            kafka_partitions=kafka_partitions,
+            pipelines=pipelines,
+            sensors=files or pipelines,
+            table_partitions=table_partitions,
+            object_store=not local,
+        )
         answer = estimate(costs, workload, place, interval) if interval else best(costs, workload, place)
         _out.print(_answer(answer, place), _loads(answer), _intervals(costs, workload, place), sep="\n")
 

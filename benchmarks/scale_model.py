@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS
+from hudi_ingest.pipeline.sections.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS, TICKS_A_SECOND
 from hudi_ingest.pipeline.sections.transaction import Transaction as TransactionSettings
 from hudi_ingest.transaction.write.job import rows_per_task
 
@@ -31,56 +31,91 @@ class Costs:
     """The constants. Replace them after `python -m benchmarks.scale_points` on another machine or version."""
 
     transaction_cpu: float = measured(
-        0.982, "driver's CPU s per transaction", "scale --fit, of the six points in FITTED"
+        0.255, "driver's CPU s per transaction", "scale --fit, of the six points in FITTED", "2026-11-27"
     )
-    file_driver_cpu: float = measured(0, "driver's CPU s per base file", "scale --fit, of the six points in FITTED")
+    file_driver_cpu: float = measured(
+        0, "driver's CPU s per base file", "scale --fit, of the six points in FITTED", "2026-11-27"
+    )
     partition_cpu: float = measured(
-        0.00407, "driver's CPU s per Kafka partition", "scale --fit, of the six points in FITTED"
+        0.00111, "driver's CPU s per Kafka partition", "scale --fit, of the six points in FITTED", "2026-11-27"
     )
     folder_cpu: float = measured(
-        0.0247, "driver's CPU s per table partition", "scale --fit, of the six points in FITTED"
+        0.00381, "driver's CPU s per table partition", "scale --fit, of the six points in FITTED", "2026-11-27"
     )
-    job_cpu: float = measured(0.145, "workers' CPU s per transaction", "scale --fit, of the six points in FITTED")
-    record_cpu: float = measured(3.18e-08, "workers' CPU s per record", "scale --fit, of the six points in FITTED")
+    job_cpu: float = measured(
+        0.0055, "workers' CPU s per transaction", "scale --fit, of the six points in FITTED", "2026-11-27"
+    )
+    record_cpu: float = measured(
+        1.92e-07, "workers' CPU s per record", "scale --fit, of the six points in FITTED", "2026-11-27"
+    )
     byte_cpu: float = measured(
-        6.19e-09, "workers' CPU s per byte of values", "scale --fit, of the six points in FITTED"
+        4.01e-09, "workers' CPU s per byte of values", "scale --fit, of the six points in FITTED", "2026-11-27"
     )
     file_worker_cpu: float = measured(
-        0.0031, "workers' CPU s per base file", "scale --fit, of the six points in FITTED"
+        0.00115, "workers' CPU s per base file", "scale --fit, of the six points in FITTED", "2026-11-27"
     )
-    begin_commit_seconds: float = measured(0.6, "s under the table's lock", "events of small runs, on a local disk")
+    partition_worker_cpu: float = measured(
+        0.00159, "workers' CPU s per Kafka partition", "scale --fit, of the six points in FITTED", "2026-11-27"
+    )
+    begin_commit_seconds: float = measured(
+        0.5, "s under the table's lock", "trial freshness: begin and commit, p50, on a local disk", "2026-11-27"
+    )
     commit_file_seconds: float = measured(0.001, "s per base file under the table's lock", "point orders-1k@4x100")
     start_seconds: float = measured(1.0, "s from tick to first op", "events of small runs, Dagster in one process")
-    run_cpu: float = measured(1.45, "CPU s of Dagster per run with ops in its process", "20 pipelines on PostgreSQL")
+    run_cpu: float = measured(
+        2.9,
+        "CPU s of Dagster per run with ops in its process",
+        "trial freshness_stock, without what follows",
+        "2026-11-27",
+    )
     op_cpu: float = measured(0.2, "CPU s of Dagster per parallel op", "orders-10m: with Dagster less without")
-    run_postgres_cpu: float = measured(1.5, "CPU s of PostgreSQL per run, for Dagster", "20 pipelines on PostgreSQL")
-    tick_code_cpu: float = measured(0.157, "code server's CPU s per tick", "20 idle sensors on PostgreSQL")
-    tick_daemon_cpu: float = measured(0.12, "daemon's CPU s per tick", "20 idle sensors on PostgreSQL")
+    run_postgres_cpu: float = measured(
+        0.19, "CPU s of PostgreSQL per run, for Dagster", "trial freshness_stock, without the ledger", "2026-11-27"
+    )
+    tick_code_cpu: float = measured(0.018, "code server's CPU s per tick", "trial idle_files", "2026-11-27")
+    tick_daemon_cpu: float = measured(0.009, "daemon's CPU s per tick", "trial idle_files", "2026-11-27")
+    look_code_cpu: float = measured(0.12, "code server's CPU s per transaction", "trial freshness", "2026-11-27")
+    look_daemon_cpu: float = measured(0.08, "daemon's CPU s per transaction", "trial freshness", "2026-11-27")
     tick_postgres_cpu: float = measured(
-        0.33, "CPU s of PostgreSQL per tick, for Dagster", "20 idle sensors on PostgreSQL"
+        0.005, "CPU s of PostgreSQL per tick, for Dagster", "50 idle sensors on PostgreSQL, our storage", "2026-11-27"
     )
     tick_partition_cpu: float = measured(0.00025, "CPU s per tick and Kafka partition", "growth.json, plan_seconds")
     events: float = measured(38, "Dagster events per run", "20 pipelines: 78 with 4 write ops")
     op_events: float = measured(10, "Dagster events per write op", "20 pipelines: 78 with 4 write ops")
-    ledger_statements: float = measured(87, "SQL statements per transaction and tick", "benchmarks.ledger, 1 and 4 ops")
-    ledger_op_statements: float = measured(19.3, "SQL statements per write op", "benchmarks.ledger, 1 and 4 ops")
-    ledger_partition_statements: float = measured(1, "SQL statements per Kafka partition", "benchmarks.ledger, 2,000")
+    ledger_statements: float = measured(
+        50, "SQL statements per transaction and tick", "benchmarks.ledger, 1 and 4 ops", "2026-11-27"
+    )
+    ledger_op_statements: float = measured(
+        18, "SQL statements per write op", "benchmarks.ledger, 1 and 4 ops", "2026-11-27"
+    )
+    ledger_partition_statements: float = measured(
+        1, "SQL statements per Kafka partition", "benchmarks.ledger, 2,000", "2026-11-27"
+    )
     ledger_cpu: float = measured(
-        0.025, "CPU s of PostgreSQL per transaction and tick", "benchmarks.ledger, 1 and 4 ops"
+        0.024, "CPU s of PostgreSQL per transaction and tick", "benchmarks.ledger, 1 and 4 ops", "2026-11-27"
     )
-    ledger_op_cpu: float = measured(0.012, "CPU s of PostgreSQL per write op", "benchmarks.ledger, 1 and 4 ops")
-    ledger_partition_cpu: float = measured(1e-4, "CPU s of PostgreSQL per Kafka partition", "benchmarks.ledger, 2,000")
-    tick_requests: float = measured(11, "S3 requests per tick", "docs/object-stores.md, versitygw")
-    begin_requests: float = measured(109, "S3 requests per begin", "docs/object-stores.md, versitygw")
-    commit_requests: float = measured(139, "S3 requests per commit, markers aside", "docs/object-stores.md, versitygw")
-    write_requests: float = measured(
-        18, "S3 requests of the write", "docs/object-stores.md: 33 for 6 files in 3 folders"
+    ledger_op_cpu: float = measured(
+        0.009, "CPU s of PostgreSQL per write op", "benchmarks.ledger, 1 and 4 ops", "2026-11-27"
     )
-    rare_requests: float = measured(37, "S3 requests of compaction and cleaning", "docs/object-stores.md, a tenth each")
+    ledger_partition_cpu: float = measured(
+        8e-5, "CPU s of PostgreSQL per Kafka partition", "benchmarks.ledger, 2,000", "2026-11-27"
+    )
+    tick_requests: float = measured(3, "S3 requests per tick", "docs/object-stores.md: a plan", "2026-11-27")
+    begin_requests: float = measured(14, "S3 requests per begin", "docs/object-stores.md", "2026-11-27")
+    commit_requests: float = measured(
+        37, "S3 requests per commit, markers aside", "docs/object-stores.md", "2026-11-27"
+    )
+    write_requests: float = measured(5, "S3 requests of the write", "docs/object-stores.md: of the fence", "2026-11-27")
+    rare_requests: float = measured(
+        41,
+        "S3 requests of compaction and cleaning",
+        "docs/object-stores.md: a fifth of 20, a tenth of 220 and of 145",
+        "2026-11-27",
+    )
     file_requests: float = measured(
-        6, "S3 requests per base file", "docs/object-stores.md: object, marker, 26 for 6 markers"
+        2, "S3 requests per base file", "docs/object-stores.md: marker and object", "2026-11-27"
     )
-    folder_requests: float = measured(1, "S3 requests per table partition", "docs/object-stores.md, versitygw")
+    folder_requests: float = measured(1, "S3 requests per table partition", "docs/object-stores.md", "2026-11-27")
     heap: float = measured(55e6, "bytes of the engine's heap in use when idle", "its GC log beside the points")
     file_heap: float = measured(
         12e3, "bytes of heap per base file of an open commit", "its GC log beside orders-1k@1000x1"
@@ -90,12 +125,14 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """All pipelines together; each has its even part. `table_partitions`: of each table, that get records in an interval."""
+    """All pipelines together; each has its even part. `table_partitions`: of each table, that get records in an interval; `sensors`: one for
+    each file, which the pipelines of a template share."""
 
     records_per_second: float = 1e6
     record_bytes: float = 190
     kafka_partitions: int = 10_000
     pipelines: int = 200
+    sensors: int = 200
     table_partitions: int = 3
     object_store: bool = True
 
@@ -183,7 +220,8 @@ def transaction(
         files=files,
         write_cpu=costs.job_cpu
         + records * (costs.record_cpu + costs.byte_cpu * record_bytes)
-        + files * costs.file_worker_cpu,
+        + files * costs.file_worker_cpu
+        + busy * costs.partition_worker_cpu,
         driver_cpu=costs.transaction_cpu
         + files * costs.file_driver_cpu
         + busy * costs.partition_cpu
@@ -230,11 +268,15 @@ class Estimate:
         return self.loads[0].share <= BUSY
 
 
-def seconds_between_ticks(interval: float) -> float:
+def seconds_between_ticks(interval: float, sensors: int = 1) -> float:
     """The daemon looks every 5 s for sensors whose last tick is old enough, and finds one of 5 s a little too young at the look that
     would be in time."""
     least = TransactionSettings(interval_seconds=interval).tick_seconds
-    return least + TICK_SECONDS if least >= TICK_SECONDS else TICK_SECONDS
+    if least < TICK_SECONDS:
+        return TICK_SECONDS
+    shared = min(LONGEST_TICK_SECONDS, sensors // TICKS_A_SECOND)
+    # The first look after `least`, and of multiples of 5 s the next.
+    return max(least + TICK_SECONDS - least % TICK_SECONDS, shared + TICK_SECONDS - shared % TICK_SECONDS)
 
 
 def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> Estimate:
@@ -258,7 +300,7 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
     cores = max(1.0, min(executors * site.executor_cores / at_once, max(1.0, one.files)))
     write_seconds = one.write_cpu / cores
     run_seconds = costs.start_seconds + one.lock_seconds + write_seconds
-    ticks = workload.pipelines / (site.tick_seconds or seconds_between_ticks(interval))
+    ticks = workload.sensors / (site.tick_seconds or seconds_between_ticks(interval, workload.sensors))
     open_commits = min(site.runs, rate * one.lock_seconds)
     loads = {
         "table: one transaction at a time": (run_seconds / interval, f"{run_seconds:.1f} s of {interval:g} s"),
@@ -271,11 +313,15 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
             f"{rate * one.dagster_cpu:.1f} of {site.dagster_cores} cores",
         ),
         "ticks: code server": (
-            ticks * (costs.tick_code_cpu + partitions * costs.tick_partition_cpu) / site.code_cores,
-            f"{ticks:.0f} ticks a second",
+            (ticks * costs.tick_code_cpu + rate * (costs.look_code_cpu + partitions * costs.tick_partition_cpu))
+            / site.code_cores,
+            f"{ticks:.1f} ticks and {rate:.1f} runs a second",
         ),
         # Its sensors tick in threads of one Python process, which cannot be divided.
-        "ticks: daemon": (ticks * costs.tick_daemon_cpu, f"{ticks:.0f} ticks a second"),
+        "ticks: daemon": (
+            ticks * costs.tick_daemon_cpu + rate * costs.look_daemon_cpu,
+            f"{ticks:.1f} ticks and {rate:.1f} runs a second",
+        ),
         "PostgreSQL: Dagster": (
             (ticks * costs.tick_postgres_cpu + rate * costs.run_postgres_cpu) / site.postgres_cores,
             f"{rate * one.events * _DAY_SECONDS / 1e6:.1f} million events a day",

@@ -125,6 +125,7 @@ def fitted(measured: Sequence[Point]) -> dict[str, float]:
         "record_cpu": [float(point.records) for point in measured],
         "byte_cpu": [float(point.records * point.record_bytes) for point in measured],
         "file_worker_cpu": [float(point.files) for point in measured],
+        "partition_worker_cpu": driver["partition_cpu"],
     }
     return {
         **_solved(driver, [point.driver_cpu for point in measured]),

@@ -41,14 +41,12 @@ from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
 from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS
+from hudi_ingest.pipeline.sections.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS, TICKS_A_SECOND
 from hudi_ingest.transaction.plan.planning import Situation, observe
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 
 _LOG = logging.getLogger(__name__)
 _SHOWN_RANGES = 10
-_TICKS_A_SECOND = 12
-"""Of all sensors together; a tick of an idle pipeline takes 20 ms of CPU."""
 _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInFlight)
 """Errors that may be gone by the next tick."""
 
@@ -57,7 +55,7 @@ def seconds_between_ticks(pipelines: Sequence[Pipeline], sensors: int) -> int:
     """Return the least seconds between two ticks of one of so many `sensors`: hundreds tick less often, so that all together cost less
     than a third of a core, unless they have intervals below 50 s."""
     wanted = min(pipeline.transaction.tick_seconds for pipeline in pipelines)
-    return wanted if wanted < TICK_SECONDS else max(wanted, min(LONGEST_TICK_SECONDS, sensors // _TICKS_A_SECOND))
+    return wanted if wanted < TICK_SECONDS else max(wanted, min(LONGEST_TICK_SECONDS, sensors // TICKS_A_SECOND))
 
 
 def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> SensorDefinition:

@@ -35,6 +35,7 @@ WORKLOADS = st.builds(
     record_bytes=st.floats(1, 1e5),
     kafka_partitions=st.integers(1000, 100_000),
     pipelines=st.integers(1, 1000),
+    sensors=st.integers(1, 1000),
     table_partitions=st.integers(1, 1000),
     object_store=st.booleans(),
 )
@@ -126,8 +127,10 @@ def test_the_best_interval_leaves_room_or_is_the_least_bad(workload: Workload) -
 
 def test_long_intervals_have_fewer_ticks_but_never_none_for_long() -> None:
     assert [seconds_between_ticks(interval) for interval in (5, 60, 120, 300, 3600)] == [5, 10, 15, 35, 35]
+    assert [seconds_between_ticks(interval, 200) for interval in (5, 60, 3600)] == [5, 20, 35]
+    only_ticks = replace(COSTS, look_daemon_cpu=0.0)
     at_a_minute, at_an_hour = (
-        {load.resource: load.share for load in estimate(COSTS, Workload(), SITE, interval).loads}
+        {load.resource: load.share for load in estimate(only_ticks, Workload(sensors=1), SITE, interval).loads}
         for interval in (60, 3600)
     )
     assert at_an_hour["ticks: daemon"] == pytest.approx(at_a_minute["ticks: daemon"] * 10 / 35)
@@ -145,7 +148,7 @@ def test_the_model_is_checked_against_points_that_it_was_not_fitted_to() -> None
     checked = {point.name: error for point, _, error in scale.check(Costs(), points())}
     assert set(scale.FITTED) <= checked.keys()
     assert len(checked.keys() - set(scale.FITTED)) >= 6
-    assert all(abs(error) < 0.6 for error in checked.values()), checked
+    assert all(1 / 1.4 < 1 + error < 1.4 for error in checked.values()), checked
 
 
 @pytest.mark.parametrize(
