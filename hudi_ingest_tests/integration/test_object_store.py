@@ -37,6 +37,7 @@ from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -189,6 +190,7 @@ def test_p1_p8_a_keyed_table_on_s3_is_restored_to_a_savepoint_behind_a_compactio
     assert run_services(keyed.pipeline, home=ground.home).compactions
     with savepoints_of(keyed.pipeline, ground.home) as savepoints:
         savepoints.restore(savepoint.instant, lambda line: None)
+        add(ground.home.transactions_log, CHANGED_BY_HAND)
     assert keyed.rows() == before, "without the later transaction and the compaction"
     assert ground.run(keyed.pipeline).rows == 10
     assert run_services(keyed.pipeline, home=ground.home).compactions

@@ -32,6 +32,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import protocol as transaction
 from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
@@ -311,6 +312,7 @@ def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_ba
     with pytest.raises(RestoreUnfinished, match="savepoints NAME --restore INSTANT` to finish"):
         ground.run(pipeline)
     savepoints.restore(first.instant, lines.append)
+    add(ground.home.transactions_log, CHANGED_BY_HAND)
     assert ids(ground) == before
     checkpoint = observe(pipeline).committed.checkpoint
     assert checkpoint is not None
