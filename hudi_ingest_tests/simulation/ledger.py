@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hudi_ingest.exceptions import Fenced, LedgerUnreachable, TransactionInFlight
-from hudi_ingest.ledger import AttemptState, Ledger, TransactionRow
+from hudi_ingest.ledger import AttemptState, Ledger, Request, TransactionRow
 from hudi_ingest.ledger.attempts import Attempts
 from hudi_ingest.ledger.counters import Counters
 from hudi_ingest.ledger.notes import Service, ServiceRun, ServiceRuns
@@ -232,6 +232,10 @@ class ModelRequests(Requests):
     def __init__(self) -> None:
         return
 
+    def active(self, pipeline: str) -> tuple[Request, ...]:
+        stop("ledger", LedgerUnreachable)
+        return ()
+
     def pass_over(self, request_id: str, files: Iterable[str]) -> None:
         raise AssertionError("plans here have no request")
 
@@ -256,6 +260,8 @@ class LedgerModel(Ledger):
 
     One that waits for the lock is told at once what it would be told after the timeout.
     """
+
+    place = "the ledger's model"
 
     def __init__(self, now: Callable[[], datetime], real_now: Callable[[], datetime]) -> None:
         """`now`: by the clock of who asks. `real_now`: the lock's, which no host's clock moves."""

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,7 +77,7 @@ from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.write import reports as write_reports
-from hudi_ingest_tests.simulation import keyed, services
+from hudi_ingest_tests.simulation import keyed, sensor, services
 from hudi_ingest_tests.simulation.bucket import BucketClient
 from hudi_ingest_tests.simulation.ledger import LedgerModel
 from hudi_ingest_tests.simulation.programs import LOCK, Program, stop
@@ -145,6 +145,8 @@ class Run:
     reports: dict[Slice, SliceReport] = field(default_factory=dict)
     finished: bool = False
     tries: int = 0
+    since: datetime = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    """When the sensor asked for it."""
 
 
 class Simulation:
@@ -176,6 +178,9 @@ class Simulation:
         self.judged = -1
         self.serviced = 0
         """How often table services were begun."""
+        self.sensed = 0
+        """How often the sensor ticked."""
+        ground.accepts = lambda _: self.accepts
         self.timeline = TimelineInMemory(self.world)
         self.log = DeadLetterLog(storage_in(self.world))
         self.protocols = [
@@ -403,6 +408,9 @@ class Simulation:
             if at_work := [each for each in self.programs if each.name.startswith("services-")]:
                 point = services.NARROW[which % len(services.NARROW)]
                 self.advance(at_work[host % len(at_work)], until=point)
+        elif what == "the sensor ticks":
+            if len(self.programs) < 6:
+                self.sense(host, which)
         elif what == "services beside a commit":
             if self.world.properties and len(self.programs) < 5:
                 self.services_beside_a_commit(host, which)
@@ -471,6 +479,48 @@ class Simulation:
             run = Run(ident, coordinator, replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}"))
             self.runs.append(run)
             self.begin(run)
+
+    def sense(self, coordinator: int, which: int) -> Program:
+        """A tick of the coordinator's sensor. What becomes of the run that it asks for: most begin; one is asked for twice, as after an
+        answer that was lost; one dies before it begins, and Dagster shows it for ever."""
+        self.sensed += 1
+
+        def situation() -> Situation:
+            committed = self.committed()
+            topic_ids, marks = held_offsets(BrokerInMemory(self.world), committed.checkpoint)
+            return Situation(committed, marks, self.world.began, topic_ids)
+
+        def tick() -> None:
+            theirs = [run for run in self.runs if run.coordinator == coordinator]
+            instance = sensor.Instance(self.pipeline.name, theirs, self.world.clock())
+            protocol = self.protocols[coordinator]
+            plan = sensor.planned_run(instance, self.ledgers[coordinator], protocol.table, situation)
+            stop("a run is asked for")
+            if plan is None:
+                return
+            for number in range(2 if which == 0 else 1):
+                ident = f"run-{len(self.runs)}"
+                planned = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{ident}")
+                self.runs.append(run := Run(ident, coordinator, planned, since=self.world.clock()))
+                self.ground.asked.add("twice" if number else "dies" if which == 1 else "begins")
+                if which != 1:
+                    self.begin(run)
+
+        return self.spawn(f"sensor-{self.sensed}", tick, host=coordinator)
+
+    def sense_until_all_is_in(self) -> None:
+        """P5: whatever Dagster shows of runs that are dead, ticks of the sensors go on."""
+        last: BaseException | None = None
+        for turn in range(MOST_TICKS):
+            self.time_passes(60)
+            if self.plan() is None:
+                return
+            before = len(self.runs)
+            last = self.run_to_its_end(self.sense(turn % COORDINATORS, 2)) or last
+            for run in self.runs[before:]:
+                last = self.run_through(run) or last
+                self.judge()
+        raise AssertionError(f"P5: the sensor does not get everything in in {turn} ticks; the last error was {last!r}")
 
     def retry(self, coordinator: int, most: int, whole: bool, turn: int = 0) -> None:
         """Some of the dead letters are tried again; `whole`: to the end, if the others let it. `turn`: of which topic of the name."""
@@ -632,9 +682,10 @@ class Simulation:
         alive = [each for each in self.runs if not each.finished]
         alive[which % len(alive)].finished = True
 
-    def everything_recovers(self, drain: bool) -> None:
-        """P5: without a person, ticks alone bring the table to the broker's ends, and leave nothing open."""
-        for run in self.runs:
+    def everything_recovers(self, drain: bool, sensors: bool = False) -> None:
+        """P5: without a person, ticks alone bring the table to the broker's ends, and leave nothing open. `sensors`: Dagster does not
+        know which runs have ended, and their ticks decide."""
+        for run in self.runs if not sensors else ():
             run.finished = True
         for program in list(self.programs):
             if drain:
@@ -655,7 +706,10 @@ class Simulation:
         self.world.now += timedelta(seconds=1000)
         # A begin clears what is left over, so there must be one.
         self.produce(0, ["row"])
-        self.tick_until_all_is_in()
+        if sensors:
+            self.sense_until_all_is_in()
+        else:
+            self.tick_until_all_is_in()
         if not self.accepts:
             self.judge_stops()
             # As a person does with `hudi-ingest accept-loss`.
@@ -714,7 +768,7 @@ class Simulation:
 
     def finish_all(self) -> None:
         """The faults stop: everything must come into the table, and stay there whoever wakes up."""
-        self.everything_recovers(drain=False)
+        self.everything_recovers(drain=False, sensors=self.sensed > 0)
         self.judge()
         # Who was paused all the time wakes up after all.
         for program in list(self.programs):
@@ -1093,6 +1147,10 @@ class Ground:
     """Kinds of transactions that were committed, and whether they copied rows of shared files."""
     upserted: set[TransactionKind] = field(default_factory=set)
     """Kinds that were committed to a keyed table."""
+    asked: set[str] = field(default_factory=set)
+    """What became of runs that a sensor asked for."""
+    accepts: Callable[[object], bool] = lambda _: True
+    """Whether plans of the newest simulation may give offsets up."""
     given_up: bool = False
     """Whether a transaction was committed that gave offsets up."""
     recreated: bool = False
@@ -1152,6 +1210,7 @@ def simulated() -> Iterator[Ground]:
         (table_module, "committed_state", committed),
         (commit_contents, "write_empty_base_file", empty_base_file),
         *services.patches(world, Clock),
+        *sensor.patches(world, lambda loss: ground.accepts(loss)),
     ]
     with ExitStack() as patches:
         for target, name, stand_in in patched:

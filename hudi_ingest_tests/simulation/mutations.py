@@ -13,6 +13,7 @@ from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoin
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import OffsetLoss, TransactionKind, TransactionPlan
 from hudi_ingest.operations.requests.allowed_ranges import RangeContext, RemainingRanges, to_read
+from hudi_ingest.orchestration.coordinator import runs, tick
 from hudi_ingest.transaction import checks, protocol
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan import planning
@@ -101,7 +102,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "P7", 0, patches=[(protocol, "next_checkpoint", _next(lambda each: replace(each, covered={})))]
     ),
     "commit before all is written": Mutation(
-        "P3", 109, patches=[(protocol, "require_complete", _nothing), (protocol, "require_sums", _nothing)]
+        "P3", 137, patches=[(protocol, "require_complete", _nothing), (protocol, "require_sums", _nothing)]
     ),
     "files are not flushed before they are reported": Mutation(
         "P5", 0, patches=[(TransactionProtocol, "_sync_files", _nothing)]
@@ -135,6 +136,10 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a compaction may be ahead of the clock of those who commit": Mutation("P8", 2431, frozenset({"no clock check"})),
     "a replay of a keyed table ends before the committed offsets": Mutation(
         "P8", 44, patches=[(model, "to_upsert", _only_asked), (checks, "_misfits", lambda *_: iter(()))]
+    ),
+    "a run that Dagster shows is taken to be alive": Mutation("P5", 60, patches=[(runs, "why_dead", lambda *_: None)]),
+    "a tick waits for whoever the ledger has at work": Mutation(
+        "P5", 18, patches=[(tick, "is_over", lambda *_: False)]
     ),
     "services leave what died before them undone": Mutation(
         "P5", 55, patches=[(ServicesInMemory, "pending_clusterings", lambda _: ())]

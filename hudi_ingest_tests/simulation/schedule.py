@@ -45,6 +45,7 @@ LATELY: Mapping[int, tuple[int, tuple[str, ...]]] = {
         16,
         (*SERVICES, *["services beside a commit"] * 4, "a clock jumps", "clocks are right", "produce", "backfill"),
     ),
+    4: (16, (*["the sensor ticks"] * 6, "produce", "go on", "come to", "die", "time 301", "time 200")),
     3: (4, ("the topic is recreated",)),
     6: (20, SERVICES),
 }

@@ -42,6 +42,7 @@ def test_p1_p2_p3_p4_p5_p6_p7_p8_no_schedule_breaks_a_promise(ground: Ground) ->
     assert ground.reached >= services | {"cleaned"}, "no schedule runs some service"
     upserted = {TransactionKind.INGEST, TransactionKind.BACKFILL, TransactionKind.REPLAY}
     assert ground.upserted == upserted, "no schedule commits some kind of transaction to a keyed table"
+    assert ground.asked == {"begins", "twice", "dies"}, "no run that a sensor asks for has some fate"
     assert ground.left_out, "no schedule plans without a partition that has no leader"
 
 

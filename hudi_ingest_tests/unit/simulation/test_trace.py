@@ -19,10 +19,10 @@ from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, POWER_CUT, Line,
 ON_A_DISK = (3002676, 3005086, 3005478)
 """In their schedules a begin that has lost its lock sets the epoch of a table on a disk back."""
 REFUSED = {
-    "the fence is left out": (4, "P4: ", "was written after it was rolled back"),
+    "the fence is left out": (2457, "P4: ", "was written after it was rolled back"),
     "a rollback waits for no commit inside Hudi's lock": (105, "P4: ", "is committed, and was rolled back"),
     "the next offset is off by one": (0, "P2: ", "reads orders:0 from 3, and 2 is next"),
-    "commit before all is written": (109, "P3: ", "is committed, and orders:0 was not written"),
+    "commit before all is written": (137, "P3: ", "is committed, and orders:0 was not written"),
     "a plan is not compared with the checkpoint": (15, "P2: ", "follows"),
 }
 """Mutations, by a seed whose trace shows each."""
