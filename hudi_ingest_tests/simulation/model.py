@@ -522,17 +522,17 @@ class Simulation:
                 self.judge()
         raise AssertionError(f"P5: the sensor does not get everything in in {turn} ticks; the last error was {last!r}")
 
-    def retry(self, coordinator: int, most: int, whole: bool, turn: int = 0) -> None:
-        """Some of the dead letters are tried again; `whole`: to the end, if the others let it. `turn`: of which topic of the name."""
+    def retry(self, coordinator: int, most: int, whole: bool, generation: int | None = None) -> None:
+        """Some of the dead letters are tried again; `whole`: to the end, if the others let it. `generation`: of which topic of the name,
+        by default the oldest that has some."""
         checkpoint = self.checkpoint()
         waiting = self.log.waiting(checkpoint.letters) if checkpoint else ()
         left = [(each, letters_left(self.world, each.file.path, each.without)) for each in waiting]
         taken = [(each, rows) for each, rows in left if rows]
         # Those of one topic only, as in operations/requests/dead_letter_retry.py.
-        known = sorted({each.entry.generations.get("orders", 0) for each, _ in taken})
-        taken = [each for each in taken if each[0].entry.generations.get("orders", 0) == known[turn % len(known)]][
-            :most
-        ]
+        known = [each.entry.generations.get("orders", 0) for each, _ in taken]
+        wanted = min(known, default=0) if generation is None else generation
+        taken = [each for each, theirs in zip(taken, known, strict=True) if theirs == wanted][:most]
         if checkpoint is None or not taken or len(self.programs) >= 6:
             return
         ident = f"run-{len(self.runs)}"
@@ -776,8 +776,8 @@ class Simulation:
             self.judge()
         self.everything_recovers(drain=True)
         self.judge()
-        for turn in range(len(self.world.logs) if not self.world.setting.keyed else 0):
-            self.retry(0, len(self.world.letters), whole=True, turn=turn)
+        for generation in range(len(self.world.logs) if not self.world.setting.keyed else 0):
+            self.retry(0, len(self.world.letters), whole=True, generation=generation)
             self.judge()
         if not self.world.setting.keyed:
             assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
