@@ -697,7 +697,7 @@ class Simulation:
                 # Such a call ends by itself.
                 self.step(program)
         for program in [*self.programs, *self.dead]:
-            while not program.over and self.has_a_lease_that_no_ledger_knows(program):
+            while not program.over and self.has_a_lease_that_all_wait_for(program, sensors):
                 program.go_on()
         while self.others:
             self.another_writer_commits()
@@ -731,15 +731,16 @@ class Simulation:
         assert failure is None, f"P5: services do not get done: {failure!r}"
         self.judge()
 
-    def has_a_lease_that_no_ledger_knows(self, program: Program) -> bool:
-        """Such a commit may be at work: everybody waits for it, and a person ends the engine if it hangs."""
+    def has_a_lease_that_all_wait_for(self, program: Program, sensors: bool) -> bool:
+        """Such a commit may be at work, because no ledger knows it, or Dagster shows its run: everybody waits for it, and a person ends
+        the engine if it hangs."""
         run = self.run_of.get(program)
         if run is None or run.transaction is None or program.name != f"{run.ident} commit":
             return False
         if run.transaction.instant not in self.world.beating:
             return False
         ident = run.transaction.plan.transaction_id
-        return not any(ident in ledger.rows.transactions for ledger in self.ledgers)
+        return sensors or not any(ident in ledger.rows.transactions for ledger in self.ledgers)
 
     def tick_until_all_is_in(self) -> None:
         last: BaseException | None = None
