@@ -36,7 +36,7 @@ POINTS = {
     "commit_locked": "commit holds the table lock and has checked nothing yet",
     "commit_checked": "every check outside Hudi's lock has passed",
     "letters_listed": "the dead-letter manifest is written, but no commit names it",
-    "commit_leased": "the instant's lease is valid, and is about to be renewed and committed in one call",
+    "commit_leased": "the instant's lease is about to be renewed and the instant committed, in one call",
     "commit_landed": "commitStats has returned, and nothing else knows",
     "group_told": "the consumer group has the offsets, the ledger does not",
     "ledger_told": "the ledger has the commit, and the orchestrator does not",

@@ -7,6 +7,7 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import org.apache.hudi.avro.model.HoodieRollbackPlan;
 import org.apache.hudi.common.config.HoodieMetadataConfig;
 import org.apache.hudi.common.engine.HoodieLocalEngineContext;
 import org.apache.hudi.common.model.HoodieBaseFile;
@@ -22,10 +23,11 @@ import org.apache.hudi.common.util.ClusteringUtils;
 import org.apache.hudi.common.util.Option;
 import org.apache.hudi.io.util.FileIOUtils;
 import org.apache.hudi.storage.StoragePath;
+import org.apache.hudi.table.action.rollback.RollbackUtils;
 
 /**
  * Hudi runs this inside its table lock, before it writes any part of the commit. It throws unless the table is in our
- * transaction's epoch, the instant is still open, no completed instant carries our transaction, the committed
+ * transaction's epoch, the instant is still open and no rollback of it is planned, no completed instant carries our transaction, the committed
  * checkpoint is the one the plan started from, and each file to be replaced is the latest of its file group, with no other
  * writer active. When a table is taken over, it also throws if another writer has committed since, or is active; for a keyed
  * table, if another writer has committed since the file groups were looked up, or a compaction is ahead of the driver's clock.
@@ -65,6 +67,7 @@ public class CommitGuard implements java.util.function.BiConsumer {
       HoodieTableMetaClient fresh = HoodieTableMetaClient.reload((HoodieTableMetaClient) metaClient);
       requireEpoch(fresh);
       requireOpen(fresh);
+      requireNoRollback(fresh);
       requireCheckpoint(fresh);
       if (keyed) {
         requireClock(fresh);
@@ -109,6 +112,19 @@ public class CommitGuard implements java.util.function.BiConsumer {
     }
     if (!open) {
       throw new IllegalStateException("hudi-ingest guard: instant " + instant + " was rolled back");
+    }
+  }
+
+  /** Another writer's rollback deletes the instant's files, and last the instant, after it has left the lock in which it was planned. */
+  private void requireNoRollback(HoodieTableMetaClient fresh) throws java.io.IOException {
+    Iterator rollbacks = fresh.getActiveTimeline().filterPendingRollbackTimeline().getInstants().iterator();
+    while (rollbacks.hasNext()) {
+      HoodieInstant rollback = (HoodieInstant) rollbacks.next();
+      HoodieRollbackPlan plan = RollbackUtils.getRollbackPlan(fresh, rollback);
+      if (plan.getInstantToRollback().getCommitTime().equals(instant)) {
+        throw new IllegalStateException("hudi-ingest guard: instant " + instant + " is being rolled back by "
+            + rollback.requestedTime());
+      }
     }
   }
 

@@ -62,6 +62,12 @@ def table_properties(pipeline: Pipeline, key: Sequence[str]) -> dict[str, str]:
     }
 
 
+def renewable_ms(timeout_seconds: int) -> int:
+    """Return how old an instant's heartbeat may be when its commit renews it. Less than the lease: a cleaner whose clock is ahead by no
+    more than the difference has not taken the instant for dead yet."""
+    return timeout_seconds * 1000 - min(5_000, timeout_seconds * 100)
+
+
 def _simple_index() -> dict[str, str]:
     # Our base files have no bloom filter in the footer.
     return {"hoodie.index.type": "SIMPLE"}

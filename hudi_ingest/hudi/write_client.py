@@ -33,6 +33,7 @@ from hudi_ingest.hudi.options import (
     key_generator,
     lock_place,
     record_properties,
+    renewable_ms,
     table_properties,
     write_options,
 )
@@ -181,7 +182,7 @@ class HudiWriter:
     def commit(self, publication: Publication) -> None:
         """Publish atomically; the guard runs its checks inside Hudi's lock.
 
-        Raises Fenced when the instant's heartbeat is gone or expired, and CommitRefused when the guard refused: both prove
+        Raises Fenced when the instant's heartbeat is gone or too old (`renewable_ms`), and CommitRefused when the guard refused: both prove
         that this call published nothing. TableUnreachable and EngineLost do not: then the timeline decides.
         """
         instant, epoch = publication.instant, publication.epoch
@@ -193,16 +194,8 @@ class HudiWriter:
         hold = self._hold()
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
-            self._locking_client(self._meta_client(), columns, more, few, small, hold) as client,
+            self._locking_client(meta := self._meta_client(), columns, more, few, small, hold) as client,
         ):
-            if client.getHeartbeatClient().isHeartbeatExpired(instant):
-                raise Fenced(
-                    f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is no longer open: it was "
-                    "rolled back, or an earlier try to commit it failed (see that error). This call published nothing; "
-                    "the next transaction reads the same offsets.",
-                    transaction_id=epoch.transaction_id,
-                    instant=instant,
-                )
             guard = self._java_object(
                 "CommitGuard",
                 f"{self._base_path}/{EPOCH_PATH}",
@@ -227,9 +220,19 @@ class HudiWriter:
                 self._file_ids_by_partition(publication.replaced),
                 guard,
                 hold,
+                meta,
+                str(renewable_ms(self._pipeline.transaction.timeout_seconds)),
             )
             reach("commit_leased")
             written = self._apply(commit, client)
+            if written == "expired":
+                raise Fenced(
+                    f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is no longer open: it was "
+                    "rolled back, an earlier try to commit it failed (see that error), or its timeout_seconds are all but over. This "
+                    "call published nothing; the next transaction reads the same offsets.",
+                    transaction_id=epoch.transaction_id,
+                    instant=instant,
+                )
             reach("commit_landed")
             if written:
                 self._timeline.wrote(instant, written)

@@ -184,6 +184,20 @@ def test_r7_d4_a_transaction_past_its_lease_leaves_no_trace_and_its_offsets_are_
     assert contents(ground, spark) == produced(ground)
 
 
+def test_p4_a_late_commit_is_refused_before_a_cleaner_with_another_clock_takes_it_for_dead(
+    ground: Ground, pipeline: Pipeline
+) -> None:
+    ground.send_rows(0, 30)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    age(heartbeat(ground, opened.instant), TIMEOUT - 2)
+    with pytest.raises(Fenced, match="timeout_seconds are all but over"):
+        protocol.commit(opened, reports)
+    age(heartbeat(ground, opened.instant), TIMEOUT - 120)
+    assert protocol.commit(opened, reports).rows == 30
+
+
 def traces(ground: Ground, instant: str) -> list[Path]:
     """Files that bear the instant in their path: data, markers, heartbeat, fence, timeline; the metadata table's too."""
     return sorted(

@@ -468,6 +468,26 @@ def test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher(ground: Ground, p
     assert observe(pipeline).committed.checkpoint is None
 
 
+def test_p4_an_instant_that_another_writer_is_rolling_back_is_not_committed(ground: Ground, pipeline: Pipeline) -> None:
+    """Hudi deletes its files after it has let go of the lock in which it planned that."""
+    ground.send_rows(0, 5)
+    protocol = ground.protocol(pipeline)
+    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
+    reports = protocol.write(opened, opened.plan.slices)
+    writer = protocol.instants
+    assert isinstance(writer, HudiWriter)
+    meta, avro = writer._meta_client(), writer._hudi.avro.model
+    state = getattr(writer._hudi.common.table.timeline, "HoodieInstant$State")
+    now = f"{datetime.now(timezone.utc):%Y%m%d%H%M%S%f}"[:17]
+    plan = avro.HoodieRollbackPlan(avro.HoodieInstantInfo(opened.instant, "commit"), writer._java_list([]), 1)
+    meta.getActiveTimeline().saveToRollbackRequested(meta.createNewInstant(state.REQUESTED, "rollback", now), plan)
+    with pytest.raises(CommitRefused, match=f"{opened.instant} is being rolled back by {now}"):
+        protocol.commit(opened, reports)
+    protocol.abort(opened, "the test gives up")
+    assert ground.run(pipeline).rows == 5
+    assert verify(ground.base_path, ground.produced).exact
+
+
 def test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heartbeat_say(
     ground: Ground, pipeline: Pipeline
 ) -> None:

@@ -91,8 +91,9 @@ MUTATIONS: Mapping[str, Mutation] = {
     "the fence is left out": Mutation("P4", 371, frozenset({"no epoch", "no open check"})),
     "the guard is not asked": Mutation("P7", 134, patches=[(HudiInMemory, "_guard", _nothing)]),
     "a rollback waits for no commit inside Hudi's lock": Mutation("P4", 105, frozenset({"no barrier"})),
+    "the guard does not look for another writer's rollback": Mutation("P4", 98208, frozenset({"no rollback check"})),
     "a rollback deletes what is completed": Mutation("P4", 105, frozenset({"rolls completed back"})),
-    "the lease is not checked": Mutation("P4", 3377, frozenset({"no lease"})),
+    "the lease is not checked": Mutation("P4", 187, frozenset({"no lease", "no rollback check"})),
     "a lease never ends": Mutation("P5", 61, frozenset({"lease never expires"})),
     "the consumer group is the truth": Mutation("P5", 25, frozenset({"group is the truth"})),
     "the next offset is off by one": Mutation(

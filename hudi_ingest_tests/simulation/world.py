@@ -34,7 +34,13 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.options import ORDERING_PROPERTY, RECORD_KEY_PROPERTY, TYPE_PROPERTY, table_properties
+from hudi_ingest.hudi.options import (
+    ORDERING_PROPERTY,
+    RECORD_KEY_PROPERTY,
+    TYPE_PROPERTY,
+    renewable_ms,
+    table_properties,
+)
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH, dead_letters_folder
 from hudi_ingest.hudi.storage.s3 import S3Storage
@@ -202,6 +208,8 @@ class World:
         self.group: dict[TopicPartition, int] = {}
         self.plans: dict[str, TransactionPlan] = {}
         self.rolled_back: set[str] = set()
+        self.doomed: set[str] = set()
+        """Open instants whose rollback is planned."""
         self.epoch = ""
         """The table's, as its file has it. A transaction that begins once more, with another ledger, has one epoch after another."""
         self.superseded: set[str] = set()
@@ -337,9 +345,10 @@ class World:
                 replaced.append(ReplacedFile(path, len(mine), kept, 10, mine[0][0].topic, mine[0][0].partition))
         return tuple(sorted(replaced))
 
-    def leased(self, instant: str, host: int | None = None) -> bool:
-        """Whether its heartbeat has not expired, as `host` sees it."""
-        timeout = timedelta(seconds=self.pipeline.transaction.timeout_seconds)
+    def leased(self, instant: str, host: int | None = None, renewable: bool = False) -> bool:
+        """Whether its heartbeat has not expired, as `host` sees it; `renewable`: and a commit may renew it."""
+        seconds = self.pipeline.transaction.timeout_seconds
+        timeout = timedelta(milliseconds=renewable_ms(seconds)) if renewable else timedelta(seconds=seconds)
         beat = self.heartbeats.get(instant)
         if "lease never expires" in self.flaws:
             return beat is not None
@@ -520,7 +529,7 @@ class HudiInMemory:
         engine = in_engine(world)
         engine.step("commit", EngineLost)
         engine.wait_for_clock()
-        if not world.leased(instant, engine.number) and "no lease" not in world.flaws:
+        if not world.leased(instant, engine.number, renewable=True) and "no lease" not in world.flaws:
             raise Fenced(f"instant {instant} is no longer open")
         world.heartbeats[instant] = world.clock(engine.number)
         world.beating[instant] = engine.number
@@ -574,6 +583,8 @@ class HudiInMemory:
         found = world.active.get(instant)
         if "no open check" not in world.flaws and (found is None or found.state == "completed"):
             raise CommitRefused(f"instant {instant} is not open")
+        if "no rollback check" not in world.flaws and instant in world.doomed:
+            raise CommitRefused(f"instant {instant} is being rolled back")
         newest, sequence = "", -1
         for each in world.active.values():
             if each.state != "completed":
@@ -637,14 +648,25 @@ class HudiInMemory:
         expired = [
             each.name
             for each in self._world.active.values()
-            if each.state != "completed" and not each.service and not self._world.leased(each.name, host)
+            if each.state != "completed"
+            and not each.service
+            and (each.name in self._world.doomed or not self._world.leased(each.name, host))
         ]
         # Hudi looks the instants up before it has the lock, and what it has looked up it deletes.
         engine.step("expired instants listed", EngineLost, TableUnreachable)
         if expired:
             with engine.hudi_lock():
+                if host == OUTSIDE:
+                    # Hudi deletes those, too. They had no lease for a host whose clock is right, and one for an engine whose clock is
+                    # behind: a limit of the promises.
+                    expired = [name for name in expired if not self._is_completed(name)]
+                self._world.doomed |= {name for name in expired if not self._is_completed(name)}
                 engine.step("rollbacks scheduled", TableUnreachable)
             self._delete(engine, expired)
+
+    def _is_completed(self, name: str) -> bool:
+        found = self._world.active.get(name)
+        return found is not None and found.state == "completed"
 
     def _delete(self, engine: Engine, instants: Sequence[str]) -> None:
         world = self._world

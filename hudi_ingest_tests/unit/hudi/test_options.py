@@ -18,6 +18,7 @@ from hudi_ingest.hudi.options import (
     folder_options,
     key_generator,
     lock_place,
+    renewable_ms,
     statistics_properties,
     table_properties,
     take_over_properties,
@@ -67,6 +68,8 @@ def test_p7_other_writers_leave_a_leased_instant_and_carry_the_checkpoint_on(tmp
     beats = int(properties["hoodie.client.heartbeat.interval_in_ms"])
     lease = beats * int(properties["hoodie.client.heartbeat.tolerable.misses"])
     assert lease == 1000 * pipeline.transaction.timeout_seconds
+    assert lease - renewable_ms(pipeline.transaction.timeout_seconds) == 5000
+    assert renewable_ms(10) == 9000
     assert properties.items() - {(PIPELINE_PROPERTY, pipeline.name)} <= write_options(pipeline, "files").items()
 
 
