@@ -321,6 +321,7 @@ class Simulation:
         instant.state = "inflight"
         rewrites &= not self.world.setting.keyed
         instant.rewrites = self.world.live()[0] if rewrites and self.world.live() and not self.others else ""
+        instant.began_late = instant.rewrites in self.world.being_replaced
         self.world.heartbeats[instant.name] = self.world.now
         self.world.beating[instant.name] = OUTSIDE
         self.others.append(instant)
@@ -329,7 +330,8 @@ class Simulation:
         instant = self.others.pop(0)
         self.world.heartbeats.pop(instant.name, None)
         self.world.beating.pop(instant.name, None)
-        if instant.rewrites and self.is_merged(instant.rewrites):
+        is_replaced = instant.began_late and instant.rewrites not in self.world.live()
+        if is_replaced or (instant.rewrites and self.is_merged(instant.rewrites)):
             # Hudi refuses it; its cleaning rolls it back.
             self.world.heartbeats.pop(instant.name, None)
         elif instant.name in self.world.active:

@@ -100,6 +100,8 @@ class Instant:
     """Files that the commit took out of the table."""
     rewrites: str = ""
     """Of another writer's: the file that it has read, and publishes anew."""
+    began_late: bool = False
+    """Likewise: after the guard of a replay that replaces its file had passed, so that Hudi finds the conflict when it commits."""
     service: str = ""
     """Of a table service's: clustering or compaction."""
     planned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -210,6 +212,8 @@ class World:
         self.rolled_back: set[str] = set()
         self.doomed: set[str] = set()
         """Open instants whose rollback is planned."""
+        self.being_replaced: frozenset[str] = frozenset()
+        """The files that the newest replay to pass its guard replaces."""
         self.epoch = ""
         """The table's, as its file has it. A transaction that begins once more, with another ledger, has one epoch after another."""
         self.superseded: set[str] = set()
@@ -551,6 +555,7 @@ class HudiInMemory:
         # What the guard must see, whatever the guard is: written down apart from it.
         fenced = epoch.to_json() in world.superseded
         self._guard(instant, publication.expected_checkpoint or "", epoch, replaced, publication.read)
+        world.being_replaced = frozenset(replaced)
         engine.step("guard passed", TableUnreachable)
         listed = {file.path for file in publication.files} | {file.path for file in publication.log_files}
         for path in world.markers.pop(instant, set()) - listed:
