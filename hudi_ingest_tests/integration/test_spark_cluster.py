@@ -54,8 +54,8 @@ import sys
 def speculate(spark, wanted):
     spark.sparkContext._jsc.sc().conf().set("spark.speculation", wanted)
 
-def attached(home, connect=run.current_session):
-    spark = connect(home)
+def attached(*given, connect=run.current_session, **named):
+    spark = connect(*given, **named)
     speculate(spark, "false")
     return spark
 
