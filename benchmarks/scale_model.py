@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hudi_ingest.pipeline.sections.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS, TICKS_A_SECOND
+from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS, shared_tick_seconds
 from hudi_ingest.pipeline.sections.transaction import Transaction as TransactionSettings
 from hudi_ingest.transaction.write.job import rows_per_task
 
@@ -26,37 +26,23 @@ def measured(value: float, unit: str, how: str, date: str = "2026-11-23") -> Any
     return field(default=value, metadata={"unit": unit, "how": how, "date": date})
 
 
+def _fitted(value: float, unit: str) -> Any:
+    return measured(value, unit, "scale --fit, of the six points in FITTED", "2026-11-27")
+
+
 @dataclass(frozen=True, slots=True)
 class Costs:
     """The constants. Replace them after `python -m benchmarks.scale_points` on another machine or version."""
 
-    transaction_cpu: float = measured(
-        0.255, "driver's CPU s per transaction", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    file_driver_cpu: float = measured(
-        0, "driver's CPU s per base file", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    partition_cpu: float = measured(
-        0.00111, "driver's CPU s per Kafka partition", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    folder_cpu: float = measured(
-        0.00381, "driver's CPU s per table partition", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    job_cpu: float = measured(
-        0.0055, "workers' CPU s per transaction", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    record_cpu: float = measured(
-        1.92e-07, "workers' CPU s per record", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    byte_cpu: float = measured(
-        4.01e-09, "workers' CPU s per byte of values", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    file_worker_cpu: float = measured(
-        0.00115, "workers' CPU s per base file", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
-    partition_worker_cpu: float = measured(
-        0.00159, "workers' CPU s per Kafka partition", "scale --fit, of the six points in FITTED", "2026-11-27"
-    )
+    transaction_cpu: float = _fitted(0.255, "driver's CPU s per transaction")
+    file_driver_cpu: float = _fitted(0, "driver's CPU s per base file")
+    partition_cpu: float = _fitted(0.00111, "driver's CPU s per Kafka partition")
+    folder_cpu: float = _fitted(0.00381, "driver's CPU s per table partition")
+    job_cpu: float = _fitted(0.0055, "workers' CPU s per transaction")
+    record_cpu: float = _fitted(1.92e-07, "workers' CPU s per record")
+    byte_cpu: float = _fitted(4.01e-09, "workers' CPU s per byte of values")
+    file_worker_cpu: float = _fitted(0.00115, "workers' CPU s per base file")
+    partition_worker_cpu: float = _fitted(0.00159, "workers' CPU s per Kafka partition")
     begin_commit_seconds: float = measured(
         0.5, "s under the table's lock", "trial freshness: begin and commit, p50, on a local disk", "2026-11-27"
     )
@@ -271,12 +257,9 @@ class Estimate:
 def seconds_between_ticks(interval: float, sensors: int = 1) -> float:
     """The daemon looks every 5 s for sensors whose last tick is old enough, and finds one of 5 s a little too young at the look that
     would be in time."""
-    least = TransactionSettings(interval_seconds=interval).tick_seconds
-    if least < TICK_SECONDS:
-        return TICK_SECONDS
-    shared = min(LONGEST_TICK_SECONDS, sensors // TICKS_A_SECOND)
-    # The first look after `least`, and of multiples of 5 s the next.
-    return max(least + TICK_SECONDS - least % TICK_SECONDS, shared + TICK_SECONDS - shared % TICK_SECONDS)
+    least = shared_tick_seconds(TransactionSettings(interval_seconds=interval).tick_seconds, sensors)
+    # From 5 s on it is the first look after `least`, and of multiples of 5 s the next.
+    return TICK_SECONDS if least < TICK_SECONDS else least + TICK_SECONDS - least % TICK_SECONDS
 
 
 def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> Estimate:

@@ -41,7 +41,7 @@ from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
 from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS, TICKS_A_SECOND
+from hudi_ingest.pipeline.sections.transaction import shared_tick_seconds
 from hudi_ingest.transaction.plan.planning import Situation, observe
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 
@@ -51,17 +51,11 @@ _PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInF
 """Errors that may be gone by the next tick."""
 
 
-def seconds_between_ticks(pipelines: Sequence[Pipeline], sensors: int) -> int:
-    """Return the least seconds between two ticks of one of so many `sensors`: hundreds tick less often, so that all together cost less
-    than a third of a core, unless they have intervals below 50 s."""
-    wanted = min(pipeline.transaction.tick_seconds for pipeline in pipelines)
-    return wanted if wanted < TICK_SECONDS else max(wanted, min(LONGEST_TICK_SECONDS, sensors // TICKS_A_SECOND))
-
-
 def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> SensorDefinition:
     """Build the sensor that requests the runs of these pipelines' transactions: of one with a file of its own, or of all of a template.
     It starts no JVM, and each tick plans from the tables. `sensors`: how many the code location has."""
     first, fleet = pipelines[0], Fleet(pipelines, tick)
+    wanted = min(pipeline.transaction.tick_seconds for pipeline in pipelines)
     interval = f"at most every {first.transaction.interval_seconds:g} s."
     description = f"Begins a transaction of {first.name} {interval}"
     if first.template:
@@ -77,7 +71,7 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
         # Not `target`, which makes a job of all its assets, and each run takes its own out of that.
         asset_selection=[*map(table_key, pipelines)],
         tags={tags.TEMPLATE: first.template} if first.template else {tags.PIPELINE: first.name},
-        minimum_interval_seconds=seconds_between_ticks(pipelines, sensors),
+        minimum_interval_seconds=shared_tick_seconds(wanted, sensors),
         default_status=DefaultSensorStatus.RUNNING if starts else DefaultSensorStatus.STOPPED,
         description=description,
     )

@@ -60,8 +60,9 @@ class PromptRunQueue(QueuedRunCoordinatorDaemon):
 
 def sensor_loop_seconds(intervals: Iterable[int], look_seconds: float) -> float:
     """Return the seconds between two looks for due sensors, of which these are the shortest intervals: Dagster's five, or less if one
-    is shorter than four, with which it is due at each of those looks. Then a quarter of it, because a look just before a sensor is due leaves it to the next; but so many that looks, which
-    take `look_seconds` of CPU each, need a twentieth of a core at most (0.2 ms for each sensor)."""
+    is shorter than four, with which it is due at each of those looks. Then a quarter of it, because a look just before a sensor is due
+    leaves it to the next; but so many that looks, which take `look_seconds` of CPU each, need a twentieth of a core at most (0.2 ms for
+    each sensor)."""
     shortest = min(intervals, default=_SENSOR_LOOP_SECONDS)
     if shortest >= _SENSOR_LOOP_SECONDS - 1:
         return _SENSOR_LOOP_SECONDS
