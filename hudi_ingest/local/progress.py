@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from hudi_ingest.model.deadline import watched
+
 Report = Callable[[str], None]
 REPORT_SECONDS = 5.0
 _MOST_SECONDS = 30.0
@@ -17,21 +19,16 @@ _MOST_SECONDS = 30.0
 @contextmanager
 def elapsed(report: Report, step: str) -> Iterator[None]:
     """Report how long `step` has taken, more and more rarely, until the block is left."""
-    began, done = time.monotonic(), threading.Event()
+    began = time.monotonic()
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         pause = REPORT_SECONDS
         while not done.wait(pause):
             pause = min(2 * pause, _MOST_SECONDS)
             report(f"{step}: {time.monotonic() - began:.0f} s so far")
 
-    watcher = threading.Thread(target=watch, name=step, daemon=True)
-    watcher.start()
-    try:
+    with watched(watch, step):
         yield
-    finally:
-        done.set()
-        watcher.join()
 
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -1,10 +1,11 @@
-"""Waits no longer than a deadline for code that may never return."""
+"""Waits no longer than a deadline for code that may never return, and watches code that takes long."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -30,3 +31,16 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
         return started(work).result(seconds)
     except concurrent.futures.TimeoutError:  # another one than TimeoutError before Python 3.11
         raise TimeoutError(f"no answer within {seconds:g} s") from None
+
+
+@contextmanager
+def watched(watch: Callable[[threading.Event], object], name: str) -> Iterator[None]:
+    """Run `watch` in a thread beside the block, which ends once both have: the event that it gets is set when the block is left."""
+    done = threading.Event()
+    watcher = threading.Thread(target=watch, args=(done,), name=name, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()

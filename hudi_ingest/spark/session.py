@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
 from hudi_ingest.home.folder import Home, cut_back, write_private
 from hudi_ingest.home.liveness import process_table, running_process, started_since_boot
+from hudi_ingest.model.deadline import watched
 from hudi_ingest.pipeline.engine import (
     ARCHIVE_FOLDER,
     EngineSettings,
@@ -406,9 +407,9 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
     context = session.sparkContext
     context.cancelJobGroup(group)
     context.setJobGroup(group, description, interruptOnCancel=True)
-    expired, done = threading.Event(), threading.Event()
+    expired = threading.Event()
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         if done.wait(max(0.0, seconds)):
             return
         expired.set()
@@ -417,18 +418,16 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
             while not done.wait(_CANCEL_SECONDS):
                 context.cancelJobGroup(group)
 
-    watcher = threading.Thread(target=watch, name=f"deadline of {group}", daemon=True)
-    watcher.start()
     try:
-        yield expired
-    except BaseException:
-        # For example when the run is terminated: its jobs must not continue in an engine that outlives it.
-        with suppress(*_GONE):
-            context.cancelJobGroup(group)
-        raise
+        with watched(watch, f"deadline of {group}"):
+            try:
+                yield expired
+            except BaseException:
+                # For example when the run is terminated: its jobs must not continue in an engine that outlives it.
+                with suppress(*_GONE):
+                    context.cancelJobGroup(group)
+                raise
     finally:
-        done.set()
-        watcher.join()
         with suppress(*_GONE):
             context.setLocalProperty("spark.jobGroup.id", None)
 
@@ -438,10 +437,9 @@ def reported_tasks(
     spark: SparkSession, group: str, step: str, units: str, report: Callable[[str], None], of: int | None = None
 ) -> Iterator[None]:
     """Report every REPORT_SECONDS how many tasks of the job group's stage are done: the stage with `of` tasks, or the largest."""
-    done = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         while not done.wait(REPORT_SECONDS):
             # The driver may go away at any moment, and the job's own error says so.
             with suppress(*_GONE, OSError, AttributeError):
@@ -454,13 +452,8 @@ def reported_tasks(
                     tasks, completed = max(found)
                     report(f"{step}: {completed} of {tasks} {units}")
 
-    watcher = threading.Thread(target=watch, name=f"progress of {step}", daemon=True)
-    watcher.start()
-    try:
+    with watched(watch, f"progress of {step}"):
         yield
-    finally:
-        done.set()
-        watcher.join()
 
 
 @contextmanager
