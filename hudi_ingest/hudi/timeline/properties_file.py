@@ -31,8 +31,12 @@ class PropertiesFile:
 
     def read(self) -> dict[str, str]:
         """Read the table's properties, empty when there is no table."""
+        settled = time.monotonic() + _SETTLED_SECONDS
         for _ in range(_LOOKS):
             primary, backup = self._texts()
+            while self._may_be_new(primary, backup) and time.monotonic() < settled:
+                time.sleep(_LOOK_SECONDS)
+                primary, backup = self._texts()
             if primary is not None or backup is not None:
                 return chosen(self._storage.base_path, primary, backup)[0]
             # One of them always exists, but an update may end between reading the first and the second.
@@ -69,6 +73,10 @@ class PropertiesFile:
 
     def _is_damaged(self, primary: bytes | None, backup: bytes | None) -> bool:
         return backup is not None and chosen(self._storage.base_path, primary, backup)[1]
+
+    def _may_be_new(self, primary: bytes | None, backup: bytes | None) -> bool:
+        """Whether Hudi may be writing a new table's file, which it does in place and without a backup."""
+        return self._storage.is_local and backup is None and primary is not None and whole(primary) is None
 
     def _texts(self) -> tuple[bytes | None, bytes | None]:
         primary = self._text(PRIMARY)

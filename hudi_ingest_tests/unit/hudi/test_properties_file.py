@@ -104,6 +104,20 @@ def test_a_file_that_is_being_written_is_left_to_its_writer(hoodie: Path, monkey
     assert (hoodie / "hoodie.properties").read_text() == rewritten
 
 
+def test_the_file_of_a_table_that_is_being_made_is_awaited(hoodie: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hudi creates it empty, and then writes it, without a backup."""
+    text, made = (hoodie / "hoodie.properties").read_text(), [0, 30]
+    monkeypatch.setattr(properties_file, "_SETTLED_SECONDS", 60.0)
+
+    def writer_goes_on(seconds: float) -> None:
+        (hoodie / "hoodie.properties").write_text(text[: made.pop()] if made else text)
+
+    (hoodie / "hoodie.properties").write_text("")
+    monkeypatch.setattr("hudi_ingest.hudi.timeline.properties_file.time.sleep", writer_goes_on)
+    assert PropertiesFile(LocalStorage(str(hoodie.parent))).read().items() >= BEFORE.items()
+    assert not made
+
+
 def test_p1_commits_without_properties_are_not_a_new_table(hoodie: Path) -> None:
     (hoodie / "hoodie.properties").write_text("")
     with pytest.raises(TableUnreachable, match=r"damaged .hoodie/hoodie.properties: it is empty, and .* is missing"):
