@@ -129,47 +129,19 @@ class KafkaCluster:
         answers = self._described(names)
         return {name: self._topic(name, answers[name]) for name in names}
 
-    def topic_settings(self, topic: str) -> dict[str, str]:
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
         """The topic's settings, such as `cleanup.policy`; none if the broker does not let this login read them."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        answers = self._asked(lambda seconds: self._clients.admin.describe_configs([resource], request_timeout=seconds))
-        try:
-            return {name: str(entry.value) for name, entry in self._wait(answers[resource]).items()}
-        except (KafkaException, TimeoutError) as error:
-            if _is_of(error, _REFUSED):
-                return {}
-            raise self._failed(f"read the settings of topic {topic}", error) from error
+        return answered(self._each_settings([topic])[topic])
 
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """First offset, last stable offset and end of each partition."""
-        partitions = list(partitions)
-        by_broker = self._with_broker_time({source.topic for source in partitions})
-        begins = self._list_offsets(partitions, OffsetSpec.earliest())
-        asked_at = _milliseconds()
-        hiding = self._hiding(partitions, by_broker, asked_at)
-        written = self._list_offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        # Asked last, so that records written meanwhile count as readable and not as undecided.
-        ends = self._list_offsets(partitions, OffsetSpec.latest())
-        kinds = self.broker_sets_times(by_broker)
-        return {
-            source: _marks(
-                (begins[source], ends[source], written[source]),
-                asked_at,
-                kinds.get(source.topic, False),
-                source in hiding,
-            )
-            for source in partitions
-        }
+        answers = self._once_led(partial(self.each_watermarks, [*partitions]), self._seconds)
+        return {source: answered(answer) for source, answer in answers.items()}
 
     def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         """As `watermarks`, without the partitions that have had no leader for two seconds."""
-        partitions = list(partitions)
-        deadline = time.monotonic() + min(_ELECTION_SECONDS, self._seconds)
-        while True:
-            led = with_leader(self.each_watermarks(partitions))
-            if len(led) == len(partitions) or time.monotonic() > deadline:
-                return led
-            time.sleep(_AGAIN_SECONDS)
+        seconds = min(_ELECTION_SECONDS, self._seconds)
+        return with_leader(self._once_led(partial(self.each_watermarks, [*partitions]), seconds))
 
     def each_topic(self, names: Iterable[str]) -> dict[str, Topic | IngestError]:
         """Each topic, or why it could not be described, by one request for all."""
@@ -200,14 +172,15 @@ class KafkaCluster:
         by_broker = self._with_broker_time({source.topic for source in partitions})
         begins = self._each_offset(partitions, OffsetSpec.earliest())
         asked_at = _milliseconds()
-        hiding = self._hiding(partitions, by_broker, asked_at)
-        written = self._each_offset(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        # Asked last, as in `watermarks`.
-        ends = self._each_offset(partitions, OffsetSpec.latest())
-        kinds = self.broker_sets_times(by_broker)
+        # A partition that gave no answer is not asked again: it would be waited for each time.
+        hiding = self._hiding(_with_offset(begins), by_broker, asked_at)
+        written = self._each_offset(_with_offset(begins), OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+        # Asked last, so that records written meanwhile count as readable and not as undecided.
+        ends = self._each_offset(_with_offset(written), OffsetSpec.latest())
+        kinds = self.broker_sets_times({source.topic for source in _with_offset(ends)}.intersection(by_broker))
         marks: dict[TopicPartition, Watermarks | IngestError] = {}
         for source in partitions:
-            answers = (begins[source], ends[source], written[source])
+            answers = [asked[source] for asked in (begins, ends, written) if source in asked]
             offsets = [answer for answer in answers if isinstance(answer, int)]
             errors = [answer for answer in answers if isinstance(answer, IngestError)]
             marks[source] = (
@@ -312,21 +285,16 @@ class KafkaCluster:
             lambda seconds: self._clients.admin.describe_topics(collection, request_timeout=seconds, **more)
         )
 
-    def _list_offsets(
-        self,
-        partitions: Iterable[TopicPartition],
-        spec: Any,
-        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
-    ) -> dict[TopicPartition, int]:
-        partitions = list(partitions)
-        deadline = time.monotonic() + self._seconds
+    def _once_led(
+        self, ask: Callable[[], dict[TopicPartition, _Answer | IngestError]], seconds: float
+    ) -> dict[TopicPartition, _Answer | IngestError]:
+        """The answers when all partitions have a leader or, if that is all that is wrong, after so many seconds."""
+        deadline = time.monotonic() + seconds
         while True:
-            try:
-                answers = self._offsets(partitions, spec, isolation)
-                return {source: self._offset(source, answer) for source, answer in answers.items()}
-            except LeaderMissing:
-                if time.monotonic() > deadline:
-                    raise
+            answers = ask()
+            errors = {type(answer) for answer in answers.values() if isinstance(answer, IngestError)}
+            if errors != {LeaderMissing} or time.monotonic() > deadline:
+                return answers
             time.sleep(_AGAIN_SECONDS)
 
     def _with_broker_time(self, topics: Collection[str]) -> list[str]:
@@ -345,16 +313,36 @@ class KafkaCluster:
 
         The setting may be altered at any time. If the records of a while are to have such timestamps, ask before it and after it.
         """
+        answers = self._each_settings(topics)
+        asked_at = time.monotonic()
+        kinds: dict[str, bool | None] = dict.fromkeys(answers)
+        for topic, answer in answers.items():
+            if isinstance(answer, IngestError):
+                _logger.info("%s: whether the broker sets the timestamps is unknown: %s", topic, answer)
+            else:
+                kinds[topic] = by_broker = answer.get(_TYPE_SETTING) == "LogAppendTime"
+                _kinds[self._source.bootstrap_servers, topic] = (by_broker, asked_at)
+        return kinds
+
+    def _each_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str] | IngestError]:
+        """The settings of each topic, as `topic_settings`, or why there is no answer."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)]
         if not resources:
             return {}
         answers = self._asked(lambda seconds: self._clients.admin.describe_configs(resources, request_timeout=seconds))
-        kinds = {resource.name: self._is_broker_time(resource.name, answer) for resource, answer in answers.items()}
-        asked_at = time.monotonic()
-        for topic, by_broker in kinds.items():
-            if by_broker is not None:
-                _kinds[self._source.bootstrap_servers, topic] = (by_broker, asked_at)
-        return kinds
+        return {each.name: _or_error(partial(self._settings, each.name, answer)) for each, answer in answers.items()}
+
+    def _settings(self, topic: str, answer: Future[Any]) -> dict[str, str]:
+        failed_before = self._clients.has_failed
+        try:
+            return {name: str(entry.value) for name, entry in self._wait(answer).items()}
+        except (KafkaException, TimeoutError) as error:
+            if not _is_of(error, _REFUSED):
+                raise self._failed(f"read the settings of topic {topic}", error) from error
+            _logger.info("%s: its settings are unknown: %s", topic, answer_text(error))
+            # An answer: the client is as good as before.
+            self._clients.has_failed = failed_before
+            return {}
 
     def _hiding(
         self, partitions: Iterable[TopicPartition], by_broker: Collection[str], asked_at: int
@@ -371,21 +359,6 @@ class KafkaCluster:
             answers = self._each_offset(left, question, IsolationLevel.READ_UNCOMMITTED)
             left = [source for source, answer in answers.items() if not isinstance(answer, int) or answer < 0]
         return frozenset(left)
-
-    def _is_broker_time(self, topic: str, answer: Future[Any]) -> bool | None:
-        """None if the broker does not answer."""
-        failed_before = self._clients.has_failed
-        try:
-            settings = self._wait(answer)
-        except (KafkaException, TimeoutError) as error:
-            _logger.info("%s: whether the broker sets the timestamps is unknown: %s", topic, answer_text(error))
-            if not _is_of(error, _REFUSED):
-                return None
-            # An answer: the client is as good as before.
-            self._clients.has_failed = failed_before
-            return False
-        kind = settings.get(_TYPE_SETTING)
-        return kind is not None and kind.value == "LogAppendTime"
 
     def _each_offset(
         self,
@@ -427,7 +400,9 @@ class KafkaCluster:
 
     def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Each partition's first offset whose record's timestamp is not before `at`; its end if there is none."""
-        offsets = self._list_offsets(watermarks, OffsetSpec.for_timestamp(int(at.timestamp() * 1000)))
+        spec = OffsetSpec.for_timestamp(int(at.timestamp() * 1000))
+        answers = self._once_led(lambda: self._each_offset(watermarks, spec), self._seconds)
+        offsets = {source: answered(answer) for source, answer in answers.items()}
         # -1: no record is that recent, so the partition starts with the next one.
         return {source: offsets[source] if offsets[source] >= 0 else marks.end for source, marks in watermarks.items()}
 
@@ -508,6 +483,17 @@ def with_leader(
         elif not isinstance(marks, LeaderMissing):
             raise marks
     return led
+
+
+def answered(answer: _Answer | IngestError) -> _Answer:
+    """Return the answer. Raises it if it is an error."""
+    if isinstance(answer, IngestError):
+        raise answer
+    return answer
+
+
+def _with_offset(answers: Mapping[TopicPartition, int | IngestError]) -> list[TopicPartition]:
+    return [source for source, answer in answers.items() if isinstance(answer, int)]
 
 
 def _or_error(ask: Callable[[], _Answer]) -> _Answer | IngestError:

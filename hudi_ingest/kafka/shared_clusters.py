@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, TopicMissing
 from hudi_ingest.kafka.admin_clients import settings_of
-from hudi_ingest.kafka.cluster import KafkaCluster, Topic, kept_cluster, with_leader
+from hudi_ingest.kafka.cluster import KafkaCluster, Topic, answered, kept_cluster, with_leader
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
-Answer = TypeVar("Answer")
 _ASK_AGAIN_SECONDS = 10.0
 
 
@@ -57,10 +56,10 @@ class SourceSnapshot:
         missing = [name for name in names if name not in self.cluster.topics]
         if missing:
             raise TopicMissing(f"topic {missing[0]}, of which the table has committed offsets, is not on the broker")
-        return {name: _answer(self.cluster.topics[name]) for name in names}
+        return {name: answered(self.cluster.topics[name]) for name in names}
 
     def watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        return {partition: _answer(self.cluster.watermarks[partition]) for partition in partitions}
+        return {partition: answered(self.cluster.watermarks[partition]) for partition in partitions}
 
     def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         return with_leader({partition: self.cluster.watermarks[partition] for partition in partitions})
@@ -112,12 +111,6 @@ def _snapshot(
         partition for topic in topics.values() if not isinstance(topic, IngestError) for partition in topic.partitions
     ]
     return ClusterSnapshot(topics, held(partitions))
-
-
-def _answer(answer: Answer | IngestError) -> Answer:
-    if isinstance(answer, IngestError):
-        raise answer
-    return answer
 
 
 @dataclass(frozen=True, slots=True)
