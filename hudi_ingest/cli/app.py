@@ -19,9 +19,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
-from hudi_ingest.exceptions import (
-    NothingToDo,
-)
+from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.stack import StackSettings
 from hudi_ingest.model.offsets import TopicPartition
@@ -196,6 +194,16 @@ def clock(first: str = "") -> Iterator[Callable[[str], None]]:
         yield report
 
 
+@contextmanager
+def usage_error_for_wrong_selection() -> Iterator[None]:
+    from hudi_ingest.operations.requests.asked_ranges import WrongSelection
+
+    try:
+        yield
+    except WrongSelection as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def show_schema(schema: TransactionSchema | None) -> None:
     from hudi_ingest.cli.views import columns_view, schema_text
     from hudi_ingest.records.schema.columns import parse_spark_json
@@ -217,13 +225,23 @@ def print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:
     print_result(as_json, {"skip": error.reason}, f"nothing to do: {error.reason}")
 
 
+@contextmanager
+def ended_by_nothing_to_do(as_json: bool) -> Iterator[None]:
+    """End the command with success if there is nothing to do, and say why."""
+    try:
+        yield
+    except NothingToDo as error:
+        print_nothing_to_do(error, as_json)
+        raise typer.Exit from None
+
+
 def print_plan(plan: IngestPlan, as_json: bool) -> None:
-    from hudi_ingest.cli.views import plan_view
+    from hudi_ingest.cli.views import slices_view
 
     if as_json:
         print_json(plan.to_dict())
     else:
-        out.print(plan_view(plan))
+        out.print(slices_view(plan.transaction_id, plan.slices))
         if plan.take_over is not None:
             say(f"{plan.take_over}")
         say_left_out(plan.pipeline, plan.stopped, plan.resets, plan.leaderless)

@@ -14,6 +14,7 @@ from hudi_ingest.cli.app import (
     PipelineName,
     app,
     clock,
+    ended_by_nothing_to_do,
     err,
     is_pattern,
     named_pipeline,
@@ -198,11 +199,8 @@ def approve_schema(
         return schema_change(pipeline) if dry_run else approve_schema_change(pipeline, fingerprint)
 
     if not is_pattern(name):
-        try:
+        with ended_by_nothing_to_do(as_json):
             change = change_of(named_pipeline(name))
-        except NothingToDo as error:
-            print_nothing_to_do(error, as_json)
-            return
         if as_json:
             print_json(change.to_dict())
         else:
@@ -270,12 +268,8 @@ def run(name: PipelineName, as_json: AsJson = False) -> None:
     """Run one transaction now, in this process. Uses the engine if one is running."""
     from hudi_ingest.transaction.run import run_transaction
 
-    try:
-        with clock() as report:
-            receipt = run_transaction(named_pipeline(name), report=report)
-    except NothingToDo as error:
-        print_nothing_to_do(error, as_json)
-        return
+    with ended_by_nothing_to_do(as_json), clock() as report:
+        receipt = run_transaction(named_pipeline(name), report=report)
     print_receipt(receipt, as_json)
 
 

@@ -18,18 +18,18 @@ from hudi_ingest.cli.app import (
     ToTime,
     Wait,
     app,
+    ended_by_nothing_to_do,
     letters,
     named_pipeline,
     out,
     print_json,
-    print_nothing_to_do,
     print_result,
     progress,
     requests,
     say,
     topic_partition,
+    usage_error_for_wrong_selection,
 )
-from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
 from hudi_ingest.model.plan import TransactionKind
 
@@ -60,29 +60,23 @@ def backfill(
     as_json: AsJson = False,
 ) -> None:
     """Ingest offsets that are not in the table yet, such as history. Takes turns with live transactions."""
-    from hudi_ingest.cli.views import ranges_view
-    from hudi_ingest.operations.requests.allowed_ranges import range_facts
-    from hudi_ingest.operations.requests.asked_ranges import WrongSelection
+    from hudi_ingest.cli.views import slices_view
+    from hudi_ingest.operations.requests.allowed_ranges import as_slices, range_facts
     from hudi_ingest.operations.requests.work import file_backfill, survey_backfill
 
     pipeline, home = named_pipeline(name), Home.from_environment()
-    try:
+    with ended_by_nothing_to_do(as_json), usage_error_for_wrong_selection():
         selection = _selected(pipeline, (partition, start, end), (from_time, to_time))
         if dry_run:
             missing = survey_backfill(pipeline, selection, skip_covered=skip_covered)
         else:
             request = file_backfill(home, pipeline, selection, skip_covered=skip_covered)
-    except NothingToDo as error:
-        print_nothing_to_do(error, as_json)
-        return
-    except WrongSelection as error:
-        raise typer.BadParameter(str(error)) from error
     if not dry_run:
         follow_request(pipeline, request, wait, as_json)
     elif as_json:
         print_json({"pipeline": pipeline.name, "ranges": range_facts(missing)})
     else:
-        out.print(ranges_view(f"backfill of {pipeline.name}", missing))
+        out.print(slices_view(f"backfill of {pipeline.name}", as_slices(missing)))
 
 
 @app.command()
@@ -110,8 +104,8 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Read offsets that are in the table again and replace their rows, e.g. after fixing a converter, transform or mask."""
-    from hudi_ingest.cli.views import ranges_view, replay_text
-    from hudi_ingest.operations.requests.asked_ranges import WrongSelection
+    from hudi_ingest.cli.views import replay_text, slices_view
+    from hudi_ingest.operations.requests.allowed_ranges import as_slices
     from hudi_ingest.operations.requests.work import file_replay, survey_replay_of
     from hudi_ingest.operations.upkeep.savepoints import savepoints_of
 
@@ -127,7 +121,7 @@ def replay(
             )
         retry_letters(pipeline, wait, dry_run, as_json)
         return
-    try:
+    with ended_by_nothing_to_do(as_json), usage_error_for_wrong_selection():
         selection = _selected(pipeline, (partition, start, end), (from_time, to_time), transaction)
         if dry_run:
             survey = survey_replay_of(pipeline, selection)
@@ -136,17 +130,12 @@ def replay(
                 with savepoints_of(pipeline, report=progress) as savepoints:
                     savepoints.create("before replay", progress)
             request = file_replay(Home.from_environment(), pipeline, selection, respect_deletes=respect_deletes)
-    except NothingToDo as error:
-        print_nothing_to_do(error, as_json)
-        return
-    except WrongSelection as error:
-        raise typer.BadParameter(str(error)) from error
     if not dry_run:
         follow_request(pipeline, request, wait, as_json)
     elif as_json:
         print_json(survey.to_dict())
     else:
-        out.print(ranges_view(f"replay of {pipeline.name}", survey.remaining))
+        out.print(slices_view(f"replay of {pipeline.name}", as_slices(survey.remaining)))
         say(replay_text(survey))
 
 

@@ -17,16 +17,17 @@ from hudi_ingest.cli.app import (
     ToTime,
     app,
     clock,
+    ended_by_nothing_to_do,
     err,
     named_pipeline,
     out,
     print_json,
-    print_nothing_to_do,
     print_result,
     progress,
     say,
+    usage_error_for_wrong_selection,
 )
-from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo
+from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
 
 if TYPE_CHECKING:
@@ -80,21 +81,15 @@ def audit(name: PipelineName, from_time: FromTime = None, to_time: ToTime = None
     altered. Changes nothing, needs no Spark; exits with 1 if there is a fault."""
     from hudi_ingest.cli.views import audit_text
     from hudi_ingest.operations.audit import audit
-    from hudi_ingest.operations.requests.asked_ranges import WrongSelection, named_time
+    from hudi_ingest.operations.requests.asked_ranges import named_time
 
     pipeline = named_pipeline(name)
-    try:
+    with usage_error_for_wrong_selection():
         start, end = named_time("--from-time", from_time), named_time("--to-time", to_time)
-    except WrongSelection as error:
-        raise typer.BadParameter(str(error)) from error
     if end is not None and start is None:
         raise typer.BadParameter("--to-time needs --from-time")
-    try:
-        with clock() as report:
-            found = audit(pipeline, start, end, report)
-    except NothingToDo as error:
-        print_nothing_to_do(error, as_json)
-        return
+    with ended_by_nothing_to_do(as_json), clock() as report:
+        found = audit(pipeline, start, end, report)
     print_result(as_json, found.to_dict(), audit_text(found))
     if found.faults:
         raise typer.Exit(1)
@@ -164,12 +159,8 @@ def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
     """Sync the table to its catalog now, with all partitions. Commits do this automatically when something has changed."""
     from hudi_ingest.transaction.catalog_sync import sync_catalog
 
-    try:
-        with clock() as report:
-            synced = sync_catalog(named_pipeline(name), report=report)
-    except NothingToDo as error:
-        print_nothing_to_do(error, as_json)
-        return
+    with ended_by_nothing_to_do(as_json), clock() as report:
+        synced = sync_catalog(named_pipeline(name), report=report)
     if as_json:
         print_json(synced.to_dict())
     else:

@@ -14,12 +14,12 @@ from rich.text import Text
 from hudi_ingest.exceptions.problems import counted, duration_text, listed
 from hudi_ingest.hudi.timeline.timeline import TableFile, TableLogFile
 from hudi_ingest.ledger import Request, RequestProgress
-from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.audit import Audit
 from hudi_ingest.operations.health.status import PipelineStatus
-from hudi_ingest.operations.requests.allowed_ranges import RemainingRanges, as_slices, shown_slices, total
+from hudi_ingest.operations.requests.allowed_ranges import shown_slices
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
 from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
@@ -180,13 +180,13 @@ def transactions_view(status: PipelineStatus) -> RenderableType:
     return Group(table, *(Text(note) for note in transaction_notes(status)))
 
 
-def plan_view(plan: TransactionPlan) -> RenderableType:
-    table = Table(title=f"{plan.transaction_id}: {counted(plan.count, 'offset')}", title_justify="left")
+def slices_view(title: str, slices: Sequence[Slice]) -> RenderableType:
+    table = Table(title=f"{title}: {counted(sum(each.count for each in slices), 'offset')}", title_justify="left")
     table.add_column("partition")
     for name in ("start", "end", "offsets"):
         table.add_column(name, justify="right")
-    for slice_ in plan.slices:
-        table.add_row(f"{slice_.topic}:{slice_.partition}", f"{slice_.start:,}", f"{slice_.end:,}", f"{slice_.count:,}")
+    for slice_ in slices:
+        table.add_row(str(slice_.source), f"{slice_.start:,}", f"{slice_.end:,}", f"{slice_.count:,}")
     return table
 
 
@@ -198,17 +198,6 @@ def columns_view(columns: pa.Schema) -> RenderableType:
     for column in columns:
         kind = shortened(ddl_type(column.type), _MOST_CHARACTERS)
         table.add_row(column.name, Text(kind), "may be" if column.nullable else "never")
-    return table
-
-
-def ranges_view(title: str, remaining: RemainingRanges) -> RenderableType:
-    """Render the ranges that a backfill or a replay reads."""
-    table = Table(title=f"{title}: {counted(total(remaining), 'offset')}", title_justify="left")
-    table.add_column("partition")
-    for name in ("start", "end", "offsets"):
-        table.add_column(name, justify="right")
-    for slice_ in as_slices(remaining):
-        table.add_row(str(slice_.source), f"{slice_.start:,}", f"{slice_.end:,}", f"{slice_.count:,}")
     return table
 
 
@@ -405,11 +394,10 @@ def retry_text(result: RetryResult) -> str:
     """Say what a retry achieved, and why letters remain."""
     if not result.tried and not result.waiting:
         return "no pending dead letters"
-    commits = "1 commit" if len(result.instants) == 1 else f"{len(result.instants)} commits"
     lines = [
         f"dead letters retried: {result.tried}, became rows: {result.rows}"
         + (f", filtered out: {result.filtered}" if result.filtered else "")
-        + f", in {commits}; {result.waiting} still pending"
+        + f", in {counted(len(result.instants), 'commit')}; {result.waiting} still pending"
     ]
     return "\n".join([*lines, *_why_letters_remain(result)])
 
@@ -418,9 +406,8 @@ def retry_survey_text(survey: RetrySurvey) -> str:
     """Say what a retry would achieve, and why letters would remain."""
     if not survey.tried and not survey.withheld:
         return "no pending dead letters"
-    transactions = "1 transaction" if survey.transactions == 1 else f"{survey.transactions} transactions"
     lines = [
-        f"dead letters to retry: {survey.tried}, in {transactions}; {survey.rows} would become rows, "
+        f"dead letters to retry: {survey.tried}, in {counted(survey.transactions, 'transaction')}; {survey.rows} would become rows, "
         f"{survey.left_out} would be left out, {survey.bad} would stay"
     ]
     return "\n".join([*lines, *_why_letters_remain(survey)])
