@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.admin_clients import AdminClients
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import BrokerSettings, start_broker
-from hudi_ingest.local.processes import LOOPBACK, free_port, stop, wait_until
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop, wait_until
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS, Mark, mark_of
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
@@ -36,8 +37,18 @@ from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 
+@dataclass(frozen=True)
+class Brokers:
+    """`record`: the second one's process. `admin` asks the first."""
+
+    first: BrokerSettings
+    second: BrokerSettings
+    record: ProcessRecord
+    admin: AdminClient
+
+
 @pytest.fixture
-def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[BrokerSettings, BrokerSettings]]:
+def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Brokers]:
     """The first is the controller, too; a test may give it more settings."""
     first = BrokerSettings(tmp_path / "first", free_port(), free_port(), more=getattr(request, "param", {}))
     other = {
@@ -49,24 +60,26 @@ def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Br
     second = BrokerSettings(
         tmp_path / "second", port, free_port(), more={**other, "listeners": f"BROKER://{LOOPBACK}:{port}"}
     )
-    record = start_broker(first, lambda line: None)
-    second.home.mkdir()
-    (second.home / "cluster-id").write_text((first.home / "cluster-id").read_text())
-    yield first, second
-    stop([record], grace_seconds=0)
-
-
-def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
-    brokers: tuple[BrokerSettings, BrokerSettings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = brokers
-    record = start_broker(second, lambda line: None)
-    admin = AdminClient({"bootstrap.servers": first.bootstrap})
-    with fresh_ground(first.bootstrap, tmp_path / "ground") as ground:
-        topic = NewTopic(ground.name, num_partitions=2, replica_assignment=[[1], [2]])
+    records = [start_broker(first, lambda line: None)]
+    try:
+        second.home.mkdir()
+        (second.home / "cluster-id").write_text((first.home / "cluster-id").read_text())
+        records.append(start_broker(second, lambda line: None))
+        admin = AdminClient({"bootstrap.servers": first.bootstrap})
         wait_until(
             lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
         )
+        yield Brokers(first, second, records[1], admin)
+    finally:
+        stop(records, grace_seconds=0)
+
+
+def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
+    brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = brokers.admin
+    with fresh_ground(brokers.first.bootstrap, tmp_path / "ground") as ground:
+        topic = NewTopic(ground.name, num_partitions=2, replica_assignment=[[1], [2]])
         admin.create_topics([topic])[ground.name].result()
         # The second broker is the coordinator of all groups, too.
         groups = NewTopic("__consumer_offsets", num_partitions=4, replica_assignment=[[2]] * 4)
@@ -77,7 +90,7 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         ground.run(pipeline)
         ground.send_rows(1, 4, start=5)
 
-        stop([record], grace_seconds=0)
+        stop([brokers.record], grace_seconds=0)
         wait_until(
             lambda: admin.list_topics(ground.name, timeout=120).topics[ground.name].partitions[1].leader == -1,
             what="the second partition has lost its leader",
@@ -113,7 +126,7 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         assert f"{ground.name}:1, which has no leader" in str(skipped.skip_message)
         assert f"consumer group {pipeline.group_id} has no coordinator" in str(skipped.skip_message)
 
-        record = start_broker(second, lambda line: None)
+        record = start_broker(brokers.second, lambda line: None)
         try:
             wait_until(lambda: not observe(pipeline).leaderless, what="the leader is back", timeout_seconds=300)
             receipt = ground.run(pipeline)
@@ -130,89 +143,69 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
 @pytest.mark.parametrize(
     "brokers", [{"replica.lag.time.max.ms": "900000", "broker.session.timeout.ms": "900000"}], indirect=True
 )
-def test_records_that_are_not_replicated_keep_a_table_from_being_complete(
-    brokers: tuple[BrokerSettings, BrokerSettings],
-) -> None:
-    first, second = brokers
-    record = start_broker(second, lambda line: None)
-    try:
-        admin = AdminClient({"bootstrap.servers": first.bootstrap})
+def test_records_that_are_not_replicated_keep_a_table_from_being_complete(brokers: Brokers) -> None:
+    first = brokers.first.bootstrap
+    config = {"message.timestamp.type": "LogAppendTime"}
+    topic = NewTopic("orders", num_partitions=2, replica_assignment=[[1, 2], [1, 2]], config=config)
+    brokers.admin.create_topics([topic])["orders"].result()
+    cluster = KafkaCluster(KafkaSource(bootstrap_servers=first, topics=("orders",)))
+    partitions = [TopicPartition("orders", number) for number in range(2)]
+    producer = Producer({"bootstrap.servers": first, "acks": 1})
+
+    def send() -> None:
+        producer.produce("orders", b"{}", partition=0)
+        assert producer.flush(300) == 0
+
+    def marks() -> list[Mark]:
+        found = [mark_of(each, None) for each in cluster.watermarks(partitions).values()]
+        return [mark for mark in found if mark is not None]
+
+    def seconds_ago(mark: Mark) -> float:
+        return time.time() - mark.since / 1000
+
+    send()
+    wait_until(lambda: marks()[0].offset == 1, what="the record is replicated", timeout_seconds=300)
+    replicated_at = time.time()
+    wait_until(lambda: time.time() > replicated_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
+    written, empty = marks()
+    assert written.offset == 1 and max(seconds_ago(written), seconds_ago(empty)) < 300, "nothing is hidden"
+    os.kill(brokers.record.pid, signal.SIGSTOP)
+    send()
+    hidden_at = time.time()
+    wait_until(lambda: time.time() > hidden_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
+    written, empty = marks()
+    assert written == Mark(1, 0), "nothing is known of what is hidden"
+    assert seconds_ago(empty) < 300
+    os.kill(brokers.record.pid, signal.SIGCONT)
+    wait_until(lambda: marks()[0].offset == 2, what="the record is replicated", timeout_seconds=300)
+    assert marks()[0].since > 0
+
+
+def test_a_dead_broker_that_a_client_knows_as_controller_and_leader_is_not_waited_for(brokers: Brokers) -> None:
+    admin = brokers.admin
+    source = KafkaSource(bootstrap_servers=brokers.first.bootstrap, topics=("orders",), request_timeout_seconds=30)
+    partition = TopicPartition("orders", 0)
+
+    def leader() -> int:
+        topic = admin.list_topics(timeout=120).topics.get("orders")
+        return topic.partitions[0].leader if topic and topic.partitions else -1
+
+    def knows_the_second() -> AdminClients | None:
+        # KRaft names any live broker as the controller, each time another one.
+        clients = AdminClients(source)
+        KafkaCluster(source, clients).watermarks([partition])
+        return clients if clients.admin.list_topics(timeout=120).controller_id == 2 else None
+
+    admin.create_topics([NewTopic("orders", num_partitions=1, replica_assignment=[[2, 1]])])["orders"].result()
+    wait_until(lambda: leader() == 2, what="the second broker leads the partition", timeout_seconds=300)
+    describing, listing = (
         wait_until(
-            lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
+            knows_the_second,
+            what="a client has been told that the second broker is the controller",
+            timeout_seconds=300,
         )
-        config = {"message.timestamp.type": "LogAppendTime"}
-        topic = NewTopic("orders", num_partitions=2, replica_assignment=[[1, 2], [1, 2]], config=config)
-        admin.create_topics([topic])["orders"].result()
-        cluster = KafkaCluster(KafkaSource(bootstrap_servers=first.bootstrap, topics=("orders",)))
-        partitions = [TopicPartition("orders", number) for number in range(2)]
-        producer = Producer({"bootstrap.servers": first.bootstrap, "acks": 1})
-
-        def send() -> None:
-            producer.produce("orders", b"{}", partition=0)
-            assert producer.flush(300) == 0
-
-        def marks() -> list[Mark]:
-            found = [mark_of(each, None) for each in cluster.watermarks(partitions).values()]
-            return [mark for mark in found if mark is not None]
-
-        def seconds_ago(mark: Mark) -> float:
-            return time.time() - mark.since / 1000
-
-        send()
-        wait_until(lambda: marks()[0].offset == 1, what="the record is replicated", timeout_seconds=300)
-        replicated_at = time.time()
-        wait_until(lambda: time.time() > replicated_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
-        written, empty = marks()
-        assert written.offset == 1 and max(seconds_ago(written), seconds_ago(empty)) < 300, "nothing is hidden"
-        os.kill(record.pid, signal.SIGSTOP)
-        send()
-        hidden_at = time.time()
-        wait_until(lambda: time.time() > hidden_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
-        written, empty = marks()
-        assert written == Mark(1, 0), "nothing is known of what is hidden"
-        assert seconds_ago(empty) < 300
-        os.kill(record.pid, signal.SIGCONT)
-        wait_until(lambda: marks()[0].offset == 2, what="the record is replicated", timeout_seconds=300)
-        assert marks()[0].since > 0
-    finally:
-        os.kill(record.pid, signal.SIGCONT)
-        stop([record])
-
-
-def test_a_dead_broker_that_a_client_knows_as_controller_and_leader_is_not_waited_for(
-    brokers: tuple[BrokerSettings, BrokerSettings],
-) -> None:
-    first, second = brokers
-    record = start_broker(second, lambda line: None)
-    try:
-        admin = AdminClient({"bootstrap.servers": first.bootstrap})
-        source = KafkaSource(bootstrap_servers=first.bootstrap, topics=("orders",), request_timeout_seconds=30)
-        partition = TopicPartition("orders", 0)
-
-        def leader() -> int:
-            topic = admin.list_topics(timeout=120).topics.get("orders")
-            return topic.partitions[0].leader if topic and topic.partitions else -1
-
-        def knows_the_second() -> AdminClients | None:
-            # KRaft names any live broker as the controller, each time another one.
-            clients = AdminClients(source)
-            KafkaCluster(source, clients).watermarks([partition])
-            return clients if clients.admin.list_topics(timeout=120).controller_id == 2 else None
-
-        wait_until(
-            lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
-        )
-        admin.create_topics([NewTopic("orders", num_partitions=1, replica_assignment=[[2, 1]])])["orders"].result()
-        wait_until(lambda: leader() == 2, what="the second broker leads the partition", timeout_seconds=300)
-        describing, listing = (
-            wait_until(
-                knows_the_second,
-                what="a client has been told that the second broker is the controller",
-                timeout_seconds=300,
-            )
-            for _ in range(2)
-        )
-    finally:
-        stop([record], grace_seconds=0)
+        for _ in range(2)
+    )
+    stop([brokers.record], grace_seconds=0)
     assert KafkaCluster(source, describing).topics()["orders"].partitions == (partition,)
     assert KafkaCluster(source, listing).watermarks([partition]) == {partition: Watermarks(0, 0)}

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hudi_ingest.ledger import Ledger
 from hudi_ingest_tests.support.pipeline_files import Write
 
 
@@ -15,3 +17,9 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return to_file
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as opened:
+        yield opened

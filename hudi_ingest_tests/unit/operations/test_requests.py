@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,12 +20,6 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 TABLE = "/lake/orders"
 REQUEST = Request("orders-backfill-1", "orders", TABLE, TransactionKind.BACKFILL, NOON, (Slice("orders", 0, 5, 25),))
 OWNER = Owner.dagster_run("run-1")
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as found:
-        yield found
 
 
 def plan(sequence: int, start: int, end: int, request: str = REQUEST.request_id) -> TransactionPlan:
