@@ -47,7 +47,8 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local import postgresql
-from hudi_ingest.local.stack import DAGSTER, Report
+from hudi_ingest.local.progress import Report
+from hudi_ingest.local.stack import DAGSTER
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.reports.checks import newest_results

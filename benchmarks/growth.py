@@ -30,7 +30,8 @@ from hudi_ingest.exceptions import EnvironmentProblem, NothingToDo
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import free_port, stop
-from hudi_ingest.local.stack import Report, StackSettings, bring_down
+from hudi_ingest.local.progress import Report
+from hudi_ingest.local.stack import StackSettings, bring_down
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe, plan_next
 

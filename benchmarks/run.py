@@ -31,7 +31,8 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import ProcessRecord, free_port, stop
-from hudi_ingest.local.stack import Report, StackSettings
+from hudi_ingest.local.progress import Report
+from hudi_ingest.local.stack import StackSettings
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import session_options

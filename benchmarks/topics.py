@@ -14,7 +14,7 @@ from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import wait_until
-from hudi_ingest.local.stack import Report
+from hudi_ingest.local.progress import Report
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 

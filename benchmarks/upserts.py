@@ -30,7 +30,7 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, Home
 from hudi_ingest.local.broker import BrokerSettings, start_broker
 from hudi_ingest.local.processes import free_port, stop
-from hudi_ingest.local.stack import Report
+from hudi_ingest.local.progress import Report
 from hudi_ingest.pipeline.file import load_pipeline
 
 CONTENDERS = (UPSERTS, APPENDS, SPARK_UPSERTS)

@@ -19,7 +19,8 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.processes import stop
-from hudi_ingest.local.stack import BROKER, DAGSTER, ENGINE, Report, Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.local.progress import Report
+from hudi_ingest.local.stack import BROKER, DAGSTER, ENGINE, Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _LOOK_SECONDS = 0.1

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from hudi_ingest.exceptions import EnvironmentProblem, TransactionInFlight
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.read_amplification import COMPACT, read_amplification, why_due
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
@@ -165,9 +166,9 @@ def run_cdc_demo(home: Home, settings: CdcDemoSettings, report: Report) -> CdcDe
         try:
             writer = DatabaseWriter(sa.create_engine(database), tables, dice)
             first = max(50, FIRST_ROWS // len(tables))
-            with elapsed(report, f"creating {_counted(len(tables))}"):
+            with elapsed(report, f"creating {counted(len(tables), 'table')}"):
                 writer.create(first)
-            report(f"PostgreSQL has {_counted(len(tables))} with {first:,} rows each")
+            report(f"PostgreSQL has {counted(len(tables), 'table')} with {first:,} rows each")
             with running_cdc(home, database, tables, report) as cdc, Ledger.open(home.ledger_url) as ledger:
                 demo = _Demo(cdc, writer, ledger, report)
                 demo.find_pipelines()
@@ -195,15 +196,6 @@ def run_cdc_demo(home: Home, settings: CdcDemoSettings, report: Report) -> CdcDe
             ignore_further()
 
 
-def demo_home(home: Home) -> Home:
-    """Return the demo's own home below the given one."""
-    return home.below("cdc-demo")
-
-
-def _counted(tables: int) -> str:
-    return "1 table" if tables == 1 else f"{tables} tables"
-
-
 @dataclass
 class _Demo:
     cdc: CdcStack
@@ -222,9 +214,11 @@ class _Demo:
         The first transaction creates a table: what is killed then is not in the middle of changes.
         """
         tables = len(self.writer.tables)
-        self.report(f"waiting for a commit of the first rows of {_counted(tables)}")
-        self.pipelines = self._wait_until(self._all_pipelines, f"Dagster has found the topics of {_counted(tables)}")
-        self._wait_until(self._have_commits, f"the first rows of {_counted(tables)} are committed")
+        self.report(f"waiting for a commit of the first rows of {counted(tables, 'table')}")
+        self.pipelines = self._wait_until(
+            self._all_pipelines, f"Dagster has found the topics of {counted(tables, 'table')}"
+        )
+        self._wait_until(self._have_commits, f"the first rows of {counted(tables, 'table')} are committed")
 
     def change(self, seconds: int, parts: Sequence[str]) -> None:
         """Change the tables for so long, and kill one part after the other meanwhile."""
@@ -263,7 +257,7 @@ class _Demo:
             if time.monotonic() > deadline:
                 reasons = "".join(map(self._why_behind, behind[:_SHOWN]))
                 raise EnvironmentProblem(
-                    f"not all changes were committed within {seconds} s: {len(behind)} of {_counted(len(self.pipelines))} are behind. "
+                    f"not all changes were committed within {seconds} s: {len(behind)} of {counted(len(self.pipelines), 'table')} are behind. "
                     f"{reasons}The runs' errors are in {self.cdc.home.logs} and {self.cdc.home.dagster}."
                 )
             time.sleep(_STATUS_SECONDS)
@@ -379,7 +373,7 @@ class _Demo:
             commits = sum(status.sequence for status in found)
             self.report(
                 f"{now - self._began:.0f} s: {self.writer.counts.total():,} changes, {records:,} records in Kafka, "
-                f"{records - lag:,} of them in {commits} commits; {behind} of {_counted(len(self.writer.tables))} behind"
+                f"{records - lag:,} of them in {commits} commits; {behind} of {counted(len(self.writer.tables), 'table')} behind"
             )
 
     def _all_pipelines(self) -> dict[str, Pipeline] | None:

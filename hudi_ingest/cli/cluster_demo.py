@@ -289,8 +289,3 @@ def _count(pipeline: Pipeline, platform: Platform, report: Report) -> int:
     count = count_rows(pipeline.catalog_table, platform, report)
     report(f"through the catalog: {count:,} rows")
     return count
-
-
-def demo_home(home: Home) -> Home:
-    """Return the demo's own home below the given one."""
-    return home.below("cluster-demo")

@@ -19,9 +19,9 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.progress import one_interrupt
+from hudi_ingest.local.progress import Report, one_interrupt
 from hudi_ingest.local.samples import PARTITIONS, TOPIC, OrderProducer
-from hudi_ingest.local.stack import Report, Stack, StackSettings, bring_down, bring_up
+from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
 from hudi_ingest.pipeline.folder import find_pipeline

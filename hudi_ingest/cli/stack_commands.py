@@ -124,9 +124,9 @@ def cluster_demo(
     records: Annotated[int, typer.Option(min=10_000, help="Number of orders.")] = 1_000_000, as_json: AsJson = False
 ) -> None:
     """Ingest orders to S3 on a Spark cluster with a stock Dagster, kill a worker along the way, verify the table and stop everything."""
-    from hudi_ingest.cli.cluster_demo import demo_home, run_cluster_demo
+    from hudi_ingest.cli.cluster_demo import run_cluster_demo
 
-    home = demo_home(Home.from_environment())
+    home = Home.from_environment().below("cluster-demo")
     result = run_cluster_demo(home, records, progress)
     if as_json:
         print_json(result.to_dict())
@@ -148,10 +148,10 @@ def cdc_demo(
     as_json: AsJson = False,
 ) -> None:
     """Replicate changing PostgreSQL tables through Debezium and Kafka, kill parts along the way, compare all tables and stop everything."""
-    from hudi_ingest.cli.cdc_demo import CdcDemoSettings, demo_home, run_cdc_demo
+    from hudi_ingest.cli.cdc_demo import CdcDemoSettings, run_cdc_demo
 
-    settings = CdcDemoSettings(seconds, tables, seed)
-    result = run_cdc_demo(demo_home(Home.from_environment()), settings, progress)
+    home = Home.from_environment().below("cdc-demo")
+    result = run_cdc_demo(home, CdcDemoSettings(seconds, tables, seed), progress)
     if as_json:
         print_json(result.to_dict())
     else:

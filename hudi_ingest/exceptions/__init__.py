@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from hudi_ingest.exceptions.problems import counted
+
 
 class IngestError(Exception):
     """Base of all errors that hudi_ingest raises on purpose. Pickling keeps the class, the attributes and the text.
@@ -69,8 +71,7 @@ class ConfigError(Terminal):
         self.where = where
         self.problems = tuple(problems)
         lines = "\n".join(f"  - {problem}" for problem in self.problems)
-        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        super().__init__(f"{where}: {count}\n{lines}")
+        super().__init__(f"{where}: {counted(len(self.problems), 'problem')}\n{lines}")
 
 
 class NoSuchPipeline(ConfigError):

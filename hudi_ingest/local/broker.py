@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, log_tail, require_port_free, start, stop, wait_until
 from hudi_ingest.spark.jars import kafka_jars
 from hudi_ingest.spark.java import find_java
@@ -26,7 +27,6 @@ FORMAT_TIMEOUT_SECONDS = 60.0
 TOPIC_TIMEOUT_SECONDS = 30.0
 REACH_TIMEOUT_SECONDS = 10.0
 REQUEST_TIMEOUT_SECONDS = 2.0
-STOP_GRACE_SECONDS = 10.0
 
 _silent = logging.Logger("hudi_ingest.local.broker.silent")
 _silent.addHandler(logging.NullHandler())
@@ -98,13 +98,11 @@ def start_broker(settings: BrokerSettings, report: Callable[[str], None]) -> Pro
     jars, java = _requirements(settings, report)
     with _only_starter(settings.home):
         record = _launch(settings, java, jars, report)
-        ready = False
         try:
             await_broker(settings, record, report)
-            ready = True
-        finally:
-            if not ready:
-                stop([record], STOP_GRACE_SECONDS)
+        except BaseException:
+            stop([record])
+            raise
     return record
 
 
@@ -158,8 +156,8 @@ def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[st
     )
     if existing != partitions:
         raise EnvironmentProblem(
-            f"Topic {topic} at {bootstrap} already exists with {_count(existing)} instead of {partitions}, and was left "
-            f"unchanged; ask for {_count(existing)}, choose another topic name, or delete the topic first."
+            f"Topic {topic} at {bootstrap} already exists with {counted(existing, 'partition')} instead of {partitions}, and was left "
+            f"unchanged; ask for {counted(existing, 'partition')}, choose another topic name, or delete the topic first."
         )
 
 
@@ -308,7 +306,3 @@ def _led_partitions(client: AdminClient, topic: str) -> int:
     ):
         return 0
     return len(metadata.partitions)
-
-
-def _count(partitions: int) -> str:
-    return "1 partition" if partitions == 1 else f"{partitions} partitions"

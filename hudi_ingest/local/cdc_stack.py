@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,8 +23,8 @@ from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic, java_property, logging_options
-from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, require_port_free, start, stop, wait_until
-from hudi_ingest.local.progress import Report, elapsed
+from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, ready, require_port_free, start, stop
+from hudi_ingest.local.progress import Report
 from hudi_ingest.local.source_tables import SCHEMA, SourceTable
 from hudi_ingest.local.stack import BROKER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
 from hudi_ingest.pipeline.expansion import SeenTopics, expand
@@ -103,13 +102,8 @@ def running_database(report: Report) -> Iterator[sa.URL]:
     """
     require_postgresql()
     report("starting PostgreSQL")
-    password = secrets.token_hex(20)
-    with ExitStack() as running:
-        with elapsed(report, "starting PostgreSQL"):
-            url = running.enter_context(postgresql.running(password, LOGICAL_REPLICATION))
-        assert url is not None, "it is installed"
-        running.callback(report, "stopping PostgreSQL")
-        yield sa.make_url(url).set(password=password)
+    with postgresql.private(report, LOGICAL_REPLICATION) as url:
+        yield url
 
 
 @contextmanager
@@ -232,18 +226,12 @@ def start_connect(settings: ConnectSettings, report: Callable[[str], None]) -> P
     report(f"starting Kafka Connect with Debezium on {settings.url}")
     command = [str(java), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *logging_options()]
     command += ["-cp", os.pathsep.join(map(str, jars)), "org.apache.kafka.connect.cli.ConnectStandalone"]
-    record = start("connect", [*command, *map(str, files)], log=settings.log, env=os.environ, cwd=home)
-    try:
-        wait_until(
-            lambda: connector_runs(settings),
-            what=f"Debezium's connector runs in Kafka Connect at {settings.url}",
-            timeout_seconds=START_TIMEOUT_SECONDS,
-            records_to_watch=[record],
-        )
-    except BaseException:
-        stop([record])
-        raise
-    return record
+    return ready(
+        start("connect", [*command, *map(str, files)], log=settings.log, env=os.environ, cwd=home),
+        lambda: connector_runs(settings),
+        what=f"Debezium's connector runs in Kafka Connect at {settings.url}",
+        timeout_seconds=START_TIMEOUT_SECONDS,
+    )
 
 
 def acknowledged_position(settings: ConnectSettings) -> int | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import sqlalchemy as sa
 import yaml
 
 from hudi_ingest.exceptions import EnvironmentProblem
@@ -200,13 +198,8 @@ def _database(report: Report) -> Iterator[str | None]:
         yield None
         return
     report("starting PostgreSQL for the ledger and Dagster")
-    password = secrets.token_hex(20)
-    with ExitStack() as running:
-        with elapsed(report, "starting PostgreSQL"):
-            url = running.enter_context(postgresql.running(password))
-        assert url is not None
-        running.callback(report, "stopping PostgreSQL")
-        yield sa.make_url(url).set(password=password).render_as_string(hide_password=False)
+    with postgresql.private(report) as url:
+        yield url.render_as_string(hide_password=False)
 
 
 def _start_engine(

@@ -20,7 +20,15 @@ import pyarrow.fs as pafs
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import write_private
-from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, listening, log_tail, require_port_free, start
+from hudi_ingest.local.processes import (
+    LOOPBACK,
+    ProcessRecord,
+    accepts_connections,
+    log_tail,
+    ready,
+    require_port_free,
+    start,
+)
 from hudi_ingest.local.progress import elapsed
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -104,9 +112,9 @@ def start_object_store(
         command = [str(program), "--port", f"{LOOPBACK}:{port}", "--region", _REGION, "--quiet", "--keep-alive"]
         command += ["posix", "--sidecar", str(home / "sidecar"), str(home / "data")]
     report(f"starting {name} on {LOOPBACK}:{port}")
-    record = listening(
+    record = ready(
         start(name, command, log=home / f"{name}.log", env={**os.environ, **login}, cwd=home),
-        port,
+        lambda: accepts_connections(port),
         what=f"{name} listens on {LOOPBACK}:{port}",
         timeout_seconds=START_TIMEOUT_SECONDS,
     )

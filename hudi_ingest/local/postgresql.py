@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import pwd
+import secrets
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import sqlalchemy as sa
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import write_private
 from hudi_ingest.local.processes import LOOPBACK, free_port
+from hudi_ingest.local.progress import Report, elapsed
 
 COMMAND_SECONDS = 120
 
@@ -63,6 +67,18 @@ def running(password: str = "", more: Mapping[str, str] | None = None) -> Iterat
     finally:
         secret.unlink(missing_ok=True)
         shutil.rmtree(data)
+
+
+@contextmanager
+def private(report: Report, more: Mapping[str, str] | None = None) -> Iterator[sa.URL]:
+    """Yield the URL, with the password, of an empty database that asks for it, as `running`. PostgreSQL is installed."""
+    password = secrets.token_hex(20)
+    with ExitStack() as started:
+        with elapsed(report, "starting PostgreSQL"):
+            url = started.enter_context(running(password, more))
+        assert url is not None, "it is installed"
+        started.callback(report, "stopping PostgreSQL")
+        yield sa.make_url(url).set(password=password)
 
 
 def run(user: str | None, *command: object) -> None:

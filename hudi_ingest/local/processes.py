@@ -113,15 +113,15 @@ def start(
     return record
 
 
-def listening(record: ProcessRecord, port: int, *, what: str, timeout_seconds: float) -> ProcessRecord:
-    """Wait until the process accepts connections on the port, and return its record; `what` says so in error messages.
+def ready(
+    record: ProcessRecord, condition: Callable[[], object], *, what: str, timeout_seconds: float
+) -> ProcessRecord:
+    """Wait until the condition holds, and return the process's record; `what` describes the condition in error messages.
 
     Raises EnvironmentProblem if it does not in time; then nothing is left running.
     """
     try:
-        wait_until(
-            lambda: accepts_connections(port), what=what, timeout_seconds=timeout_seconds, records_to_watch=[record]
-        )
+        wait_until(condition, what=what, timeout_seconds=timeout_seconds, records_to_watch=[record])
     except BaseException:
         stop([record])
         raise

@@ -19,8 +19,9 @@ from xml.sax.saxutils import escape
 from hudi_ingest.local.processes import (
     LOOPBACK,
     ProcessRecord,
+    accepts_connections,
     free_port,
-    listening,
+    ready,
     require_port_free,
     start,
     stop,
@@ -149,9 +150,9 @@ def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) 
         command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
         command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
         command += [str(source), "Metastore", LOOPBACK, str(settings.port)]
-        return listening(
+        return ready(
             start("metastore", command, log=settings.log, env=os.environ, cwd=home),
-            settings.port,
+            lambda: accepts_connections(settings.port),
             what=f"the Hive metastore accepts connections on {settings.uri}",
             timeout_seconds=START_TIMEOUT_SECONDS,
         )

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
@@ -50,6 +50,7 @@ from hudi_ingest.local.processes import (
     stop,
     wait_until,
 )
+from hudi_ingest.local.progress import Report
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.spark.jars import s3_jars, spark_jars
 from hudi_ingest.spark.java import find_java, java_home
@@ -63,8 +64,6 @@ _TRIES = 3
 """How often `up` starts a part that is killed while it waits for it."""
 _LONGEST_SOCKET_PATH = 100
 """Bytes; the system's limit is 107, or 103 on macOS."""
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

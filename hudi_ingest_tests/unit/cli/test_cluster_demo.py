@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from hudi_ingest.cli import cluster_demo as module
 from hudi_ingest.cli import stack_commands
 from hudi_ingest.cli.app import app
-from hudi_ingest.cli.cluster_demo import ClusterDemoResult, KilledWorker, demo_home
+from hudi_ingest.cli.cluster_demo import ClusterDemoResult, KilledWorker
 from hudi_ingest.home.folder import HOME_VARIABLE, Home
 from hudi_ingest.local.verification import Verification
 
@@ -75,7 +75,7 @@ def test_it_exits_1_and_says_what_did_not_hold(
 
 def test_its_home_takes_nothing_of_the_user_s_own(tmp_path: Path) -> None:
     own = Home(tmp_path, tmp_path / "pipelines", "postgresql://ledger", engine_settings=tmp_path / "engine.yaml")
-    home = demo_home(own)
+    home = own.below("cluster-demo")
     assert home.root.parent == own.root
     assert home.ledger_url == f"sqlite:///{home.root / 'ledger.db'}"
     assert home.engine_settings_file.parent == home.pipelines.parent == home.root
