@@ -306,6 +306,7 @@ def parquet_writer(stream: IO[bytes], schema: pa.Schema, first_rows: pa.Table, c
         write_statistics=[
             leaf for column in schema if column.name not in _WITHOUT_STATISTICS for leaf in _leaves(column)
         ],
+        write_page_checksum=True,
         store_schema=False,
     )
     writer.add_key_value_metadata({"org.apache.spark.version": SPARK_VERSION})
