@@ -18,9 +18,10 @@ from typing import Any
 from urllib.parse import quote
 
 import yaml
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
@@ -46,6 +47,7 @@ class Stage:
         self.home = Home(root, root / "pipelines", f"sqlite:///{root / 'ledger.db'}")
         self.sent: dict[str, list[str]] = defaultdict(list)
         """By topic: the ids of the records that belong into its table."""
+        self._refused: list[str] = []
         self._numbers = count_from(1)
         self._root = root
         self._say = say
@@ -56,9 +58,9 @@ class Stage:
         try:
             self.stack: Stack = bring_up(self.home, StackSettings(free_port(), free_port()), self._say)
             self._running.callback(bring_down, self.home, self._say)
-            servers = {"bootstrap.servers": self.stack.bootstrap_servers, "log_level": 0}
-            self._admin = AdminClient(servers)
-            self._producer = Producer({**servers, "enable.idempotence": True, "linger.ms": 20})
+            self._servers = {"bootstrap.servers": self.stack.bootstrap_servers, "log_level": 0}
+            self._admin = AdminClient(self._servers)
+            self._producer = self._new_producer()
             self.rest_url = self._running.enter_context(self._serve())
             self.prometheus_url = self._running.enter_context(self._prometheus())
         except BaseException:
@@ -78,17 +80,19 @@ class Stage:
         """Delete a topic, and return when the broker does not know it any more."""
         self._admin.delete_topics([name])[name].result(30)
         wait_for(lambda: name not in self._admin.list_topics(timeout=30).topics, f"topic {name} is deleted", 60, 0.2)
+        # The old one goes on numbering the records of the old topic.
+        self._producer = self._new_producer()
 
     def produce(self, topic: str, count: int) -> None:
         """Send records whose ids are new, and wait until the broker has them."""
         for _ in range(count):
             identifier = f"{topic}-{next(self._numbers):08d}"
-            self._producer.produce(topic, json.dumps({"id": identifier, "amount": 1.5}))
+            self._produce(topic, json.dumps({"id": identifier, "amount": 1.5}))
             self.sent[topic].append(identifier)
         self._flush()
 
     def produce_text(self, topic: str, text: str) -> None:
-        self._producer.produce(topic, text)
+        self._produce(topic, text)
         self._flush()
 
     def end_offset(self, topic: str) -> int:
@@ -101,9 +105,21 @@ class Stage:
         for answer in self._admin.delete_records([partition]).values():
             answer.result(30)
 
+    def _new_producer(self) -> Producer:
+        return Producer({**self._servers, "enable.idempotence": True, "linger.ms": 20})
+
+    def _produce(self, topic: str, text: str) -> None:
+        def delivered(error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                self._refused.append(str(error))
+
+        self._producer.produce(topic, text, on_delivery=delivered)
+
     def _flush(self) -> None:
         if self._producer.flush(60):
             raise TimeoutError("the broker did not take all records within 60 s")
+        if self._refused:
+            raise KafkaUnreachable(f"the broker refused {len(self._refused)} records: {self._refused[0]}")
 
     # ---- REST, metrics, commands
 
