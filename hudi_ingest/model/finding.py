@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -101,3 +102,9 @@ def distinct(findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         by_text.setdefault((finding.subject, finding.text), finding)
     return [*by_text.values()]
+
+
+def first_sentence(text: str) -> str:
+    """Return how a finding's text begins, without the period: up to one, or to the end of a line that no list's item follows."""
+    beginning = re.split(r"\.\s|\n(?!\s*- )", text.removeprefix("- ").strip(), maxsplit=1)[0]
+    return " ".join(beginning.split()).removesuffix(".")

@@ -35,7 +35,7 @@ from hudi_ingest.ledger.tables import TransactionRow
 from hudi_ingest.local.stack import Stack
 from hudi_ingest.metrics.collector import TIMEOUT, Collector
 from hudi_ingest.metrics.families import OpenRecord, PipelineRecord, Scene
-from hudi_ingest.model.finding import Finding, answer
+from hudi_ingest.model.finding import Finding, answer, first_sentence
 from hudi_ingest.operations.health.judgement import (
     CATALOG_SYNCED,
     COMPACTED_IN_TIME,
@@ -85,8 +85,7 @@ class Reason:
 
     @property
     def sentence(self) -> str:
-        """How the text begins."""
-        return " ".join(self.text.removeprefix("- ").split()).partition(". ")[0].removesuffix(".")
+        return first_sentence(self.text)
 
 
 @dataclass(frozen=True, slots=True)

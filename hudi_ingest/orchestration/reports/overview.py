@@ -27,7 +27,7 @@ from dagster import (
     sensor,
 )
 
-from hudi_ingest.model.finding import Finding
+from hudi_ingest.model.finding import Finding, first_sentence
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, UP_TO_DATE
 from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.home_instance import kept_instance
@@ -190,5 +190,5 @@ def _state(failing: Sequence[tuple[str, Finding]], is_reported: bool, running: b
 
 def _beginning(text: str) -> str:
     """The first sentence, or as much of it as fits into a cell."""
-    sentence = " ".join(text.split()).split(". ", 1)[0].removesuffix(".")
+    sentence = first_sentence(text)
     return sentence if len(sentence) <= _LONGEST else f"{sentence[:_LONGEST].rstrip()}…"

@@ -44,10 +44,10 @@ def _check(passed: bool = True, warning: bool = False, text: str = "") -> Findin
             "dead_letters: 3 bad records",
         ),
         (
-            {"a": _check(False, True, "Slow."), "b": _check(False, False, "Broken\nhere. Mend it.")},
+            {"a": _check(False, True, "Slow."), "b": _check(False, False, "Broken here:\n- a.parquet\nMend it.")},
             False,
             "failing",
-            "b: Broken here; a: Slow",
+            "b: Broken here: - a.parquet; a: Slow",
         ),
     ],
 )
