@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions import NothingToDo
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
 from hudi_ingest.hudi.files.file_groups import decode
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
@@ -258,6 +259,8 @@ class Auditor:
     drops_partitions: bool = False
     faults: set[Fault] = field(default_factory=set)
     unexamined: list[str] = field(default_factory=list)
+    unreadable: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    """Offsets whose rows are in damaged files."""
     doubtful: set[int] = field(default_factory=set)
     """The stretches of which something is not examined."""
 
@@ -337,8 +340,12 @@ class Auditor:
             made = ordered(self._made(maker, again)) if maker else ordered([])
             rows = ordered(self._hashed_rows(frozenset(group), maker.columns if maker else None))
             for each in group:
+                source = self.stretches[each].source
+                unreadable = self.unreadable.get(source, ())
                 for fault in compared(self.stretches[each], rows(each), made(each) if each in again else None):
-                    self._fault(self.stretches[each].source, *fault)
+                    kind, start, end, _ = fault
+                    if kind != "lost" or end > start + 1 or start not in unreadable:
+                        self._fault(source, *fault)
             group = []
 
     def _through(self) -> dict[str, int]:
@@ -430,6 +437,22 @@ class Auditor:
                     self._note_damaged(path, parts, error)
 
     def _note_damaged(self, path: str, parts: Sequence[Stretch], error: Exception) -> None:
+        """Note which rows the file has, if that can be read; otherwise they are lost, too."""
+        try:
+            with self.storage.parquet_file(path) as file:
+                names = [name for name in (TOPIC, PARTITION, OFFSET) if name in file.schema_arrow.names]
+                rows = file.read(names).drop_null()
+            codes, offsets = source_codes(rows, self.sources), rows[OFFSET].to_numpy()
+        except (OSError, KeyError, pa.ArrowException):
+            self._note_unreadable(path, parts, error)
+            return
+        for code in np.unique(codes[codes >= 0]).tolist():
+            source, own = self.sources[code], offsets[codes == code]
+            self.unreadable.setdefault(source, set()).update(own.tolist())
+            text = f"file {path} with {counted(len(own), 'row')} cannot be read: {error}"
+            self._fault(source, "damaged", int(own.min()), int(own.max()) + 1, text)
+
+    def _note_unreadable(self, path: str, parts: Sequence[Stretch], error: Exception) -> None:
         # Its file id says where it begins, unless another writer's clustering made it.
         origin = decode(path.rpartition("/")[2].partition("_")[0])
         own = [p for p in parts if origin and p.source.partition == origin.partition and p.end > origin.first_offset]

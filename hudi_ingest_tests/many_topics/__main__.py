@@ -16,6 +16,7 @@ import pyarrow as pa
 from hudi import HudiReadOptions, HudiTable
 
 from hudi_ingest_tests.many_topics.stage import Stage, elapsed_since, print_now
+from hudi_ingest_tests.simulation.trace import read, violation
 from hudi_ingest_tests.support.waiting import NotInTime, wait_for
 
 RECORDS = 200
@@ -84,7 +85,9 @@ def _perform(stage: Stage, topics: list[str]) -> list[str]:
     for topic in topics:
         _await_all_read(stage, topic)
     say(f"nothing waits any more; firing: {_firing_text(stage)}")
-    return findings + [finding for topic in topics for finding in _verify(stage, topic)]
+    findings += [finding for topic in topics for finding in _verify(stage, topic)]
+    out_of_order = violation(read(stage.home.transactions_log))
+    return [*findings, out_of_order] if out_of_order else findings
 
 
 def _break_and_mend(stage: Stage, breakage: Breakage, topic: str) -> list[str]:

@@ -29,7 +29,7 @@ from hudi_ingest.model.stretches import Stretch, stretches_of
 from hudi_ingest.operations.audit import Audit, Auditor, changed_columns
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.records.convert.formats import converter_for
-from hudi_ingest.records.kafka_columns import OFFSET, PARTITION
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.transform.chain import Chain
 from hudi_ingest.transaction.write.reports import slice_report
@@ -210,41 +210,32 @@ def test_p1_without_the_topic_faults_are_named_as_far_as_the_table_shows_them(tm
     assert rows[OFFSET][0].as_py() in range(fault.offset, fault.end), "its slice is known"
 
 
-def reads_as(path: Path, rows: pa.Table) -> bool:
-    try:
-        return bool(pq.ParquetFile(path).read().equals(rows))
-    except (OSError, pa.ArrowException):
-        return False
-
-
-def test_p1_a_flipped_byte_is_found_in_every_column_of_a_row_and_of_its_key_and_folder(tmp_path: Path) -> None:
+def test_p1_a_flipped_byte_is_found_in_every_column(tmp_path: Path) -> None:
     made = Made(tmp_path, 1000)
     name = made.paths[0]
     path = made.folder / name
     content, footer = path.read_bytes(), pq.read_metadata(path)
     rows = pq.ParquetFile(path).read()
     first = rows[OFFSET][0].as_py()
-    damaged = 0
     for number in range(footer.num_columns):
         column = footer.row_group(0).column(number)
-        if column.path_in_schema in ("_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_file_name"):
-            continue
         # The last byte of the values, which are compressed.
         flipped = bytearray(content)
         start = column.dictionary_page_offset or column.data_page_offset
         flipped[start + column.total_compressed_size - 2] ^= 0x10
         path.write_bytes(bytes(flipped))
         faults = made.audit().faults
-        assert faults or reads_as(path, rows), f"{column.path_in_schema}: a byte that changes nothing is no fault"
-        assert {each.kind for each in faults} <= {"lost", "altered", "moved", "damaged"}
-        named = [each for each in faults if each.kind == "damaged"]
-        damaged += len(named)
-        assert all(name in each.text and each.offset == first for each in named)
+        (damaged,) = [each for each in faults if each.kind == "damaged"]
+        assert (damaged.offset, name in damaged.text) == (first, True)
+        if column.path_in_schema in (TOPIC, PARTITION, OFFSET):
+            assert {each.kind for each in faults} == {"damaged", "lost"}, "nothing says which rows the file had"
+        else:
+            assert (faults, damaged.end) == ((damaged,), rows[OFFSET][-1].as_py() + 1)
+            assert f"with {rows.num_rows} rows" in damaged.text
     path.write_bytes(b"PAR1" + bytes(len(content)))
     (fault,) = [each for each in made.audit().faults if each.kind == "damaged"]
     assert name in fault.text
     assert fault.offset == first
-    assert damaged, "a byte that cannot be decompressed"
 
 
 def test_p1_records_that_were_not_read_and_those_that_changed_are_faults(tmp_path: Path) -> None:
