@@ -138,7 +138,9 @@ def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: dateti
     ended_runs = RunsFilter(
         tags={tags.TABLE: pipeline.table.base_path}, statuses=[DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
     )
-    records = instance.get_run_records(ended_runs, limit=_SHOWN_RUNS)
+    records = instance.get_run_records(ended_runs, limit=1)
+    if records and records[0].dagster_run.status is DagsterRunStatus.FAILURE:
+        records = instance.get_run_records(ended_runs, limit=_SHOWN_RUNS)
     failed = [
         record.dagster_run.run_id
         for record in takewhile(lambda record: record.dagster_run.status is DagsterRunStatus.FAILURE, records)

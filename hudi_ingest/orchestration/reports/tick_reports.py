@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from dagster import (
@@ -106,9 +106,16 @@ def report_commits(
     """Materialize the newest commits that Dagster does not know: from the command line, from Python, and from runs that died
     after their commit. `newest`: the table's newest materialization. Returns whether there was such a commit; only then the timeline
     is read again. Raises TableUnreachable."""
-    if _all_known.get(pipeline.name) == (_identity(newest), situation.committed.transactions):
+    before, transactions = _all_known.get(pipeline.name), situation.committed.transactions
+    if before == (_identity(newest), transactions):
         return False
-    unknown = _unknown(pipeline, instance, situation.committed.transactions)
+    unknown: Sequence[str] = transactions
+    if before is not None:
+        # Mostly there is one more. Without the one before it, which was the newest, all of the asset's have been deleted.
+        last, earlier, *_ = [*instance.fetch_materializations(table_key(pipeline), limit=2).records, None, None]
+        if earlier is not None and _identity(earlier) == before[0]:
+            unknown = sorted({*transactions} - {*before[1], *_transactions_of([last])})
+    unknown = _unknown(pipeline, instance, unknown)
     # A run reports its commit before it ends, so ask for the runs first and for the events after them.
     unreported = [transaction for transaction in unknown if not _may_still_report(instance, transaction)]
     unreported = _unknown(pipeline, instance, unreported)
@@ -172,13 +179,13 @@ def _unknown(pipeline: Pipeline, instance: DagsterInstance, transactions: Sequen
     """Return the transactions without one of the asset's newest materializations, in order."""
     if not transactions:
         return []
-    known = set(_known_transactions(pipeline, instance, _LOOKED_BACK))
+    known = {*_transactions_of(instance.fetch_materializations(table_key(pipeline), limit=_LOOKED_BACK).records)}
     return [transaction for transaction in transactions if transaction not in known]
 
 
-def _known_transactions(pipeline: Pipeline, instance: DagsterInstance, limit: int) -> Iterator[str]:
-    for record in instance.fetch_materializations(table_key(pipeline), limit=limit).records:
-        metadata = record.asset_materialization.metadata if record.asset_materialization else {}
+def _transactions_of(records: Iterable[EventLogRecord | None]) -> Iterator[str]:
+    for record in records:
+        metadata = record.asset_materialization.metadata if record and record.asset_materialization else {}
         if "transaction" in metadata:
             yield str(metadata["transaction"].value)
 

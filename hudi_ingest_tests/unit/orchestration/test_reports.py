@@ -61,3 +61,19 @@ def test_other_events_of_the_asset_change_nothing(pipeline: Pipeline, monkeypatc
         monkeypatch.setattr(instance, "fetch_materializations", counted)
         assert not finds_unreported(pipeline, instance, "one")
         assert limits == [1]
+        materialize(pipeline, instance, "two")
+        limits.clear()
+        assert not finds_unreported(pipeline, instance, "one", "two")
+        assert limits == [1, 2], "only one is new"
+        materialize(pipeline, instance, "three")
+        materialize(pipeline, instance, "four")
+        assert not finds_unreported(pipeline, instance, "one", "two", "three", "four")
+
+
+def test_the_materialization_of_a_commit_after_a_deletion_says_nothing_of_those_before(pipeline: Pipeline) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        materialize(pipeline, instance, "one")
+        assert not finds_unreported(pipeline, instance, "one")
+        instance.wipe_assets([table_key(pipeline)])
+        materialize(pipeline, instance, "two")
+        assert finds_unreported(pipeline, instance, "one", "two")
