@@ -462,15 +462,15 @@ class Timeline:
 
     def _completed(self) -> Iterator[CommittedInstant]:
         try:
+            files = self._commit_files()
+            self._keep_written(files)
+            read = [_read_commits.get((self.base_path, file)) for _, file in files.values()]
+            if files and all(read):
+                # Their names, on a local disk with sizes and times, were all there was to ask for.
+                yield from (commit for commit in read if commit is not None)
+                return
             actions: frozenset[str] | None = None
             if is_s3(self.base_path):
-                files = self._commit_files()
-                self._keep_written(files)
-                read = [_read_commits.get((self.base_path, file)) for _, file in files.values()]
-                if files and all(read):
-                    # Their names were all there was to ask for.
-                    yield from (commit for commit in read if commit is not None)
-                    return
                 actions = frozenset(completed.partition(".")[2] for completed, _ in files.values())
             timeline = self._hudi_table().get_timeline()
             files = self._commit_files()
