@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import Home
@@ -117,6 +118,23 @@ def test_hadoop_lists_and_creates_local_files_without_a_process_for_each(spark_h
     sticky = hadoop.fs.permission.FsPermission("1777")
     files.setPermission(hadoop.fs.Path(str(shared)), sticky)
     assert stat.S_IMODE(shared.stat().st_mode) == 0o3777
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "a:b").write_text("12345")
+    (tmp_path / ".a:b.crc").write_text("")
+    found = {each.getPath().getName(): each for each in files.listStatus(hadoop.fs.Path(str(tmp_path)))}
+    assert {*found} == {"listed", "shared", "a:b"}, "no checksums, and nothing that leads nowhere"
+    assert found["shared"].getPermission().toString() == "rwxrwxrwt"
+    assert (found["shared"].isDirectory(), found["a:b"].getLen()) == (True, 5)
+    for name, status in found.items():
+        path, facts = tmp_path / name, (tmp_path / name).stat()
+        assert status.getPath().toString() == f"file:{path}"
+        assert status.getModificationTime() == facts.st_mtime_ns // 1_000_000
+        assert (status.getOwner(), status.getGroup()) == (path.owner(), path.group())
+        assert files.getFileStatus(hadoop.fs.Path(str(path))).getLen() == status.getLen() == facts.st_size
+    with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+        files.getFileStatus(hadoop.fs.Path(str(tmp_path / "broken")))
+    with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
+        files.listStatus(hadoop.fs.Path(str(tmp_path / "nowhere")))
 
 
 def _faults_of_ended_children(pid: int) -> int:
