@@ -59,7 +59,7 @@ _FEW_FILES = 64
 _FEW_HELD = 8
 """The same on an object store, for a commit that holds most of what it lists."""
 _BEGINS_A_SERVICE = 5
-"""Of so many begins on a store, one lets Hudi look after the metadata table."""
+"""Of so many begins, one lets Hudi look after the metadata table."""
 _FILES_INDEX = "files"
 """The partition that every metadata table has."""
 _INDEXES_IN_MAKING = f"{METADATA_PARTITIONS_PROPERTY}.inflight"
@@ -171,13 +171,13 @@ class HudiWriter:
             return instant
 
     def _is_service_due(self, meta: Any, plan: TransactionPlan) -> bool:
-        """Whether Hudi is to look after the metadata table now. On a store that takes as many requests as the rest of a begin, so only
-        every few begins do it: Hudi compacts after ten of its commits, and what it makes of them is the same some commits later.
+        """Whether Hudi is to look after the metadata table now. That takes as long as the rest of a begin, on a store as many requests, so
+        only every few begins do it: Hudi compacts after ten of its commits, and what it makes of them is the same some commits later.
 
         A metadata table that has to be made, completed or upgraded never waits. Neither does what an earlier commit left undone in it:
         each commit rolls that back first.
         """
-        return not is_s3(self._base_path) or plan.sequence % _BEGINS_A_SERVICE == 1 or not self._lists_files_only(meta)
+        return plan.sequence % _BEGINS_A_SERVICE == 1 or not self._lists_files_only(meta)
 
     def commit(self, publication: Publication) -> None:
         """Publish atomically; the guard runs its checks inside Hudi's lock.
