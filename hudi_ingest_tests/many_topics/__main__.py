@@ -97,7 +97,9 @@ def _break_and_mend(stage: Stage, breakage: Breakage, topic: str) -> list[str]:
     try:
         _await(lambda: about in stage.firing(), f"the alert {about} fires", ALERT_SECONDS)
     except NotInTime as late:
-        return [f"{breakage.title}: {late}; firing: {_firing_text(stage)}"]
+        firing = _firing_text(stage)
+        breakage.mend(stage, topic)
+        return [f"{breakage.title}: {late}; firing: {firing}"]
     alert = stage.firing()[about]["annotations"]
     say(f"alert after {time.monotonic() - broken_at:.0f} s: {alert['summary']}")
     say(f"  {alert['description']}")
@@ -142,7 +144,7 @@ def _keep_bad_records(stage: Stage, topic: str) -> None:
 def _lose_records(stage: Stage, topic: str) -> None:
     """Retention deletes records that were not ingested, while the pipeline is paused."""
     _await_all_read(stage, topic)
-    stage.rest("POST", f"/pipelines/{topic}/pause")
+    _pause(stage, topic)
     end = stage.end_offset(topic)
     before = len(stage.sent[topic])
     stage.produce(topic, 30)
@@ -172,8 +174,15 @@ def _put_back(stage: Stage, topic: str) -> None:
     stage.rest("PUT", f"/pipelines/{topic}", {"settings": settings}, If_Match="*")
 
 
-def _pause_and_forget(stage: Stage, topic: str) -> None:
+def _pause(stage: Stage, topic: str) -> None:
+    """Return when the metrics have it, too, as a tick that had begun may still take the records that come next."""
     stage.rest("POST", f"/pipelines/{topic}/pause")
+    enabled = f'hudi_ingest_pipeline_enabled{{pipeline="{topic}"}}'
+    _await(lambda: _sum(stage, enabled) == 0, f"{topic} is paused", ALERT_SECONDS)
+
+
+def _pause_and_forget(stage: Stage, topic: str) -> None:
+    _pause(stage, topic)
     stage.produce(topic, 40)
 
 
