@@ -6,7 +6,6 @@ Each worker of `make test` is a session with services of its own.
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest_tests.simulation.trace import judge
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK, QUICK_SPARK, ROOM, java_options
@@ -94,13 +92,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]
 @pytest.fixture
 def secured_ground(secured: SecuredBroker, tmp_path: Path) -> Iterator[Ground]:
     """As `ground`, on the secured broker, with its topic; what the test itself does there it does in plain text."""
-    name = f"t{uuid.uuid4().hex[:10]}"
-    home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url=f"sqlite:///{tmp_path / 'ledger.db'}")
-    found = Ground(name=name, bootstrap_servers=secured.bootstrap, home=home)
-    create_topic(secured.bootstrap, name, 2)
-    yield found
-    found.close()
-    judge(home.transactions_log)
+    with fresh_ground(secured.bootstrap, tmp_path) as found:
+        create_topic(secured.bootstrap, found.name, 2)
+        yield found
 
 
 @pytest.fixture(scope="session")

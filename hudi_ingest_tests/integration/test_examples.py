@@ -1,10 +1,11 @@
-"""examples/: those that need no more than a broker and Spark run."""
+"""examples/: each is valid and loads, and those that need no more than a broker and Spark run."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -13,9 +14,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from dagster import materialize
+from dagster import AssetKey, materialize
 from hudi import HudiTable
+from typer.testing import CliRunner
 
+from hudi_ingest.cli import app as cli
 from hudi_ingest.home.folder import (
     BOOTSTRAP_VARIABLE,
     HOME_VARIABLE,
@@ -26,6 +29,7 @@ from hudi_ingest.home.folder import (
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.support.dg_project import load_project
 from hudi_ingest_tests.support.ground import Ground
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -54,6 +58,54 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 def example(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("folder", [name], indirect=True)
+
+
+@pytest.mark.parametrize("folder", ["own_converter", "s3", "debezium", "embedded", "downstream"], indirect=True)
+def test_each_pipeline_file_is_valid(folder: Path) -> None:
+    found = CliRunner().invoke(cli.app, ["validate", *map(str, (folder / "pipelines").iterdir())])
+    assert found.exit_code == 0, found.output
+    assert ": ok" in found.output
+
+
+def test_the_readme_lists_each_example() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    assert [path.name for path in EXAMPLES.iterdir() if path.is_dir() and f"| [{path.name}](" not in listed] == []
+
+
+@example("dg_project")
+def test_the_component_loads_in_its_project(folder: Path) -> None:
+    graph = load_project(folder).resolve_asset_graph()
+    assert AssetKey(["orders"]) in graph.get_all_asset_keys()
+
+
+@example("own_converter")
+def test_a_converter_of_ones_own_names_the_fields_that_it_rejects(folder: Path) -> None:
+    own = importlib.import_module("key_values")
+    schema = pa.schema([pa.field("id", pa.string(), False), pa.field("n", pa.decimal128(12, 2)), ("note", pa.string())])
+    values = [b"id=p1 n=12.50 note=", b"hello", b"id=p2 n=much", b"\xff=1", b"id=p3 n=1 note=x=y"]
+    decoded = own.KeyValues(schema, {}).decode(pa.array(values, pa.binary()))
+    assert decoded.rows["id"].to_pylist() == ["p1", "p3"]
+    assert decoded.rows["note"].to_pylist() == [None, "x=y"]
+    assert decoded.kept.to_pylist() == [0, 4]
+    assert [(each.index, each.field) for each in decoded.rejected] == [(1, ""), (2, "n"), (3, "")]
+
+
+@example("downstream")
+def test_the_assets_downstream_depend_on_the_table_and_on_its_complete_hours(folder: Path) -> None:
+    found = importlib.import_module("definitions")
+    graph = found.defs.resolve_asset_graph()
+    assert graph.get(AssetKey(["popular_pages"])).parent_keys == {AssetKey(["clicks"])}
+    assert graph.get(AssetKey(["clicks_of_the_hour"])).parent_keys == {AssetKey(["clicks_hours"])}
+    assert AssetKey(["clicks"]) in graph.get(AssetKey(["clicks_hours"])).parent_keys
+
+
+@example("embedded")
+def test_the_program_says_which_file_it_cannot_load(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "ingest.py", "pipelines/none.yaml"], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 1
+    assert "none.yaml" in done.stderr
 
 
 def on_the_broker(folder: Path, ground: Ground, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -18,7 +18,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
-from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.ground import Ground, contents, make_pipeline, produced
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -45,21 +45,6 @@ def table_of(ground: Ground, spark: SparkSession) -> str:
     spark.sql(f"create table if not exists {ground.name} using hudi location '{ground.base_path}'")
     spark.catalog.refreshTable(ground.name)
     return ground.name
-
-
-def contents(ground: Ground, spark: SparkSession) -> list[tuple[int, str]]:
-    """(n, id) of all rows; hudi-rs, Spark, and Spark without the metadata table must agree."""
-    by_rust = sorted((row["n"], row["id"]) for row in ground.rows().select(["n", "id"]).to_pylist())
-    for metadata_table in ("true", "false"):
-        reader = spark.read.format("hudi").option("hoodie.metadata.enable", metadata_table)
-        rows = reader.load(ground.base_path).select("n", "id").collect()
-        assert sorted((row.n, row.id) for row in rows) == by_rust
-    return by_rust
-
-
-def produced(ground: Ground) -> list[tuple[int, str]]:
-    """What contents() is when nobody deleted or changed anything."""
-    return sorted((int(each.split("-")[1]), each) for each in ground.produced.values())
 
 
 def heartbeat(ground: Ground, instant: str) -> Path:

@@ -44,7 +44,7 @@ from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe, plan_now
-from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
+from hudi_ingest_tests.support.ground import Ground, contents, fresh_ground, make_pipeline, produced
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -128,20 +128,6 @@ def copied(theirs: Ground, elsewhere: Ground) -> Ground:
 def ours(ground: Ground) -> Pipeline:
     """A pipeline that continues the table, with a consumer group of its own."""
     return make_pipeline(ground, name=f"t{uuid.uuid4().hex[:10]}", table={"take_over": "hudi_streamer"})
-
-
-def contents(ground: Ground, spark: SparkSession) -> list[tuple[int, str]]:
-    """(n, id) of all rows; hudi-rs, Spark, and Spark without the metadata table must agree."""
-    by_rust = sorted((row["n"], row["id"]) for row in ground.rows().select(["n", "id"]).to_pylist())
-    for metadata_table in ("true", "false"):
-        reader = spark.read.format("hudi").option("hoodie.metadata.enable", metadata_table)
-        rows = reader.load(ground.base_path).select("n", "id").collect()
-        assert sorted((row.n, row.id) for row in rows) == by_rust
-    return by_rust
-
-
-def produced(ground: Ground) -> list[tuple[int, str]]:
-    return sorted((int(each.split("-")[1]), each) for each in ground.produced.values())
 
 
 def newest_metadata(ground: Ground) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from hudi import HudiTable
+from pyspark.sql import SparkSession
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
@@ -164,6 +165,21 @@ def fresh_ground(bootstrap_servers: str, root: Path) -> Iterator[Ground]:
     yield ground
     ground.close()
     judge(home.transactions_log)
+
+
+def contents(ground: Ground, spark: SparkSession) -> list[tuple[int, str]]:
+    """(n, id) of all rows; hudi-rs, Spark, and Spark without the metadata table must agree."""
+    by_rust = sorted((row["n"], row["id"]) for row in ground.rows().select(["n", "id"]).to_pylist())
+    for metadata_table in ("true", "false"):
+        reader = spark.read.format("hudi").option("hoodie.metadata.enable", metadata_table)
+        rows = reader.load(ground.base_path).select("n", "id").collect()
+        assert sorted((row.n, row.id) for row in rows) == by_rust
+    return by_rust
+
+
+def produced(ground: Ground) -> list[tuple[int, str]]:
+    """What contents() is when nobody deleted or changed anything."""
+    return sorted((int(each.split("-")[1]), each) for each in ground.produced.values())
 
 
 def make_pipeline(ground: Ground, **changes: Any) -> Pipeline:
