@@ -89,7 +89,8 @@ def new_file(
         **({"transforms": proposal.transforms} if proposal.transforms else {}),
         **proposal.other,
     }
-    return NewFile(file_text(settings, proposal), (*_reasons(proposal), *proposal.notes))
+    reasons = (f"{name}: {reason}" for name, reason in proposal.reasons.items())
+    return NewFile(file_text(settings, proposal), (*reasons, *proposal.notes))
 
 
 def _nested(given: Sequence[str]) -> dict[str, Any]:
@@ -263,10 +264,6 @@ def _why(setting: str, proposal: Proposal, prefix: str = "") -> list[str]:
         for name, reason in proposal.reasons.items()
         if setting == "schema" and name.startswith("schema.")
     ]
-
-
-def _reasons(proposal: Proposal) -> list[str]:
-    return [f"{name}: {reason}" for name, reason in proposal.reasons.items()]
 
 
 def _one(name: str, value: Any) -> str:

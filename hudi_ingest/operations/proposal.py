@@ -21,7 +21,7 @@ import pyarrow as pa
 from hudi_ingest.exceptions.problems import counted, quoted
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl, ddl_type
-from hudi_ingest.records.schema.inference import infer
+from hudi_ingest.records.schema.inference import infer, json_object, kind_of_text
 from hudi_ingest.records.schema.registered import KINDS, SchemaKind
 
 _FORMATS: Mapping[SchemaKind, str] = {kind: name for name, kind in KINDS.items()}
@@ -63,10 +63,6 @@ class Observed:
     schemas: Mapping[int, KnownSchema] | None = None
     """A schema that is no record has one column without a name."""
 
-    @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
-
 
 @dataclass(slots=True)
 class Proposal:
@@ -81,8 +77,8 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     """What a person should know or decide."""
 
-    def set(self, section: dict[str, Any], name: str, value: Any, reason: str) -> None:
-        section[name], self.reasons[name] = value, reason
+    def set_of_table(self, name: str, value: Any, reason: str) -> None:
+        self.table[name], self.reasons[name] = value, reason
 
 
 class NoProposal(ValueError):
@@ -136,20 +132,18 @@ def propose(seen: Observed) -> Proposal:
 def _mirror(proposal: Proposal, seen: Observed, key: _Key | None, values: _Values) -> None:
     """Rows of a database."""
     if values.format == "json":
-        proposal.set(proposal.table, "schema", "infer", "the columns of the events' `after`, and later ones, too")
+        proposal.set_of_table("schema", "infer", "the columns of the events' `after`, and later ones, too")
     if key is None or not key.named:
-        proposal.set(
-            proposal.table, "mode", "append", "the events have no key, as of a source table without a primary key"
-        )
+        proposal.set_of_table("mode", "append", "the events have no key, as of a source table without a primary key")
         proposal.notes.append(
             "A row that is updated or deleted is a bad record. If that happens, set mode: upsert and list the columns that identify a "
             "row as key."
         )
         return
-    proposal.set(proposal.table, "mode", "upsert", "changes of a database (Debezium): one row for each of its rows")
+    proposal.set_of_table("mode", "upsert", "changes of a database (Debezium): one row for each of its rows")
     names = ", ".join(key.columns.names)
-    proposal.set(
-        proposal.table, "key", "kafka_key", f"the fields of the records' own keys ({names}), the source's primary key"
+    proposal.set_of_table(
+        "key", "kafka_key", f"the fields of the records' own keys ({names}), the source's primary key"
     )
 
 
@@ -159,7 +153,7 @@ def _decide_mode(proposal: Proposal, seen: Observed, key: _Key | None, values: _
     deletes = columns is not None and _FLATTENED in columns.names
     why = (
         "the topic is compacted: Kafka itself keeps the last record of each key"
-        if seen.is_compacted
+        if "compact" in seen.cleanup_policy
         else f"{counted(tombstones, 'record')} without a value, which deletes its key"
         if tombstones
         else f"{_FLATTENED} marks deleted rows (Debezium, flattened)"
@@ -176,36 +170,35 @@ def _decide_mode(proposal: Proposal, seen: Observed, key: _Key | None, values: _
         proposal.reasons["mode"] = (
             f"append, each record adds a row: the topic is not compacted and has no tombstones{own}"
         )
-        _set_columns(proposal, values, columns, ())
+        _set_columns(proposal, values, columns)
         _decide_partitions(proposal, values)
         return
     assert key is not None
-    proposal.set(proposal.table, "mode", "upsert", why)
+    proposal.set_of_table("mode", "upsert", why)
     in_values = columns is not None and {*key.columns.names} <= {*columns.names}
     if deletes and in_values:
         assert columns is not None
         names = tuple(key.columns.names)
-        _set_columns(proposal, values, columns, names, required=names)
+        _set_columns(proposal, values, columns, required=names)
         proposal.transforms.append({"cast": {_FLATTENED: "boolean"}})
-        proposal.set(proposal.table, "delete_field", _FLATTENED, "it is true where the source's row was deleted")
+        proposal.set_of_table("delete_field", _FLATTENED, "it is true where the source's row was deleted")
         proposal.other["on_tombstone"] = "skip"
         proposal.reasons["on_tombstone"] = "they follow deletes that have been applied"
     else:
         key = _renamed(key, values, seen)
         fields = pa.schema([column.with_nullable(False) for column in key.columns])
         declared: dict[str, Any] = {**({"format": key.format} if key.format != "string" else {}), "schema": ddl(fields)}
-        reason = "from the records' keys, so that records without a value delete their rows"
-        proposal.set(proposal.source, "key", declared, reason)
+        # So that records without a value delete their rows.
+        proposal.source["key"] = declared
         rest = (
             pa.schema([column for column in columns if column.name not in fields.names])
             if columns is not None
             else None
         )
         names = tuple(fields.names)
-        _set_columns(proposal, values, rest, names, less=columns is not None and len(rest or ()) < len(columns))
+        _set_columns(proposal, values, rest, less=columns is not None and len(rest or ()) < len(columns))
     distinct = len({json.dumps(row, default=str, sort_keys=True) for row in key.values})
-    proposal.set(
-        proposal.table,
+    proposal.set_of_table(
         "key",
         [*names],
         f"the records' keys; {counted(distinct, 'distinct one')} in {counted(len(key.values), 'record')}",
@@ -237,7 +230,6 @@ def _set_columns(
     proposal: Proposal,
     values: _Values,
     columns: pa.Schema | None,
-    key: tuple[str, ...],
     required: tuple[str, ...] = (),
     less: bool = False,
 ) -> None:
@@ -245,18 +237,13 @@ def _set_columns(
     if values.format in KINDS and not (less or required):
         proposal.reasons["schema"] = "columns: those of the registry's latest version, new ones as they come"
     elif values.envelope == "connect":
-        proposal.set(
-            proposal.table, "schema", "infer", "columns: those of the schemas in the records, new ones as they come"
-        )
+        proposal.set_of_table("schema", "infer", "columns: those of the schemas in the records, new ones as they come")
     else:
         assert columns is not None
         fields = [column.with_nullable(column.name not in required) for column in columns]
         reason = "declared, so that a record that does not fit is noticed"
-        proposal.set(
-            proposal.table,
-            "schema",
-            ddl(pa.schema(fields)),
-            f"{reason}; without those of the key" if less else reason,
+        proposal.set_of_table(
+            "schema", ddl(pa.schema(fields)), f"{reason}; without those of the key" if less else reason
         )
     for name, fact in facts.items():
         proposal.reasons[f"schema.{name}"] = fact
@@ -272,9 +259,7 @@ def _decide_partitions(proposal: Proposal, values: _Values) -> None:
     complete = [name for name in days if all(row.get(name) is not None for row in values.rows)]
     if len(complete) == 1:
         count = len({row[complete[0]] for row in values.rows})
-        proposal.set(
-            proposal.table, "partition_by", complete, f"the only day; {counted(count, 'distinct one')} in the sample"
-        )
+        proposal.set_of_table("partition_by", complete, f"the only day; {counted(count, 'distinct one')} in the sample")
     else:
         which = (
             f"several days ({', '.join(complete)}): choose one, if queries name it"
@@ -351,7 +336,7 @@ def _values_of(seen: Observed) -> _Values:
     payloads = [value for _, value in values]
     if _framed(payloads):
         return _registered_values(seen, payloads)
-    objects = [_object(payload) for payload in payloads]
+    objects = [json_object(payload) for payload in payloads]
     rows = [row for row in objects if row is not None]
     if len(rows) * 20 >= len(payloads) * 19:
         return _json_values(values, rows, len(payloads) - len(rows))
@@ -443,17 +428,9 @@ def _better(column: pa.Field, rows: Sequence[Mapping[str, Any]]) -> pa.Field:
     return column.with_type(kind) if kind is not None else column
 
 
-def _kind_of_texts(texts: Sequence[str]) -> pa.DataType | None:
-    warned = infer([("", json.dumps({"_": text}).encode()) for text in texts]).warnings if texts else ()
-    return next(
-        (
-            kind
-            for name, kind in (("dates", pa.date32()), ("timestamps", TIMESTAMP))
-            for each in warned
-            if f"like {name}" in each
-        ),
-        None,
-    )
+def _kind_of_texts(texts: Sequence[Any]) -> pa.DataType | None:
+    kinds = {kind_of_text(text) if isinstance(text, str) else "" for text in texts}
+    return {"date": pa.date32(), "timestamp": TIMESTAMP}.get(*kinds) if len(kinds) == 1 else None
 
 
 def _csv_values(lines: Sequence[Sequence[str]], delimiter: str, width: int) -> _Values:
@@ -488,14 +465,6 @@ def _kind_of_cells(cells: Sequence[str | None]) -> pa.DataType:
     return _kind_of_texts(some) or pa.string()
 
 
-def _object(payload: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(payload)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _key_of(seen: Observed) -> _Key | None:
     """None if there are no keys, or none that a table could have."""
     keys = [record.key for record in seen.records if record.key is not None]
@@ -512,7 +481,7 @@ def _key_of(seen: Observed) -> _Key | None:
             known.rows,
             named,
         )
-    objects = [_object(key) for key in keys]
+    objects = [json_object(key) for key in keys]
     if all(found is not None for found in objects):
         fields = [
             found["payload"] if found.keys() == {"schema", "payload"} else found

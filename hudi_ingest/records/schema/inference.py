@@ -68,7 +68,7 @@ def infer(sample: Iterable[tuple[str, bytes]], *, allows_bad: bool = False) -> I
     records = 0
     for place, value in sample:
         records += 1
-        record = _record(value)
+        record = json_object(value)
         if record is None:
             unread += 1
         else:
@@ -88,7 +88,8 @@ def infer(sample: Iterable[tuple[str, bytes]], *, allows_bad: bool = False) -> I
     return Inferred(schema, tuple(findings.problems), tuple(findings.warnings))
 
 
-def _record(value: bytes) -> dict[str, Any] | None:
+def json_object(value: bytes) -> dict[str, Any] | None:
+    """Parse a record; None if it is no JSON object."""
     try:
         record = json.loads(value)
     except (ValueError, RecursionError):
@@ -108,7 +109,7 @@ def _note(seen: _Seen, value: object, place: str, depth: int) -> None:
     seen.places.setdefault(kind, place)
     seen.counts[kind] += 1
     if isinstance(value, str):
-        seen.texts.add("date" if _DATE.fullmatch(value) else "timestamp" if _TIME.fullmatch(value) else "string")
+        seen.texts.add(kind_of_text(value))
     if kind == "object":
         assert isinstance(value, dict)
         _note_object(seen, value, place, depth)
@@ -117,6 +118,11 @@ def _note(seen: _Seen, value: object, place: str, depth: int) -> None:
         seen.items = seen.items or _Seen()
         for item in value:
             _note(seen.items, item, place, depth + 1)
+
+
+def kind_of_text(text: str) -> str:
+    """Name the type that a text could have: date, timestamp or string."""
+    return "date" if _DATE.fullmatch(text) else "timestamp" if _TIME.fullmatch(text) else "string"
 
 
 def _kind(value: object) -> str:
