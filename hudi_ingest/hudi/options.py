@@ -56,7 +56,10 @@ def table_properties(pipeline: Pipeline, key: Sequence[str]) -> dict[str, str]:
         "hoodie.client.heartbeat.tolerable.misses": "2",
         # Other writers' commits carry the checkpoint forward, so archival cannot lose it.
         "hoodie.write.rolling.metadata.keys": pipeline.checkpoint_key,
-        **(_bucket_index(pipeline.table, ",".join(key)) if pipeline.table.is_keyed else _simple_index()),
+        # Base files of a table that is appended to have no bloom filter in the footer.
+        **(
+            _bucket_index(pipeline.table, ",".join(key)) if pipeline.table.is_keyed else {"hoodie.index.type": "SIMPLE"}
+        ),
         # Even without a distributed lock, to replace a provider that an earlier pipeline file may have set.
         **_lock_options(pipeline.table),
     }
@@ -66,11 +69,6 @@ def renewable_ms(timeout_seconds: int) -> int:
     """Return how old an instant's heartbeat may be when its commit renews it. Less than the lease: a cleaner whose clock is ahead by no
     more than the difference has not taken the instant for dead yet."""
     return timeout_seconds * 1000 - min(5_000, timeout_seconds * 100)
-
-
-def _simple_index() -> dict[str, str]:
-    # Our base files have no bloom filter in the footer.
-    return {"hoodie.index.type": "SIMPLE"}
 
 
 def _bucket_index(table: Table, key: str) -> dict[str, str]:

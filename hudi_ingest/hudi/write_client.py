@@ -190,7 +190,7 @@ class HudiWriter:
         more = {} if publication.clean else WITHOUT_CLEANING
         # What is cleaned or replaced may be large.
         small = len(publication.files) <= _FEW_FILES and not publication.clean and not publication.replaced
-        few = self._few() if publication.clean else self._few_held()
+        few = self._few(held=not publication.clean)
         hold = self._hold()
         with (
             java_errors(f"commit instant {instant} of {self._base_path}", self._lock),
@@ -423,13 +423,11 @@ class HudiWriter:
             resolver = self._hudi.common.table.TableSchemaResolver(self._meta_client())
             return str(resolver.getTableSchema(False).toString())
 
-    def _few(self) -> int:
-        # Requests to an object store take long, and Spark's tasks make several at once.
-        return 1 if is_s3(self._base_path) else _FEW_FILES
-
-    def _few_held(self) -> int:
-        # What a commit lists on an object store it mostly has already: see `_hold`.
-        return _FEW_HELD if is_s3(self._base_path) else _FEW_FILES
+    def _few(self, held: bool = False) -> int:
+        if not is_s3(self._base_path):
+            return _FEW_FILES
+        # Requests to an object store take long, and Spark's tasks make several at once. What a commit lists it mostly has: see `_hold`.
+        return _FEW_HELD if held else 1
 
     def _hold(self) -> Any:
         """Return what lets a thread that has Hudi's lock read a table on a store once, see HudiIngestS3Files.java; None elsewhere."""

@@ -54,21 +54,13 @@ class ObjectStore:
     def endpoint(self) -> str:
         return f"http://{LOOPBACK}:{self.port}"
 
-    @property
-    def access_key_file(self) -> Path:
-        return self.home / "access_key"
-
-    @property
-    def secret_key_file(self) -> Path:
-        return self.home / "secret_key"
-
     def settings(self, endpoint: str | None = None) -> dict[str, str]:
         """Return `table.storage` of a pipeline file in this store; `endpoint` replaces its own."""
         return {
             "endpoint": endpoint or self.endpoint,
             "region": self.region,
-            "access_key": f"${{file:{self.access_key_file}}}",
-            "secret_key": f"${{file:{self.secret_key_file}}}",
+            "access_key": f"${{file:{self.home}/access_key}}",
+            "secret_key": f"${{file:{self.home}/secret_key}}",
         }
 
     def filesystem(self) -> pafs.S3FileSystem:

@@ -19,7 +19,6 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -78,7 +77,7 @@ def _api() -> FastAPI:
         # Their pages load scripts from elsewhere.
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
         responses={"default": {"model": Problem, "description": "An error."}},
     )
     api.get(
@@ -110,10 +109,6 @@ class _Mounted:
 async def healthz() -> Health:
     """Asks neither Kafka nor a table nor the ledger: a server that answers is not mended by starting it again."""
     return Health(status="ok", version=version("hudi-ingest"))
-
-
-def _operation_id(route: APIRoute) -> str:
-    return route.name
 
 
 def _openapi(api: FastAPI) -> dict[str, Any]:

@@ -99,8 +99,8 @@ def copy_other_rows(
     fence = Fence(storage, layout.instant, layout.epoch)
     fence.require_open(source)
     with storage.parquet_file(old.path) as file:
-        batches = file.iter_batches(batch_size=ROW_GROUP_ROWS)
-        kept = (rows.filter(pc.invert(in_slices(rows, slices))) for rows in map(_as_table, batches))
+        tables = (pa.Table.from_batches([batch]) for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS))
+        kept = (rows.filter(pc.invert(in_slices(rows, slices))) for rows in tables)
         kept = (rows for rows in kept if rows.num_rows)
         buffered: list[pa.Table] = []
         first = None
@@ -140,10 +140,6 @@ def copy_other_rows(
                 storage.delete(path)
             raise
     return BaseFile(folder, file_id, path, count, size, first_offset, first_offset)
-
-
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
 
 
 def _renamed(rows: pa.Table, name: str) -> pa.Table:

@@ -11,7 +11,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 
 STREAMER_KEY = "streamer.checkpoint.key.v2"
 _STREAMER = (STREAMER_KEY, "deltastreamer.checkpoint.key")
@@ -32,17 +33,6 @@ _NO_RECORDS = frozenset(
     }
 )
 """Operations that cannot have ingested records from Kafka: they move or remove rows."""
-
-
-class Commit(Protocol):
-    """A completed instant; see hudi/timeline/timeline.py."""
-
-    @property
-    def instant(self) -> str: ...
-    @property
-    def metadata(self) -> Mapping[str, str]: ...
-    @property
-    def operation(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +72,7 @@ def other_writer(metadata: Mapping[str, str]) -> OtherWriter | None:
     return None
 
 
-def last_ingest(commits: Sequence[Commit]) -> LastIngest | None:
+def last_ingest(commits: Sequence[CommittedInstant]) -> LastIngest | None:
     """Find the newest commit that records offsets; `commits` are in order of completion, newest first.
 
     None if no commit does, or one of hudi-ingest's own comes first.
@@ -99,7 +89,7 @@ def last_ingest(commits: Sequence[Commit]) -> LastIngest | None:
     return None
 
 
-def batches_of(commits: Iterable[Commit]) -> dict[str, int]:
+def batches_of(commits: Iterable[CommittedInstant]) -> dict[str, int]:
     """Return the newest micro-batch of each Spark Structured Streaming query."""
     newest: dict[str, int] = {}
     for commit in commits:

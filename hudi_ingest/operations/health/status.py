@@ -154,7 +154,9 @@ class PipelineStatus:
             "dead_letters": self.dead_letters,
             "violations": dict(self.violations),
             "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
-            "compaction": _compaction_dict(self.compaction),
+            "compaction": {"in_time": self.compaction.passed, "text": self.compaction.text, **self.compaction.figures}
+            if self.compaction
+            else None,
             "schema_change": self.schema_change.to_dict() if self.schema_change else None,
             "partitions": [
                 {
@@ -183,10 +185,6 @@ def _time(milliseconds: int | None) -> datetime | None:
 
 def _text(time: datetime | None) -> str | None:
     return time.isoformat(timespec="milliseconds") if time else None
-
-
-def _compaction_dict(finding: Finding | None) -> dict[str, Any] | None:
-    return {"in_time": finding.passed, "text": finding.text, **finding.figures} if finding else None
 
 
 def transaction_dict(row: TransactionRow) -> dict[str, Any]:

@@ -226,6 +226,7 @@ def _require_done(
 def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryResult:
     """Return the result of a retry that has ended. Raises TableUnreachable, LedgerUnreachable."""
     waiting, request = waiting_letters(pipeline), ledger.requests.find(request_id)
+    checkpoint = observe(pipeline).committed.checkpoint
     passed_over = set(request.passed_over) if request else set()
     reports, instants = [], []
     for commit in ledger.requests.progress(request_id).commits:
@@ -241,16 +242,11 @@ def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryRe
         + sum(waiting_file.file.letters for waiting_file in waiting if waiting_file.file.path in passed_over),
         rows=sum(report.rows for report in all_reports),
         filtered=sum(report.filtered for report in all_reports),
-        waiting=_pending_letters(pipeline),
+        waiting=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
         withheld=withheld_letters(waiting),
         instants=tuple(instants),
         reasons=(*(str(note) for note in notes if note is not None), *ending),
     )
-
-
-def _pending_letters(pipeline: Pipeline) -> int:
-    checkpoint = observe(pipeline).committed.checkpoint
-    return checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0
 
 
 def survey_backfill(pipeline: Pipeline, selection: Selection, *, skip_covered: bool) -> RemainingRanges:

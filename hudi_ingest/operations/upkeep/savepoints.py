@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark.sql import SparkSession
-
 from hudi_ingest.exceptions import NoSuchSavepoint, NothingToDo, TransactionInFlight
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.services.savepoints import HudiSavepoints, Savepoint
@@ -119,7 +117,7 @@ def savepoints_of(
 ) -> Iterator[Savepoints]:
     """Yield the savepoints of the pipeline's table. Attaches to a running engine, else starts Spark in this process."""
     with connected(pipeline, home or Home.from_environment(), report) as (spark, ledger):
-        yield savepoints_for(pipeline, ledger, spark)
+        yield Savepoints(pipeline, ledger, HudiSavepoints(spark, pipeline))
 
 
 def list_savepoints(pipeline: Pipeline, home: Home) -> tuple[Savepoint, ...]:
@@ -141,7 +139,3 @@ def delete_savepoint(pipeline: Pipeline, home: Home, instant: str) -> None:
     """Delete a savepoint. Raises NoSuchSavepoint."""
     with savepoints_of(pipeline, home) as savepoints:
         savepoints.delete(instant)
-
-
-def savepoints_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession) -> Savepoints:
-    return Savepoints(pipeline, ledger, HudiSavepoints(spark, pipeline))

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from dagster import AssetKey, DagsterInstance
 from dagster._core.instance import RUNLESS_RUN_ID
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorTick
-from dagster._core.snap import ExecutionPlanSnapshot, JobSnap
+from dagster._core.snap import JobSnap
 from dagster._core.storage.event_log.schema import (
     AssetCheckExecutionsTable,
     AssetEventTagsTable,
@@ -258,11 +258,7 @@ def _plans_of(storage: SqlRunStorage, jobs: Collection[str]) -> list[str]:
     with storage.connect() as connection:
         plans = sa.select(_SNAPSHOTS.snapshot_id).where(_SNAPSHOTS.snapshot_type == "EXECUTION_PLAN")
         ids = [*connection.execute(plans).scalars()]
-    return [plan for plan in ids if _job_of(storage.get_execution_plan_snapshot(plan)) in jobs]
-
-
-def _job_of(plan: ExecutionPlanSnapshot) -> str:
-    return plan.job_snapshot_id
+    return [plan for plan in ids if storage.get_execution_plan_snapshot(plan).job_snapshot_id in jobs]
 
 
 def _delete_snapshots(storage: SqlRunStorage, jobs: Collection[str], plans: Collection[str]) -> None:

@@ -352,13 +352,10 @@ def _keep_one_revision(database: Path) -> None:
             {row[0] for row in connection.execute("SELECT version_num FROM alembic_version")} if has_table else set()
         )
         if len(revisions) > 1:
-            newest_first = [script.revision for script in _scripts().walk_revisions()]
+            scripts = ScriptDirectory.from_config(get_alembic_config(sqlite_storage.__file__))
+            newest_first = [script.revision for script in scripts.walk_revisions()]
             oldest = max(revisions, key=newest_first.index)
             connection.execute("DELETE FROM alembic_version WHERE version_num != ?", (oldest,))
-
-
-def _scripts() -> ScriptDirectory:
-    return ScriptDirectory.from_config(get_alembic_config(sqlite_storage.__file__))
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def table_asset(
     # Dagster takes dependencies of a graph as its inputs only.
     given = {dep.asset_key for dep in spec.deps}
     spec = spec.replace_attributes(deps=[*(key for key in source_keys(pipeline) if key not in given), *spec.deps])
-    inputs = {_input(index): dep.asset_key for index, dep in enumerate(spec.deps)}
+    inputs = {f"topic_{index}": dep.asset_key for index, dep in enumerate(spec.deps)}
     table = AssetsDefinition.from_graph(
         _transaction_graph(pipeline, io_manager_key, [*inputs], spec.description),
         keys_by_input_name=inputs,
@@ -176,10 +176,6 @@ def _transaction_graph(
         ],
         output_mappings=[OutputMapping("result", COMMIT, "result")],
     )
-
-
-def _input(index: int) -> str:
-    return f"topic_{index}"
 
 
 _BEGIN_CONFIG = BeginConfig.to_config_schema()

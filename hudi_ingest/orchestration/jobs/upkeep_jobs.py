@@ -57,14 +57,6 @@ CATALOG_MOST_SECONDS = 600
 _SECONDS_A_KEY = 60
 
 
-def _is_keyed(pipeline: Pipeline) -> bool:
-    return pipeline.table.is_keyed
-
-
-def _is_clustered_when_due(pipeline: Pipeline) -> bool:
-    return pipeline.transaction.is_frequent and not pipeline.table.is_keyed
-
-
 def _has_ttl(pipeline: Pipeline) -> bool:
     return bool(pipeline.table.ttl)
 
@@ -245,7 +237,7 @@ SERVICES = MaintenanceJob(
             "Clusters tables that get commits more often than once a minute when they are due: they have 200 small files. Looks every "
             "minute.",
             lambda pipeline, instance, _: clustering_run(pipeline, instance, datetime.now(timezone.utc)),
-            _is_clustered_when_due,
+            lambda pipeline: pipeline.transaction.is_frequent and not pipeline.table.is_keyed,
             # Without it readers would open tens of thousands of files by the night.
             on=True,
         ),
@@ -254,7 +246,7 @@ SERVICES = MaintenanceJob(
             "* * * * *",
             "Compacts keyed tables when they are due; see table.compaction. Looks every minute.",
             lambda pipeline, instance, _: compaction_run(pipeline, instance, datetime.now(timezone.utc)),
-            _is_keyed,
+            lambda pipeline: pipeline.table.is_keyed,
             # Without it queries become slower with each transaction.
             on=True,
         ),

@@ -59,7 +59,7 @@ def _alerts_sensor(
         settings, instance = load_alert_settings(home), kept_instance(context)
         incidents = [
             *failing_checks(instance, pipelines, settings),
-            *_unloaded(broken),
+            *(Incident(file.name or file.path.name, FILE_LOADS, problem_text(file)) for file in broken),
             *_housekeeping(instance),
         ]
         told, failures = tell(Told.read(context.cursor), incidents, channels(settings))
@@ -104,10 +104,6 @@ def failing_checks(instance: DagsterInstance, pipelines: Sequence[Pipeline], set
         for check, result in results[pipeline.name].items()
         if not result.passed and (settings.warnings or not result.warning)
     ]
-
-
-def _unloaded(broken: Sequence[BrokenFile]) -> list[Incident]:
-    return [Incident(file.name or file.path.name, FILE_LOADS, problem_text(file)) for file in broken]
 
 
 def _housekeeping(instance: DagsterInstance) -> list[Incident]:

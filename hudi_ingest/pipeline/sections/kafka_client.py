@@ -286,10 +286,13 @@ class Security(Model):
         return value
 
 
+_POINTERS = {"opaque", "default_topic_conf", "ssl_ca", "ssl_certificate", "ssl_key", "interceptors"}
+
+
 def property_problems(properties: Mapping[str, Secret]) -> Iterator[tuple[str, str]]:
     """Yield each property that cannot be set, and why, without showing its value. Asks librdkafka; no network."""
     for name, value in properties.items():
-        reason = RESERVED.get(name) or (_CALLBACK if name.endswith("_cb") or name in _pointers() else None)
+        reason = RESERVED.get(name) or (_CALLBACK if name.endswith("_cb") or name in _POINTERS else None)
         if reason is not None:
             yield name, f"cannot be set here: {reason}"
         elif _set(name, None) == _UNKNOWN:
@@ -311,11 +314,6 @@ def has_feature(name: str) -> bool:
     """Whether librdkafka was built with a feature, like `sasl_gssapi`."""
     features = dict(_dumped()).get("builtin.features", "")
     return name in features.split(",")
-
-
-@cache
-def _pointers() -> frozenset[str]:
-    return frozenset({"opaque", "default_topic_conf", "ssl_ca", "ssl_certificate", "ssl_key", "interceptors"})
 
 
 @cache

@@ -229,10 +229,6 @@ def record_schema(message: Descriptor) -> pa.Schema:
     return found
 
 
-def sorted_fields(message: Descriptor) -> list[FieldDescriptor]:
-    return sorted(message.fields, key=lambda field: int(field.number))
-
-
 class _Columns:
     """The columns of one message type, and why some of them cannot be."""
 
@@ -252,7 +248,8 @@ class _Columns:
             self.problems.append(f"{f'column {path}' if path else f'message {message.full_name}'}: {problem}")
             return []
         below = (*enclosing, message.full_name)
-        return [self._field(field, below, f"{path}.{field.name}".removeprefix(".")) for field in sorted_fields(message)]
+        ordered = sorted(message.fields, key=lambda field: int(field.number))
+        return [self._field(field, below, f"{path}.{field.name}".removeprefix(".")) for field in ordered]
 
     def _field(self, field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.Field:
         # Messages that contain the next one twice, and so on, take few lines but have any number of columns.
