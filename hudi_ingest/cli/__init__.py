@@ -9,14 +9,7 @@ import logging
 import signal
 import sys
 
-from hudi_ingest.cli import (
-    app,
-    ingestion_commands,
-    request_commands,
-    row_commands,
-    stack_commands,
-    upkeep_commands,
-)
+from hudi_ingest.cli import app, ingestion_commands, request_commands, row_commands, stack_commands, upkeep_commands
 from hudi_ingest.cli.app import err
 from hudi_ingest.exceptions import IngestError
 

@@ -30,11 +30,7 @@ from hudi_ingest.cli.app import (
     show_schema,
     topic_partition,
 )
-from hudi_ingest.exceptions import (
-    ConfigError,
-    IngestError,
-    NothingToDo,
-)
+from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 

@@ -7,13 +7,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from hudi_ingest.exceptions import (
-    CommitRefused,
-    EngineLost,
-    IngestError,
-    RestoreUnfinished,
-    TableUnreachable,
-)
+from hudi_ingest.exceptions import CommitRefused, EngineLost, IngestError, RestoreUnfinished, TableUnreachable
 from hudi_ingest.hudi.storage.storage import WHO_RETRIES, store_advice
 from hudi_ingest.hudi.timeline.ownership import metadata_table_gone
 from hudi_ingest.model.storage_options import S3_SCHEME

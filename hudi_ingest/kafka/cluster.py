@@ -14,12 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
-from confluent_kafka import (
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-)
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AclOperation, ConfigResource, OffsetSpec, ResourceType
 

@@ -9,14 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SecretStr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from hudi_ingest.exceptions.problems import Place, ProblemsFromTop, quoted
 from hudi_ingest.home.folder import ENGINE_VARIABLE, Home

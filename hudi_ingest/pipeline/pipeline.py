@@ -11,22 +11,12 @@ from keyword import iskeyword
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import (
-    Field,
-    PrivateAttr,
-    SecretStr,
-    TypeAdapter,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, PrivateAttr, SecretStr, TypeAdapter, ValidationInfo, field_validator
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, ProblemsFromTop, dotted, quoted
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.pipeline.sections.asset import AssetSettings, Catalog
-from hudi_ingest.pipeline.sections.record import (
-    RecordKey,
-    needs_registry,
-)
+from hudi_ingest.pipeline.sections.record import RecordKey, needs_registry
 from hudi_ingest.pipeline.sections.source import DeadLetters, KafkaSource, loop_problem
 from hudi_ingest.pipeline.sections.table import INFER, KAFKA_KEY, Table, partition_problem
 from hudi_ingest.pipeline.sections.table_parts import keyed_column_problems, unsteady_partition

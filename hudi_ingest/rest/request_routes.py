@@ -24,15 +24,7 @@ from hudi_ingest.operations.requests.work import (
     survey_replay_of,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.rest.models import (
-    BackfillBody,
-    Cancelled,
-    Letter,
-    LetterGroup,
-    ReplayBody,
-    RequestState,
-    Survey,
-)
+from hudi_ingest.rest.models import BackfillBody, Cancelled, Letter, LetterGroup, ReplayBody, RequestState, Survey
 from hudi_ingest.rest.named import HomeOf, Named
 from hudi_ingest.rest.problems import Refused
 

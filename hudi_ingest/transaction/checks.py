@@ -7,13 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from hudi_ingest.exceptions import (
-    DeadlineExceeded,
-    Fenced,
-    PlanOutdated,
-    SchemaRefused,
-    WriteIncomplete,
-)
+from hudi_ingest.exceptions import DeadlineExceeded, Fenced, PlanOutdated, SchemaRefused, WriteIncomplete
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, intersection, ranges

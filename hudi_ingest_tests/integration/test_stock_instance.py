@@ -11,13 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from dagster import (
-    DagsterInstance,
-    JobExecutionResult,
-    ReexecutionOptions,
-    RunRequest,
-    execute_job,
-)
+from dagster import DagsterInstance, JobExecutionResult, ReexecutionOptions, RunRequest, execute_job
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE

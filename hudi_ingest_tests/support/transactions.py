@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from dagster import (
-    AssetKey,
-    Definitions,
-    JobDefinition,
-)
+from dagster import AssetKey, Definitions, JobDefinition
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 
 ASSET_JOB = "__ASSET_JOB"

@@ -19,14 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
-from hudi_ingest.hudi.files.log_file import (
-    AVRO_BLOCK,
-    DECIMAL_SCALE,
-    DELETE_BLOCK,
-    MAGIC,
-    PARQUET_BLOCK,
-    SCHEMA_HEADER,
-)
+from hudi_ingest.hudi.files.log_file import AVRO_BLOCK, DECIMAL_SCALE, DELETE_BLOCK, MAGIC, PARQUET_BLOCK, SCHEMA_HEADER
 
 _COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
 """Of blocks that stand for others, and of those whose rows have some of the columns only."""

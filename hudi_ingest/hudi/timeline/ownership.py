@@ -12,10 +12,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Literal
 
-from hudi_ingest.exceptions import (
-    TableMismatch,
-    TransactionInFlight,
-)
+from hudi_ingest.exceptions import TableMismatch, TransactionInFlight
 from hudi_ingest.hudi.options import (
     BUCKETS_PROPERTY,
     CDC_PROPERTY,

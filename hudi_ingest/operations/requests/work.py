@@ -9,13 +9,7 @@ from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from hudi_ingest.exceptions import (
-    NothingToDo,
-    PlanOutdated,
-    RangeRefused,
-    Terminal,
-    TransactionInFlight,
-)
+from hudi_ingest.exceptions import NothingToDo, PlanOutdated, RangeRefused, Terminal, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger, Owner, Request, RequestProgress, RequestState

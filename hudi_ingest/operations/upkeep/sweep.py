@@ -18,15 +18,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files.orphans import (
-    MANIFEST,
-    PARTIAL,
-    Findings,
-    KeptFile,
-    Orphan,
-    judge_files,
-    judge_uploads,
-)
+from hudi_ingest.hudi.files.orphans import MANIFEST, PARTIAL, Findings, KeptFile, Orphan, judge_files, judge_uploads
 from hudi_ingest.hudi.storage.paths import (
     COPIED_LETTERS,
     DEAD_LETTERS,

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PrivateAttr,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quoted, suggestion
 from hudi_ingest.model.storage_options import S3_SCHEME, StorageOptions, is_s3

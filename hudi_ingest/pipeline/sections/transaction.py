@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator
 
 from hudi_ingest.pipeline.settings.model import A_YEAR, Seconds, Whole
 from hudi_ingest.pipeline.settings.model import Model as _Model

@@ -9,10 +9,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types
-from pydantic import (
-    BaseModel,
-    SecretStr,
-)
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from hudi_ingest.exceptions.problems import Place, dotted

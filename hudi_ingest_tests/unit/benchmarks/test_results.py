@@ -1,15 +1,6 @@
 from __future__ import annotations
 
-from benchmarks.results import (
-    API,
-    DAGSTER,
-    LIMIT,
-    SMOKE_LEAST,
-    STREAMING,
-    Measured,
-    load_results,
-    smoke_failures,
-)
+from benchmarks.results import API, DAGSTER, LIMIT, SMOKE_LEAST, STREAMING, Measured, load_results, smoke_failures
 
 
 def a_round(contender: str, seconds: float, *, cold: bool = False, cpu: float = 4.0, memory: int = 100) -> Measured:

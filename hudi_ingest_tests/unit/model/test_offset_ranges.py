@@ -7,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files.replaced_files import runs, within
-from hudi_ingest.model.offsets import (
-    Ranges,
-    difference,
-    from_bounds,
-    intersection,
-    length,
-    ranges,
-    to_bounds,
-    union,
-)
+from hudi_ingest.model.offsets import Ranges, difference, from_bounds, intersection, length, ranges, to_bounds, union
 
 pairs = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=6)
 

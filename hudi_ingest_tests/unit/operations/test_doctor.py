@@ -21,17 +21,7 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import free_port
-from hudi_ingest.model.finding import (
-    Finding,
-    State,
-    answer,
-    distinct,
-    examined,
-    ok,
-    problem,
-    warning,
-    worst,
-)
+from hudi_ingest.model.finding import Finding, State, answer, distinct, examined, ok, problem, warning, worst
 from hudi_ingest.operations.health.doctor import (
     DiskUsage,
     clock_diagnoses,

@@ -14,13 +14,7 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
-from hudi_ingest.pipeline.folder import (
-    find_pipeline,
-    find_template,
-    load_each,
-    load_file_alone,
-    load_folder,
-)
+from hudi_ingest.pipeline.folder import find_pipeline, find_template, load_each, load_file_alone, load_folder
 from hudi_ingest.pipeline.sections.source import StartingTimestamp
 from hudi_ingest_tests.support.pipeline_files import Write, document, load_pipelines
 

@@ -18,13 +18,7 @@ from hudi_ingest.model.plan import (
     TransactionPlan,
 )
 from hudi_ingest.model.report import BaseFile, LogFile, SliceReport
-from hudi_ingest.transaction.checks import (
-    require_complete,
-    require_current,
-    require_lost,
-    require_sums,
-    shape_of,
-)
+from hudi_ingest.transaction.checks import require_complete, require_current, require_lost, require_sums, shape_of
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 pytestmark = pytest.mark.fast

@@ -29,14 +29,7 @@ from hudi_ingest.records.convert.json.converter import FastPath, JsonConverter
 from hudi_ingest.records.convert.json.exact import RecordReader
 from hudi_ingest.records.convert.json.kernel import columns
 from hudi_ingest_tests.support.outcomes import outcome
-from hudi_ingest_tests.unit.records.convert.test_json import (
-    RELAXED,
-    corrupted,
-    objects,
-    schemas,
-    values_of,
-    written,
-)
+from hudi_ingest_tests.unit.records.convert.test_json import RELAXED, corrupted, objects, schemas, values_of, written
 
 
 def proved(schema: pa.Schema, values: pa.BinaryArray) -> list[bool]:
