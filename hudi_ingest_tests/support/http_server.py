@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socketserver
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,21 @@ class QuietHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         return
+
+
+class Dripping(socketserver.StreamRequestHandler):
+    """Answers with a header that comes byte by byte, and does not end until it is `stopped`."""
+
+    stopped = threading.Event()
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        try:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+            while not self.stopped.wait(0.05):
+                self.wfile.write(b"x")
+        except OSError:
+            return
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import random
-import socketserver
-import threading
 import time
 
 import pyarrow as pa
@@ -22,6 +20,7 @@ from hudi_ingest.records.convert.protobuf import schema as protobuf_schema
 from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, RegisteredProtobufConverter
 from hudi_ingest.records.convert.protobuf.schema import CompiledSchemas, compiled
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
+from hudi_ingest_tests.support.http_server import Dripping
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.support.silent_server import serving, silent_server
 
@@ -138,30 +137,16 @@ def test_a_schema_that_keeps_protoc_busy_is_told(monkeypatch: pytest.MonkeyPatch
         protobuf_schema.compile_protos("x", {"x": f'syntax = "proto3"; {fields}'})
 
 
-stopped = threading.Event()
-
-
-class _Dripping(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        self.rfile.readline()
-        try:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-            while not stopped.wait(0.05):
-                self.wfile.write(b"x")
-        except OSError:
-            return
-
-
 def test_a_registry_that_does_not_answer_is_given_up() -> None:
     with silent_server() as address:
         _gives_up(address, "no answer")
 
 
 def test_a_registry_that_answers_byte_by_byte_is_given_up() -> None:
-    stopped.clear()
-    with serving(_Dripping) as address:
+    Dripping.stopped.clear()
+    with serving(Dripping) as address:
         _gives_up(address, "no answer within 5")
-        stopped.set()
+        Dripping.stopped.set()
 
 
 def _gives_up(address: str, expected: str) -> None:

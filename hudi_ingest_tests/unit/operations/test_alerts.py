@@ -24,7 +24,7 @@ from hudi_ingest.orchestration.reports.alerts_sensor import alerts_definitions, 
 from hudi_ingest.orchestration.reports.checks import evaluation
 from hudi_ingest.pipeline.code_location import AlertSettings, load_alert_settings
 from hudi_ingest_tests.support import silent_server
-from hudi_ingest_tests.support.http_server import QuietHandler, serving
+from hudi_ingest_tests.support.http_server import Dripping, QuietHandler, serving
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 LATE = Incident(
@@ -151,25 +151,11 @@ class _LongHeader(socketserver.StreamRequestHandler):
         self.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n")
 
 
-class _Dripping(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        self.rfile.readline()
-        try:
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
-            while not stopped.wait(0.05):
-                self.wfile.write(b"x")
-        except OSError:
-            return
-
-
-stopped = threading.Event()
-
-
-@pytest.mark.parametrize("handler", [_Garbage, _LongHeader, _Dripping])
+@pytest.mark.parametrize("handler", [_Garbage, _LongHeader, Dripping])
 def test_a_webhook_that_answers_nonsense_costs_no_other_channel_anything(
     home: Callable[[str], Home], handler: type[socketserver.BaseRequestHandler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped.clear()
+    Dripping.stopped.clear()
     with silent_server.serving(handler) as bad, _http_server() as (good, posts):
         settings = load_alert_settings(
             home(f"webhooks: [{{name: good, url: {good}}}, {{name: bad, url: 'http://{bad}/{SECRET}'}}]"), {}
@@ -181,7 +167,7 @@ def test_a_webhook_that_answers_nonsense_costs_no_other_channel_anything(
             told, failures = tell(Told.read(told.to_text()), [LATE], channels(settings))
             assert len(failures) == 1 and "bad" in failures[0]
             assert SECRET not in failures[0]
-        stopped.set()
+        Dripping.stopped.set()
     assert len(posts) == 1
     assert known(told) == {"good": (LATE.key,)}
 
