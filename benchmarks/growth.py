@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -132,20 +132,16 @@ class Ground:
 @contextmanager
 def started_ground(home: Home, settings: Settings, report: Report, contender: str = API) -> Iterator[Ground]:
     broker = BrokerSettings(home.kafka, free_port(), free_port())
-    record = start_broker(broker, report)
-    worker = None
-    try:
+    with ExitStack() as running:
+        running.callback(stop, [start_broker(broker, report)])
         environment = {HOME_VARIABLE: str(home.root), LEDGER_VARIABLE: home.ledger_url}
         report("starting Spark")
         worker = Worker(contender, settings.engine, home.logs / f"{contender}.log", environment)
+        running.callback(worker.stop)
         worker.await_ready()
         ground = Ground(home, broker.bootstrap, worker, report)
         _warm(ground)
         yield ground
-    finally:
-        if worker is not None:
-            worker.stop()
-        stop([record])
 
 
 def _warm(ground: Ground) -> None:

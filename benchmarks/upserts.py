@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
@@ -232,19 +232,16 @@ def _read_between_compactions(arena: _Arena) -> None:
 @contextmanager
 def _started_arena(home: Home, load: UpsertLoad, settings: Settings, report: Report) -> Iterator[_Arena]:
     broker = BrokerSettings(home.kafka, free_port(), free_port())
-    record = start_broker(broker, report)
-    workers: dict[str, Worker] = {}
-    try:
+    with ExitStack() as running:
+        running.callback(stop, [start_broker(broker, report)])
         topics.create(load.base, broker.bootstrap)
+        workers: dict[str, Worker] = {}
         for name in CONTENDERS:
             root = home.root / name
             root.mkdir()
             environment = {HOME_VARIABLE: str(root), LEDGER_VARIABLE: f"sqlite:///{root / 'ledger.db'}"}
             workers[name] = Worker(name, settings.engine, home.logs / f"{name}.log", environment)
+            running.callback(workers[name].stop)
         for worker in workers.values():
             worker.await_ready()
         yield _Arena(load, home, broker.bootstrap, workers, report, {name: _Timed() for name in CONTENDERS})
-    finally:
-        for worker in workers.values():
-            worker.stop()
-        stop([record])
