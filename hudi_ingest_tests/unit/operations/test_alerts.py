@@ -162,7 +162,7 @@ def test_a_webhook_that_answers_nonsense_costs_no_other_channel_anything(
         )
         told = Told({})
         # Only the first one has the good channel to tell.
-        for seconds in (10.0, 0.2):
+        for seconds in (4.0, 0.2):
             monkeypatch.setattr("hudi_ingest.operations.health.alerts.DEADLINE_SECONDS", seconds)
             told, failures = tell(Told.read(told.to_text()), [LATE], channels(settings))
             assert len(failures) == 1 and "bad" in failures[0]
