@@ -52,7 +52,6 @@ from hudi_ingest.ledger.tables import (
     TRANSACTIONS,
     AttemptRow,
     AttemptState,
-    SliceRow,
     TransactionRow,
     normal_base_path,
 )
@@ -71,7 +70,6 @@ __all__ = [
     "RequestState",
     "Service",
     "ServiceRun",
-    "SliceRow",
     "TransactionRow",
 ]
 

@@ -58,10 +58,7 @@ class Attempts(Repository):
                 # A transaction that only resets offsets reads nothing.
                 return {}
             row = transactions.lock_open(connection, transaction_id, f"no attempt at {_shown(sources)} may start")
-            planned = {
-                TopicPartition(slice_.topic, slice_.partition)
-                for slice_ in transactions.slices(connection, transaction_id)
-            }
+            planned = {slice_.source for slice_ in transactions.slices(connection, transaction_id)}
             unplanned = sorted(set(sources) - planned)
             if unplanned:
                 raise ValueError(f"transaction {transaction_id} has no slice of {_shown(unplanned)} in its plan")

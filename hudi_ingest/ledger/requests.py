@@ -14,9 +14,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from hudi_ingest.ledger import transactions
 from hudi_ingest.ledger.database import Database, Repository, inserting
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SLICES, SWITCHES, TRANSACTIONS, normal_base_path, storable
+from hudi_ingest.ledger.tables import COORDINATORS, REQUESTS, SWITCHES, TRANSACTIONS, normal_base_path, storable
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
@@ -180,14 +181,9 @@ class Requests(Repository):
                     failures, reason = failures + 1, row["reason"] or ""
                     continue
                 failures, reason = 0, ""
-                slices = connection.execute(
-                    sa.select(SLICES.c.topic, SLICES.c.partition, SLICES.c.start_offset, SLICES.c.end_offset)
-                    .where(SLICES.c.transaction_id == row["transaction_id"])
-                    .order_by(SLICES.c.topic, SLICES.c.partition)
-                )
-                pieces = tuple(Slice(*piece) for piece in slices)
+                slices = transactions.slices(connection, row["transaction_id"])
                 commits.append(
-                    RequestedCommit(row["transaction_id"], row["instant"], row["rows"], row["files"], pieces)
+                    RequestedCommit(row["transaction_id"], row["instant"], row["rows"], row["files"], slices)
                 )
             return RequestProgress(tuple(commits), failures, reason)
 

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hudi_ingest.ledger.owner import Owner, is_dead
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import TransactionState
@@ -252,31 +252,6 @@ class TransactionRow:
         values["owner"] = Owner.parse(values["owner"])
         values["resets"] = tuple(OffsetLoss.from_dict(reset) for reset in values["resets"] or ())
         return cls(**values)
-
-
-@dataclass(frozen=True, slots=True)
-class SliceRow:
-    """One planned range `[start, end)` of a transaction."""
-
-    transaction_id: str
-    topic: str
-    partition: int
-    start: int
-    end: int
-
-    @classmethod
-    def from_mapping(cls, row: sa.RowMapping) -> SliceRow:
-        return cls(
-            transaction_id=row["transaction_id"],
-            topic=row["topic"],
-            partition=row["partition"],
-            start=row["start_offset"],
-            end=row["end_offset"],
-        )
-
-    @property
-    def slice(self) -> Slice:
-        return Slice(self.topic, self.partition, self.start, self.end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,11 @@ from hudi_ingest.ledger.tables import (
     SLICES,
     TRANSACTIONS,
     AttemptState,
-    SliceRow,
     TransactionRow,
     normal_base_path,
     storable,
 )
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
@@ -106,7 +105,7 @@ class Transactions(Repository):
         with self._database.writing() as connection:
             return connection.execute(others).rowcount
 
-    def slices(self, transaction_id: str) -> tuple[SliceRow, ...]:
+    def slices(self, transaction_id: str) -> tuple[Slice, ...]:
         """Return the planned slices by topic and partition; empty for an unknown transaction."""
         with self._database.reading() as connection:
             return slices(connection, transaction_id)
@@ -263,11 +262,13 @@ def find(connection: sa.Connection, transaction_id: str, *, lock: bool = False) 
     return None if row is None else TransactionRow.from_mapping(row)
 
 
-def slices(connection: sa.Connection, transaction_id: str) -> tuple[SliceRow, ...]:
-    statement = (
-        sa.select(SLICES).where(SLICES.c.transaction_id == transaction_id).order_by(SLICES.c.topic, SLICES.c.partition)
+def slices(connection: sa.Connection, transaction_id: str) -> tuple[Slice, ...]:
+    found = connection.execute(
+        sa.select(SLICES.c.topic, SLICES.c.partition, SLICES.c.start_offset, SLICES.c.end_offset)
+        .where(SLICES.c.transaction_id == transaction_id)
+        .order_by(SLICES.c.topic, SLICES.c.partition)
     )
-    return tuple(map(SliceRow.from_mapping, connection.execute(statement).mappings()))
+    return tuple(Slice(*row) for row in found)
 
 
 def lock_open(connection: sa.Connection, transaction_id: str, consequence: str) -> TransactionRow:

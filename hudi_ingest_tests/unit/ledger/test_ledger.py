@@ -220,7 +220,7 @@ class TestBegin:
         assert row.deadline == until
         assert before <= row.began_at <= datetime.now(timezone.utc)
         assert row.began_at.utcoffset() == row.deadline.utcoffset() == timedelta(0)
-        assert tuple(each.slice for each in ledger.transactions.slices("t1")) == plan().slices
+        assert ledger.transactions.slices("t1") == plan().slices
         assert ledger.attempts.of_transaction("t1") == ()
 
     def test_takes_times_of_other_zones(self, ledger: Ledger) -> None:
@@ -553,7 +553,7 @@ class TestEnds:
         assert (row.state, row.instant, row.sequence) == (TransactionState.COMMITTED, "i7", 7)
         assert (row.began_at, row.ended_at) == (found.began_at, found.ended_at)
         assert (row.rows, row.files, row.size_bytes) == (10, 1, 4096)
-        assert tuple(each.slice for each in ledger.transactions.slices("t7")) == found.plan.slices
+        assert ledger.transactions.slices("t7") == found.plan.slices
         assert restore() is False
         assert ledger.transactions.find("t7") == row
         assert begin(ledger, "t8") > row.epoch
