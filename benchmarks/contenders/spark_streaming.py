@@ -100,15 +100,11 @@ def _parsed(pipeline: Pipeline) -> Any:
 def hudi_options(pipeline: Pipeline) -> dict[str, str]:
     """Return the sink's options. Pure."""
     return {
-        "hoodie.table.name": pipeline.name,
+        **shared_options(pipeline),
         "hoodie.datasource.write.operation": "bulk_insert",
         "hoodie.datasource.write.row.writer.enable": "true",
         "hoodie.bulkinsert.sort.mode": "NONE",
         "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
-        "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_by),
-        "hoodie.datasource.write.hive_style_partitioning": "true",
-        "hoodie.datasource.write.partitionpath.urlencode": "true",
-        "hoodie.metadata.enable": "true",
         "hoodie.metadata.index.column.stats.enable": str(pipeline.table.column_statistics).lower(),
         "hoodie.populate.meta.fields": "true",
         # Hudi's row writer always puts a bloom filter of the keys into each file. hudi-ingest writes none, so this one is sized
@@ -116,6 +112,17 @@ def hudi_options(pipeline: Pipeline) -> dict[str, str]:
         "hoodie.bloom.index.filter.type": "SIMPLE",
         "hoodie.index.bloom.num_entries": "1",
         "hoodie.index.bloom.fpp": "0.5",
+    }
+
+
+def shared_options(pipeline: Pipeline) -> dict[str, str]:
+    """Return the options that appends and upserts share: the layout of the table, and nothing beside the writes. Pure."""
+    return {
+        "hoodie.table.name": pipeline.name,
+        "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_by),
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.partitionpath.urlencode": "true",
+        "hoodie.metadata.enable": "true",
         "hoodie.parquet.compression.codec": pipeline.table.compression,
         "hoodie.parquet.max.file.size": str(pipeline.table.target_file_bytes),
         "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",

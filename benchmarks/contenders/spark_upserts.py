@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.contenders import Assignment, Outcome, Task
 from benchmarks.contenders.spark_source import spark_options, tasks_for
-from benchmarks.contenders.spark_streaming import NOT_FOR_STREAMS, parsed_rows, topic_slices
+from benchmarks.contenders.spark_streaming import NOT_FOR_STREAMS, parsed_rows, shared_options, topic_slices
 from benchmarks.contenders.table_reads import compact, read_totals
 from benchmarks.upsert_load import BUCKETS, KEY
 from hudi_ingest.pipeline.file import load_pipeline
@@ -73,29 +73,15 @@ def _stream(spark: SparkSession, pipeline: Pipeline, assignment: Assignment) -> 
 def hudi_options(pipeline: Pipeline, cores: int) -> dict[str, str]:
     """Return the sink's options. Pure."""
     return {
-        "hoodie.table.name": pipeline.name,
+        **shared_options(pipeline),
         "hoodie.datasource.write.operation": "upsert",
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
         "hoodie.datasource.write.recordkey.field": KEY,
         "hoodie.datasource.write.precombine.field": _ORDERING,
-        "hoodie.datasource.write.partitionpath.field": ",".join(pipeline.table.partition_by),
-        "hoodie.datasource.write.hive_style_partitioning": "true",
-        "hoodie.datasource.write.partitionpath.urlencode": "true",
         "hoodie.index.type": "BUCKET",
         "hoodie.index.bucket.engine": "SIMPLE",
         "hoodie.bucket.index.num.buckets": str(BUCKETS),
         "hoodie.upsert.shuffle.parallelism": str(cores),
-        "hoodie.metadata.enable": "true",
         "hoodie.metadata.index.column.stats.enable": "false",
-        "hoodie.parquet.compression.codec": pipeline.table.compression,
-        "hoodie.parquet.max.file.size": str(pipeline.table.target_file_bytes),
-        "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.InProcessLockProvider",
-        "hoodie.write.markers.type": "DIRECT",
-        "hoodie.embed.timeline.server": "false",
-        "hoodie.clean.automatic": "false",
-        "hoodie.archive.automatic": "false",
-        "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",
-        "hoodie.clustering.inline": "false",
-        "hoodie.datasource.hive_sync.enable": "false",
     }
