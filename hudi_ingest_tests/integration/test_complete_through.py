@@ -11,7 +11,6 @@ from confluent_kafka import TopicPartition as KafkaTopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from dagster import AssetKey, DagsterInstance, RunRequest
 
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka import cluster
 from hudi_ingest.kafka.cluster import KafkaCluster
@@ -111,9 +110,7 @@ def test_dagster_gets_each_complete_hour_once(ground: Ground, monkeypatch: pytes
     from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
 
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
     create_topic(ground.bootstrap_servers, ground.name, 2, {TYPE: "LogAppendTime"})
     pipeline = make_pipeline(ground, asset={"complete": "hourly"})
     ground.send_rows(0, 5)

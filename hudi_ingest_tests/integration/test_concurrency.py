@@ -14,7 +14,6 @@ import pytest
 from dagster import DagsterInstance, RunRequest, SkipReason
 
 from hudi_ingest.exceptions import IngestError
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
@@ -50,9 +49,7 @@ def test_f1_p4_two_sensors_and_a_person_launch_the_same_transaction(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two daemons tick at the same moment, `hudi-ingest run` has planned it as well, and all three go on."""
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
     ground.send_rows(0, 20)
     ground.send_rows(1, 20)
     current_session(ground.home)

@@ -24,7 +24,6 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions import EngineLost
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.storage.paths import TIMELINE
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.local.verification import verify
@@ -50,9 +49,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 @pytest.fixture(autouse=True)
 def environment(ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
 
 
 class JsonResults(IOManager):

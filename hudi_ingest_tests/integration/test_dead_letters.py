@@ -20,7 +20,7 @@ from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstan
 
 from hudi_ingest.exceptions import BadRecord, IngestError
 from hudi_ingest.faults import InjectedFault
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
@@ -292,9 +292,7 @@ def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
 ) -> None:
     from hudi_ingest.orchestration.coordinator.sensor import tick
 
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
     pipeline = make_pipeline(ground, on_bad_record="dead_letter")
     ground.send_rows(0, 3)
     ground.send(1, [b'{"id": "x", "n": "seven", "dt": "d"}', b"["])

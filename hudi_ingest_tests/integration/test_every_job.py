@@ -12,7 +12,6 @@ import pytest
 from dagster import DagsterInstance, build_schedule_context, execute_job
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
@@ -50,9 +49,7 @@ def instance(
     folder = tmp_path / "dagster"
     folder.mkdir()
     (folder / "dagster.yaml").write_text(INSTANCES[request.param])
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
     monkeypatch.setenv(DAGSTER_VARIABLE, str(folder))
     with DagsterInstance.from_config(str(folder)) as found:
         yield found

@@ -9,7 +9,6 @@ import pytest
 from dagster import AssetCheckKey, AssetKey, DagsterInstance
 
 from hudi_ingest.exceptions import ExpectationViolated
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
@@ -41,9 +40,7 @@ def numbers(ground: Ground) -> list[int]:
 def test_violations_are_counted_rejected_retried_and_fatal(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
     rules = [("small", "n < 18", "warn"), ("not_seven", "n <> 7", "reject"), ("listed", "n < 90", "fail")]
     pipeline = expecting(ground, *rules)
     ground.send_rows(0, 20)

@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, PlanOutdated, WriteIncomplete
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger.owner import Owner
@@ -41,9 +40,7 @@ DEADLINE_SECONDS = 240
 
 @pytest.fixture(autouse=True)
 def environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from dagster import DagsterInstance, RunRequest, SkipReason
 
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi import write_client
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import wait_until
@@ -34,9 +33,7 @@ _CACHED_THREADS = ("block-manager-ask-thread-pool-", "block-manager-storage-asyn
 
 @pytest.fixture(autouse=True)
 def environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
 
 
 def test_rivals_wound_a_malformed_record_fails_the_run_and_nothing_loops(ground: Ground, pipeline: Pipeline) -> None:

@@ -16,7 +16,6 @@ from dagster import AssetKey, DagsterInstance, DefaultScheduleStatus
 
 from hudi_ingest.exceptions import CommitRefused, RestoreUnfinished, ServiceRefused, TransactionInFlight
 from hudi_ingest.faults import InjectedFault
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.files.read_amplification import files_to_merge
 from hudi_ingest.hudi.services.savepoints import HudiPartitions
 from hudi_ingest.hudi.services.table_services import HudiServices
@@ -226,9 +225,7 @@ def test_p5_a_clustering_that_was_left_unfinished_is_done_by_the_next_services(
 def test_d1_services_are_a_job_that_shows_on_the_asset(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
     from hudi_ingest.orchestration.definitions import build_definitions
 
     definitions = build_definitions([pipeline])

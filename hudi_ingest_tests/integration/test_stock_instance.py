@@ -14,7 +14,7 @@ import pytest
 from dagster import DagsterInstance, JobExecutionResult, ReexecutionOptions, RunRequest, execute_job
 from dagster._core.definitions.reconstruct import ReconstructableJob, ReconstructableRepository
 
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
@@ -41,9 +41,7 @@ defs = build_definitions(load_folder(Path({pipelines!r})).pipelines)
 
 @pytest.fixture(autouse=True)
 def own_environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
 
 
 @pytest.fixture

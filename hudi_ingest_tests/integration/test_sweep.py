@@ -20,7 +20,6 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions import TableMismatch, TableUnreachable, TransactionInFlight
-from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger
@@ -249,9 +248,7 @@ def test_r9_k7_the_command_shows_before_it_deletes(ground: Ground, pipeline: Pip
 def test_r9_d1_the_sweep_is_a_job_that_no_transaction_waits_for(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
-    monkeypatch.setenv(PIPELINES_VARIABLE, str(ground.home.pipelines))
-    monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
+    ground.set_environment(monkeypatch)
     from hudi_ingest.orchestration import tags
     from hudi_ingest.orchestration.definitions import build_definitions
 

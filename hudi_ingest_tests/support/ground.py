@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 import yaml
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from hudi import HudiTable
 from pyspark.sql import SparkSession
 
-from hudi_ingest.home.folder import Home
+from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.model.plan import TransactionPlan
@@ -119,6 +120,12 @@ class Ground:
     def rows(self) -> pa.Table:
         """All rows, read by hudi-rs."""
         return pa.Table.from_batches(HudiTable(self.base_path).read())
+
+    def set_environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make its home that of this process, and of those that it starts."""
+        monkeypatch.setenv(HOME_VARIABLE, str(self.home.root))
+        monkeypatch.setenv(PIPELINES_VARIABLE, str(self.home.pipelines))
+        monkeypatch.setenv(LEDGER_VARIABLE, self.home.ledger_url)
 
     def data_files(self) -> list[Path]:
         return sorted(Path(self.base_path).rglob("*.parquet"), key=str) if Path(self.base_path).exists() else []
