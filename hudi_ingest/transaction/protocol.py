@@ -98,7 +98,7 @@ class TransactionProtocol(TransactionPorts):
                     "%s: hoodie.properties was damaged and has been restored from Hudi's backup",
                     self.pipeline.table.base_path,
                 )
-            TimelineRepair(self.pipeline, self.table, self.ledger, self.epoch).run()
+            self._repair()
             clear_dead_transaction(self, owner, run_is_finished)
             reach("begin_cleared")
             require_one_table(self)
@@ -166,7 +166,7 @@ class TransactionProtocol(TransactionPorts):
         """Publish the transaction; it happens once, however often this is called.
 
         Raises WriteIncomplete, BadRecord, SchemaRefused, DeadlineExceeded, Fenced, CommitRefused (nothing landed) or
-        CommitOutcomeUnknown (call again); for a retry, NothingToDo if none of its dead letters can become a row.
+        CommitOutcomeUnknown, TransactionInFlight (call again); for a retry, NothingToDo if none of its dead letters can become a row.
         """
         started = time.monotonic()
         plan = transaction.plan
@@ -189,6 +189,9 @@ class TransactionProtocol(TransactionPorts):
         with self._table_lock(), self.timeline.held(), self.step("commit", plan.transaction_id, **known) as ended:
             reach("commit_locked")
             published = self.table.instant_of(plan.transaction_id)
+            if published is not None and self._repair():
+                # A power cut has damaged what an earlier call had published.
+                published = self.table.instant_of(plan.transaction_id)
             committed = self.table.committed()
             ended["outcome"] = "committed"
             if published is None:
@@ -229,6 +232,9 @@ class TransactionProtocol(TransactionPorts):
                     roll_back(self, transaction_id, reason)
         except (IngestError, OSError) as error:
             _logger.warning("%s is not rolled back yet; the next begin does it: %s", transaction_id, error)
+
+    def _repair(self) -> tuple[str, ...]:
+        return TimelineRepair(self.pipeline, self.table, self.ledger, self.epoch).run()
 
     def _table_lock(self) -> AbstractContextManager[None]:
         # After the transaction's timeout the lock's holder is fenced anyway: by the epoch, its lease and the guard.

@@ -61,8 +61,14 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a commit does not ask whether it has landed before": Mutant(
         "transaction/protocol.py",
-        "            published = self.table.instant_of(plan.transaction_id)\n            committed",
-        "            published = None\n            committed",
+        "            published = self.table.instant_of(plan.transaction_id)\n            if published is not None and",
+        "            published = None\n            if published is not None and",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit that is called again does not look for what a power cut has damaged": Mutant(
+        "transaction/protocol.py",
+        "if published is not None and self._repair():",
+        "if published is not None and not published:",
         "transaction/test_protocol_steps.py",
     ),
     "a commit does not ask the ledger whether its transaction is open": Mutant(

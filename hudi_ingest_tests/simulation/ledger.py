@@ -6,11 +6,13 @@ tested: hudi_ingest_tests/unit/simulation/test_ledger_model.py.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from random import Random
 
 from hudi_ingest.exceptions import Fenced, LedgerUnreachable, TransactionInFlight
 from hudi_ingest.ledger import AttemptState, Ledger, Request, TransactionRow
@@ -33,6 +35,11 @@ class Attempt:
     report: SliceReport | None = None
 
 
+Tables = tuple[
+    dict[str, TransactionRow], dict[str, TransactionPlan], dict[str, dict[tuple[TopicPartition, int], Attempt]]
+]
+
+
 @dataclass
 class Rows:
     """All that the database holds. A change is made in one piece: no program stops within it."""
@@ -41,6 +48,38 @@ class Rows:
     transactions: dict[str, TransactionRow] = field(default_factory=dict)
     plans: dict[str, TransactionPlan] = field(default_factory=dict)
     attempts: dict[str, dict[tuple[TopicPartition, int], Attempt]] = field(default_factory=dict)
+    forgets: bool = False
+    """Whether the server answers before it flushes."""
+    unflushed: deque[tuple[datetime, Tables]] = field(default_factory=lambda: deque(maxlen=6))
+    """When changes were made, and what was there before each of them."""
+
+    def __enter__(self) -> None:
+        """A change begins."""
+        stop("ledger", LedgerUnreachable)
+        if self.forgets:
+            attempts = {
+                name: {key: copy(each) for key, each in theirs.items()} for name, theirs in self.attempts.items()
+            }
+            self.unflushed.append((self.now(), (dict(self.transactions), dict(self.plans), attempts)))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # The answer may be lost although the change is there.
+        if kind is None:
+            stop("ledger written", LedgerUnreachable)
+
+    def forget(self, dice: Random) -> None:
+        """The server's power is cut: some of the changes of the last second are lost, the newest first."""
+        now = self.now()
+        newest = [tables for time, tables in self.unflushed if now - time <= timedelta(seconds=1)]
+        # That it keeps the attempts of the transactions that it keeps is a limit of the promises: a number may be given twice.
+        possible = [
+            tables
+            for tables in newest
+            if all(self.attempts[each].keys() == tables[2][each].keys() for each in tables[2])
+        ]
+        if possible and dice.random() < 0.7:
+            self.transactions, self.plans, self.attempts = dice.choice(possible)
+        self.unflushed.clear()
 
     def open_in(self, table: str) -> TransactionRow | None:
         rows = self.transactions.values()
@@ -74,14 +113,6 @@ class Rows:
         return True
 
 
-@contextmanager
-def _writing() -> Iterator[None]:
-    stop("ledger", LedgerUnreachable)
-    yield
-    # The answer may be lost although the change is there.
-    stop("ledger written", LedgerUnreachable)
-
-
 class ModelTransactions(Transactions):
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -105,7 +136,7 @@ class ModelTransactions(Transactions):
         return newest if newest is not None and newest.table != table else None
 
     def begin(self, plan: TransactionPlan, *, table: str, owner: Owner, deadline: datetime, above: int = 0) -> int:
-        with _writing():
+        with self._rows:
             blocking = self._rows.open_in(table)
             if blocking is not None:
                 raise TransactionInFlight(f"{plan.transaction_id} cannot begin, {blocking.transaction_id} is open")
@@ -137,25 +168,25 @@ class ModelTransactions(Transactions):
         return epoch
 
     def record_instant(self, transaction_id: str, instant: str) -> None:
-        with _writing():
+        with self._rows:
             row = require_open(self._rows.transactions.get(transaction_id), transaction_id, "no instant is recorded")
             if row.instant not in (None, instant):
                 raise Fenced(f"{transaction_id} already has instant {row.instant}, not {instant}")
             self._rows.transactions[transaction_id] = replace(row, instant=instant)
 
     def mark_committed(self, receipt: CommitReceipt) -> bool:
-        with _writing():
+        with self._rows:
             known = self._rows.commit(receipt, receipt.plan.transaction_id, receipt.instant)
         return known
 
     def mark_committed_as_found(self, transaction_id: str, instant: str) -> bool:
-        with _writing():
+        with self._rows:
             row = self._rows.transactions.get(transaction_id)
             known = self._rows.commit(None, transaction_id, instant)
         return known and row is not None and row.state is not TransactionState.COMMITTED
 
     def mark_aborted(self, transaction_id: str, reason: str) -> bool:
-        with _writing():
+        with self._rows:
             row = self._rows.transactions.get(transaction_id)
             if row is not None and row.state is TransactionState.COMMITTED:
                 raise Fenced(f"{transaction_id} was committed by instant {row.instant}")
@@ -167,7 +198,16 @@ class ModelTransactions(Transactions):
         return row is not None
 
     def mark_lost(self, transaction_id: str, reason: str) -> bool:
-        raise AssertionError("this world's power is never cut")
+        with self._rows:
+            row = self._rows.transactions.get(transaction_id)
+            if row is None:
+                return False
+            lost = replace(row, rows=None, files=None, size_bytes=None)
+            self._rows.transactions[transaction_id] = replace(
+                lost, state=TransactionState.ABORTED, ended_at=self._rows.now(), reason=reason
+            )
+            self._rows.end_attempts(transaction_id, (), others=True)
+        return True
 
 
 class ModelAttempts(Attempts):
@@ -177,7 +217,7 @@ class ModelAttempts(Attempts):
     def start(
         self, transaction_id: str, sources: Collection[TopicPartition], retry: int = 0
     ) -> dict[TopicPartition, int]:
-        with _writing():
+        with self._rows:
             numbers: dict[TopicPartition, int] = {}
             if sources:
                 require_open(self._rows.transactions.get(transaction_id), transaction_id, "no attempt may start")
@@ -192,7 +232,7 @@ class ModelAttempts(Attempts):
         return numbers
 
     def finish(self, transaction_id: str, reports: Collection[SliceReport]) -> None:
-        with _writing():
+        with self._rows:
             row = self._rows.transactions.get(transaction_id)
             attempts = self._rows.attempts.get(transaction_id, {})
             unrecorded = []
@@ -211,7 +251,7 @@ class ModelAttempts(Attempts):
         return dict(Counter(source for source, _ in self._rows.attempts.get(transaction_id, {})))
 
     def fail(self, transaction_id: str, source: TopicPartition, attempt: int, error: str) -> None:
-        with _writing():
+        with self._rows:
             found = self._rows.attempts.get(transaction_id, {}).get((source, attempt))
             if found is not None and found.state is AttemptState.RUNNING:
                 found.state = AttemptState.FAILED
@@ -220,11 +260,11 @@ class ModelAttempts(Attempts):
 class ModelCounters(Counters):
     """Steps without a trace: nothing decides by counters."""
 
-    def __init__(self) -> None:
-        return
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
     def add(self, table: str, counts: Mapping[str, float]) -> None:
-        with _writing():
+        with self._rows:
             pass
 
 
@@ -243,15 +283,15 @@ class ModelRequests(Requests):
 class ModelServiceRuns(ServiceRuns):
     """Steps without a trace, like the counters."""
 
-    def __init__(self) -> None:
-        return
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
 
     def began(self, table: str, pipeline: str, service: Service, at: datetime) -> None:
-        with _writing():
+        with self._rows:
             pass
 
     def ended(self, run: ServiceRun) -> None:
-        with _writing():
+        with self._rows:
             pass
 
 
@@ -263,14 +303,14 @@ class LedgerModel(Ledger):
 
     place = "the ledger's model"
 
-    def __init__(self, now: Callable[[], datetime], real_now: Callable[[], datetime]) -> None:
-        """`now`: by the clock of who asks. `real_now`: the lock's, which no host's clock moves."""
-        self.rows = Rows(now)
+    def __init__(self, now: Callable[[], datetime], real_now: Callable[[], datetime], forgets: bool = False) -> None:
+        """`now`: by the clock of who asks. `real_now`: the lock's, which no host's clock moves. `forgets`: see `Rows`."""
+        self.rows = Rows(now, forgets=forgets)
         self.transactions = ModelTransactions(self.rows)
         self.attempts = ModelAttempts(self.rows)
-        self.counters = ModelCounters()
+        self.counters = ModelCounters(self.rows)
         self.requests = ModelRequests()
-        self.service_runs = ModelServiceRuns()
+        self.service_runs = ModelServiceRuns(self.rows)
         self._real_now = real_now
         self._held: dict[str, tuple[Program | None, datetime]] = {}
         """By lock: who has it, and since when."""
@@ -282,6 +322,7 @@ class LedgerModel(Ledger):
         """As if the database were deleted. The lock is the file system's or the server's, and stays."""
         for rows in (self.rows.transactions, self.rows.plans, self.rows.attempts):
             rows.clear()
+        self.rows.unflushed.clear()
 
     @contextmanager
     def table_lock(

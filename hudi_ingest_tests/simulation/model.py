@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -29,7 +30,9 @@ from hudi_ingest.exceptions import (
     NothingToDo,
     OffsetsLost,
     RangeRefused,
+    TableUnreachable,
     Terminal,
+    TransactionInFlight,
 )
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.storage import s3
@@ -57,7 +60,7 @@ from hudi_ingest.model.plan import (
     TransactionPlan,
 )
 from hudi_ingest.model.report import BaseFile, SliceReport
-from hudi_ingest.model.transaction import OpenTransaction, Progress, TransactionStep
+from hudi_ingest.model.transaction import OpenTransaction, Progress, TransactionState, TransactionStep
 from hudi_ingest.operations.requests.allowed_ranges import (
     RangeContext,
     next_ranges,
@@ -76,11 +79,13 @@ from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
+from hudi_ingest.transaction.timeline_repair import repair_timeline
 from hudi_ingest.transaction.write import reports as write_reports
 from hudi_ingest_tests.simulation import keyed, sensor, services
 from hudi_ingest_tests.simulation.bucket import BucketClient
 from hudi_ingest_tests.simulation.ledger import LedgerModel
 from hudi_ingest_tests.simulation.programs import LOCK, Program, stop
+from hudi_ingest_tests.simulation.trace import POWER_CUT
 from hudi_ingest_tests.simulation.world import (
     HOSTS,
     LATER,
@@ -128,6 +133,19 @@ NARROW = (
     ),
 )
 """Points at which something is judged that another program may change before it is done."""
+UNFLUSHED = (
+    *(
+        "commit_landed",
+        "sync_changes",
+        "metadata table written",
+        "instant_requested",
+        "instant_inflight",
+        "ledger written",
+    ),
+    *("replaced ", "sync_files", "files deleted", "service done", "clustering requested", "compaction requested"),
+    *("file_closed", "barrier passed", "group_told"),
+)
+"""Points at which something may be changed that is not flushed yet."""
 MOST_TICKS = 60
 """Ticks in which everything that waits must come in, once the faults have stopped."""
 CLOCKS = (-400, -90, -20, 20, 90, 400)
@@ -159,9 +177,13 @@ class Simulation:
         self.ground = ground
         self.flaws = flaws
         self.story: list[str] | None = [] if told else None
-        self.pipeline = ground.keyed if setting is not None and setting.keyed else ground.pipeline
+        setting = setting or Setting()
+        self.pipeline = ground.ordered if setting.ordering else ground.keyed if setting.keyed else ground.pipeline
         self.world = ground.world = World(self.pipeline, ground.columns, flaws, setting)
-        ledgers = [LedgerModel(self.world.clock, lambda: self.world.now) for _ in range(self.world.setting.ledgers)]
+        forgets = self.world.setting.ledger_forgets
+        ledgers = [
+            LedgerModel(self.world.clock, lambda: self.world.now, forgets) for _ in range(self.world.setting.ledgers)
+        ]
         self.ledgers = [ledgers[host % len(ledgers)] for host in range(COORDINATORS)]
         self.runs: list[Run] = []
         self.programs: list[Program] = []
@@ -174,8 +196,13 @@ class Simulation:
         """What lineage heard."""
         self.published: set[str] = set()
         """Transactions that were completed at any time."""
-        self.accepts = self.world.setting.accepts_losses
+        kind = self.world.setting
+        self.retries = not kind.keyed or kind.ordering or kind.truncates
+        """Whether dead letters are retried: the oldest kind of keyed worlds means what it meant before."""
+        self.accepts = kind.accepts_losses
         self.judged = -1
+        self.cuts = 0
+        """How often the power was cut."""
         self.serviced = 0
         """How often table services were begun."""
         self.sensed = 0
@@ -222,8 +249,7 @@ class Simulation:
         elif action == "tick":
             self.tick(coordinator)
         elif action == "retry":
-            # What a keyed table holds back of it is decided while it is written.
-            if not self.world.setting.keyed:
+            if self.retries:
                 self.retry(coordinator, which % 3 + 1, bool(more & 2))
         elif action in ("backfill", "replay"):
             self.ask_for_a_range(coordinator, TransactionKind(action), which, more)
@@ -258,7 +284,7 @@ class Simulation:
                 }
                 acts[action]()
         else:
-            self.the_world_turns(action, coordinator, which)
+            self.the_world_turns(action, coordinator, which, more)
 
     # What the outside world does.
 
@@ -271,7 +297,10 @@ class Simulation:
 
     def produce(self, number: int, kinds: list[str]) -> None:
         sources = sorted(self.world.broker)
-        self.world.broker[sources[number % len(sources)]] += kinds
+        log = self.world.broker[sources[number % len(sources)]]
+        if self.world.setting.truncates:
+            kinds = ["truncate" if 5 * place % 13 == 3 else kind for place, kind in enumerate(kinds, len(log))]
+        log += kinds
 
     def add_partition(self) -> None:
         source = TopicPartition("orders", len(self.world.broker))
@@ -310,6 +339,53 @@ class Simulation:
     def end_the_engine(self, host: int) -> None:
         self.world.end_engine(host)
 
+    def cut_power(self, which: int, more: int) -> None:
+        """The machine that has table and engines loses its power, perhaps while somebody has changed something and not flushed it. On S3 the
+        coordinators' machines do."""
+        world, point = self.world, UNFLUSHED[more % len(UNFLUSHED)]
+        if which < 8:
+            if not self.programs or which < 3:
+                self.produce(which, ["row", "bad", "row"][: more % 3 + 1])
+                self.tick(more % COORDINATORS)
+            self.come_to_one(which, point)
+        reported = {
+            row.instant
+            for ledger in self.ledgers
+            for row in ledger.rows.transactions.values()
+            if row.state is TransactionState.COMMITTED
+        }
+        for program in [each for each in self.programs if world.journals or each.host != OUTSIDE]:
+            self.programs.remove(program)
+            program.crashed = True
+            world.calls.discard(program)
+            world.trace.append({"step": "killed", "pid": program})
+            self.dead.append(program)
+        if world.journals:
+            world.trace.append(POWER_CUT)
+            self.others.clear()
+        dice = Random(1000 * which + 100 * more + self.cuts)
+        self.cuts += 1
+        for was in world.cut_power(dice):
+            self.tell(
+                f"  {was.name} is lost, or {world.active[was.name].damage if was.name in world.active else 'gone'}"
+            )
+            self.ground.lost.add("service" if was.service else "commit")
+            if was.name in reported and was.name not in world.unsure:
+                world.wrongs.append(f"P5: {was.name} was reported, and a power cut has taken it")
+        for ledger in self.ledgers:
+            ledger.rows.forget(dice)
+        for run in self.runs if which & 1 else ():
+            run.finished = True
+
+    def come_to_one(self, which: int, point: str) -> None:
+        """One of the programs comes to the point, or a run that it is of in one of its next steps."""
+        program = self.programs[which % len(self.programs)] if self.programs else None
+        run = self.run_of.get(program) if program is not None else None
+        while program is not None:
+            self.advance(program, until=point)
+            mine = [each for each in self.programs if run is not None and self.run_of.get(each) is run]
+            program = mine[0] if program.over and mine else None
+
     def a_clock_jumps(self, host: int, which: int) -> None:
         self.world.skews[host] = timedelta(seconds=CLOCKS[which % len(CLOCKS)])
 
@@ -318,6 +394,8 @@ class Simulation:
 
     def another_writer_begins(self, rewrites: bool) -> None:
         instant = self.world.new_instant()
+        # That it flushes nothing is a limit of the promises.
+        self.world.unflushed = [each for each in self.world.unflushed if each.name != instant.name]
         instant.state = "inflight"
         rewrites &= not self.world.setting.keyed
         instant.rewrites = self.world.live()[0] if rewrites and self.world.live() and not self.others else ""
@@ -352,13 +430,15 @@ class Simulation:
         self.spawn("another writer's cleaning", self.protocols[0].instants.roll_back_expired, host=OUTSIDE)
 
     def archive(self) -> None:
+        if self.world.damaged:
+            return
         pending = [each.name for each in self.world.active.values() if each.state != "completed"]
         completed = sorted(each.name for each in self.world.active.values() if each.state == "completed")
         for name in completed[:-3]:
             if name < min(pending, default="9"):
                 self.world.archived[name] = self.world.active.pop(name)
 
-    def the_world_turns(self, what: str, host: int, which: int) -> None:
+    def the_world_turns(self, what: str, host: int, which: int, more: int) -> None:
         if what.startswith("time "):
             self.time_passes(int(what.split()[1]))
         elif what == "a clock jumps":
@@ -372,7 +452,8 @@ class Simulation:
             if len(self.world.broker) < 4 and not self.world.setting.keyed:
                 self.add_partition()
         elif what == "another writer begins":
-            if self.checkpoint() is not None and len(self.others) < 2:
+            # On a damaged table it may begin, and then a person has to repair that.
+            if self.checkpoint() is not None and len(self.others) < 2 and not self.world.damaged:
                 self.another_writer_begins(bool(host))
         elif what == "another writer commits":
             if self.others and self.world.lock is None:
@@ -406,6 +487,8 @@ class Simulation:
             self.delete_the_consumer_group()
         elif what == "the engine dies":
             self.end_the_engine(host)
+        elif what == "the power is cut":
+            self.cut_power(which, more)
         elif what == "a service comes to":
             if at_work := [each for each in self.programs if each.name.startswith("services-")]:
                 point = services.NARROW[which % len(services.NARROW)]
@@ -494,6 +577,7 @@ class Simulation:
 
         def tick() -> None:
             theirs = [run for run in self.runs if run.coordinator == coordinator]
+            repair_timeline(self.protocols[coordinator].table, self.ledgers[coordinator])
             instance = sensor.Instance(self.pipeline.name, theirs, self.world.clock())
             protocol = self.protocols[coordinator]
             plan = sensor.planned_run(instance, self.ledgers[coordinator], protocol.table, situation)
@@ -724,6 +808,8 @@ class Simulation:
                 self.judge()
         if self.serviced:
             self.services_recover()
+        damaged = [self.world.active[name] for name in self.world.damaged]
+        assert not damaged, f"P5: nothing repairs {damaged}"
         left = [each for each in self.world.active.values() if each.state != "completed"]
         assert not left, f"P5: everything is ingested, and open instants are left: {left}"
 
@@ -779,7 +865,7 @@ class Simulation:
             self.judge()
         self.everything_recovers(drain=True)
         self.judge()
-        for generation in range(len(self.world.logs) if not self.world.setting.keyed else 0):
+        for generation in range(len(self.world.logs) if self.retries else 0):
             self.retry(0, len(self.world.letters), whole=True, generation=generation)
             self.judge()
         if not self.world.setting.keyed:
@@ -799,6 +885,8 @@ class Simulation:
         """P1–P4, P7 and P8 after each action that has changed something."""
         world = self.world
         assert not world.wrongs, world.wrongs
+        if world.is_unreadable:
+            return
         if self.judged != world.version:
             self.judged = world.version
             self.judge_table()
@@ -815,7 +903,7 @@ class Simulation:
         waiting: list[Row] = []
         retried: set[Row] = set()
         is_keyed = world.setting.keyed
-        kinds = ("row", "tombstone") if is_keyed else ("row",)
+        kinds = ("row", "tombstone", "truncate") if is_keyed else ("row",)
         for instant in world.completed():
             text = instant.metadata.get(world.pipeline.transaction_key)
             if text is None:
@@ -830,6 +918,9 @@ class Simulation:
             ]
             plan = world.plans[published["transaction"]]
             assert sorted(plan.slices) == slices, f"P3: {instant.name} published {slices} of {plan.slices}"
+            if plan.topics and sequence == 1:
+                # After a power cut the first commit may not be of the first topic.
+                topics = [plan.topics["orders"].topic_id]
             if plan.topics and plan.topics["orders"].topic_id != topics[-1]:
                 earlier += [(source, int(topics[-1]), before) for source, before in covered.items()]
                 covered, ends = dict.fromkeys(covered, ()), {}
@@ -847,17 +938,30 @@ class Simulation:
                 bad = [row for row in taken if row[1] % 2]
                 for row in taken:
                     waiting.remove(row)
+                if is_keyed:
+                    # Which ones are held is the product's to say; the others must be in the table, unless something newer is.
+                    held = {*self.listed_letters(instant.name)}
+                    expected = [row for row in expected if row not in held]
+                    bad = sorted([*bad, *held.difference(bad)])
+                    assert {*bad} <= {*taken}, f"P2: {instant.name} has {bad} as dead letters, and took {taken}"
                 retried |= {*expected}
             upserts = isinstance(plan, RangePlan) and plan.upserts
             if plan.kind is TransactionKind.REPLAY or upserts:
                 waiting = [row for row in waiting if not is_of(row, slices)]
-                retried = {row for row in retried if not is_of(row, slices)}
+                if not upserts:
+                    # The row of a keyed table stays, also if its record is a dead letter once more.
+                    retried = {row for row in retried if not is_of(row, slices)}
             for each in slices if retry is None else ():
                 before = covered.get(each.source, ())
                 here = ranges([(each.start, each.end)])
                 if plan.kind is TransactionKind.INGEST:
                     begin = ends.get(each.source, world.began.get(each.source, 0))
                     begin = self.given_up_to(plan).get(each.source, begin)
+                    if self.cuts and sequence == 1 and each.start > begin:
+                        # No checkpoint is left that says what the broker has lost meanwhile.
+                        seen = [first.get(each.source) for first in self.held[plan.transaction_id]]
+                        assert each.start in seen, f"P1: {each} begins late, and the broker held it from {seen}"
+                        begin = each.start
                     assert each.start == begin, f"P2: {each} does not follow {begin}"
                     ends[each.source] = each.end
                 elif plan.kind is TransactionKind.BACKFILL:
@@ -881,7 +985,12 @@ class Simulation:
             )
             if is_keyed:
                 self.ground.upserted.add(plan.kind)
-                won, last = sorted(found), sorted(keyed.winners(expected).values())
+                won, last = (
+                    sorted(row for row in found if len(row) == 2),
+                    sorted(keyed.surviving(world, expected).values()),
+                )
+                if retry is not None:
+                    last = [row for row in last if row in won]
                 assert won == last, f"P1, P2, P3: {instant.name} has {won}, the last changes of its ranges are {last}"
                 continue
             kept = sum(each.kept for each in plan.replaces)
@@ -902,7 +1011,12 @@ class Simulation:
             if kind in kinds or (source, place) in retried
         ]
         if is_keyed:
-            wanted = keyed.upserts(world, keyed.winners(wanted).values())
+            last_changes = keyed.surviving(world, wanted)
+            if world.setting.ordering:
+                # Once a delete is compacted, a late change of its key counts as a new one.
+                forgotten = {key for key, row in last_changes.items() if row in world.forgotten}
+                rows = [row for row in rows if keyed.key_of(row) not in forgotten]
+            wanted = keyed.upserts(world, last_changes.values())
             assert rows == sorted(wanted), f"P8: the table has {rows}, the last changes of its keys are {wanted}"
             rows = wanted
         wanted.sort()
@@ -950,6 +1064,18 @@ class Simulation:
         assert sorted(left) == waiting, f"P2: {left} wait, and {waiting} have not become rows"
         assert len(waiting) == (head.waiting if head else 0)
 
+    def listed_letters(self, instant: str) -> list[Row]:
+        """The dead letters of one commit."""
+        checkpoint = self.checkpoint()
+        entries = self.log.entries(checkpoint.letters if checkpoint else None)
+        return [
+            row
+            for each in entries
+            if each.instant == instant
+            for file in each.files
+            for row in self.world.letters[file.path]
+        ]
+
     def letters_that_wait(self) -> list[int]:
         """Their offsets."""
         checkpoint = self.checkpoint()
@@ -961,11 +1087,21 @@ class Simulation:
 
     def committed(self) -> CommittedState:
         pipeline = self.pipeline
+        if self.world.is_unreadable:
+            # Whoever wants to know it repairs the table first.
+            return CommittedState(exists=False)
         return self.timeline.committed(pipeline.checkpoint_key, pipeline.transaction_key)
 
     # How programs are made.
 
     def plan(self) -> TransactionPlan | None:
+        if self.world.damaged:
+            try:
+                repair_timeline(self.protocols[0].table, self.ledgers[0])
+                self.ground.lost.add("repaired")
+            except (TableUnreachable, TransactionInFlight) as error:
+                self.tell(f"  not repaired: {error}")
+                return None
         committed = self.committed()
         if "group is the truth" in self.flaws and committed.checkpoint is not None:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
@@ -1045,7 +1181,7 @@ class Simulation:
 
         def write() -> None:
             assert transaction is not None, f"{run.ident} did not begin"
-            for report in self.protocols[run.coordinator].write(transaction, slices):
+            for report in self.protocols[run.coordinator].write(transaction, slices, run.tries):
                 if run.transaction is transaction:
                     run.reports[report.slice] = report
 
@@ -1143,6 +1279,8 @@ class Ground:
 
     pipeline: Pipeline
     keyed: Pipeline
+    ordered: Pipeline
+    """Keyed, with an ordering column."""
     columns: TableSchema
     world: World | None = None
     reached: set[str] = field(default_factory=set)
@@ -1150,6 +1288,8 @@ class Ground:
     """Kinds of transactions that were committed, and whether they copied rows of shared files."""
     upserted: set[TransactionKind] = field(default_factory=set)
     """Kinds that were committed to a keyed table."""
+    lost: set[str] = field(default_factory=set)
+    """What power cuts took, or damaged, and that it was repaired."""
     asked: set[str] = field(default_factory=set)
     """What became of runs that a sensor asked for."""
     accepts: Callable[[object], bool] = lambda _: True
@@ -1173,7 +1313,10 @@ def simulated() -> Iterator[Ground]:
         pipeline = load_pipeline(path, {})
         written["table"] |= {"mode": "upsert", "key": ["id"], "buckets": keyed.BUCKETS}
         path.write_text(yaml.safe_dump(written))
-        ground = Ground(pipeline, load_pipeline(path, {}), pipeline.table_schema)
+        keyed_pipeline = load_pipeline(path, {})
+        written["table"]["ordering"] = keyed.ORDERING
+        path.write_text(yaml.safe_dump(written))
+        ground = Ground(pipeline, keyed_pipeline, load_pipeline(path, {}), pipeline.table_schema)
     shape = checks.shape_of(ground.pipeline)
 
     def world() -> World:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+from hudi_ingest.hudi.files.late_changes import LateChanges
 from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
@@ -144,6 +145,20 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     "services leave what died before them undone": Mutation(
         "P5", 55, patches=[(ServicesInMemory, "pending_clusterings", lambda _: ())]
+    ),
+    "a commit is reported before it is flushed": Mutation(
+        "P5", 9, patches=[(TransactionProtocol, "_sync_commit", lambda *_: [])]
+    ),
+    "small files are not flushed": Mutation("P5", 9, frozenset({"no flush of small files"})),
+    "what services merge is not flushed": Mutation("P1", 9, frozenset({"no flush of merged files"})),
+    "a commit does not look for what a power cut has damaged": Mutation(
+        "P5", 9, patches=[(TransactionProtocol, "_repair", lambda *_: ())]
+    ),
+    "a late change is written whatever came since": Mutation(
+        "P8", 2, patches=[(LateChanges, "_verdict", lambda *_: True)]
+    ),
+    "a late change without a row is never held": Mutation(
+        "P8", 2, patches=[(LateChanges, "_truncated", lambda *_: None)]
     ),
 }
 """By what is broken."""

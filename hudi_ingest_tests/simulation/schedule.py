@@ -51,6 +51,13 @@ LATELY: Mapping[int, tuple[int, tuple[str, ...]]] = {
 }
 """Kinds that came later, and at most how many of them a schedule has: they take the place of single steps where the seed leaves this
 rest, so the other seeds mean what they meant before."""
+FOURTH = 4
+ORDERING, TRUNCATES = 0, 1
+"""Of the number of a seed whose table is keyed, the rests of those with an ordering column, and of those whose source is truncated."""
+LATE = (*["retry"] * 5, "produce", "produce", "services", "backfill", "replay", "archive")
+TENTH = 10
+POWER_CUTS = 9
+"""The rest of seeds whose power is cut. How often, and when, is drawn from a stream of its own, as is all that came after it."""
 Step = tuple[str, int, int]
 _MOST_TRIES = 2000
 """To make a schedule smaller."""
@@ -75,12 +82,19 @@ class Schedule:
 
 def schedule_of(seed: int) -> Schedule:
     draw = random.Random(seed)
+    later = random.Random(f"{seed} later")
+    cuts = seed % TENTH == POWER_CUTS
+    variant = seed // SEVENTH % FOURTH if seed % SEVENTH == KEYED else None
     setting = Setting(
         engines=draw.randint(1, 2),
         ledgers=draw.randint(1, 2),
         on_s3=draw.random() < 0.4,
         accepts_losses=draw.random() < 0.8,
         keyed=seed % SEVENTH == KEYED,
+        ordering=variant == ORDERING,
+        truncates=variant == TRUNCATES,
+        power_cuts=cuts,
+        ledger_forgets=cuts and later.random() < 0.3,
     )
     often = draw.choice((0.15, 0.3, 0.6))
     actions = [*ALWAYS, *(action for kind in SOMETIMES if draw.random() < often for action in kind)]
@@ -90,6 +104,21 @@ def schedule_of(seed: int) -> Schedule:
         most, kinds = LATELY[seed % SEVENTH]
         numbers = {draw.randrange(STEPS): draw.choice(kinds) for _ in range(draw.randint(1, most))}
         steps = tuple((numbers.get(number, step[0]), *step[1:]) for number, step in enumerate(steps))
+    if variant in (ORDERING, TRUNCATES):
+        for number in later.sample(range(STEPS), later.randint(3, 12)):
+            step = (later.choice(LATE), later.randint(0, 9), later.randint(0, 39))
+            steps = (*steps[:number], step, *steps[number + 1 :])
+    if variant == TRUNCATES:
+        # Offsets of several partitions do not say what was before a truncate.
+        start = (1, *start[1:])
+    for number in sorted(later.sample(range(STEPS), later.randint(1, 5))) if cuts else ():
+        step = ("the power is cut", later.randint(0, 9), later.randint(0, 39))
+        # What the orchestrator does next of its own accord.
+        after = later.choice(
+            ([], ["commit", "finish"], ["write", "commit", "finish"], ["time 200", "commit", "finish"])
+        )
+        then = [(each, later.randint(0, 9), later.randint(0, 39)) for each in after]
+        steps = (*steps[:number], step, *then, *steps[number + 1 + len(then) :])
     return Schedule(seed, setting, *start, steps)
 
 

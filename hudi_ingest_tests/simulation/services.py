@@ -33,6 +33,9 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep import service_log
 from hudi_ingest.operations.upkeep import table_services as services_module
 from hudi_ingest.operations.upkeep.table_services import TableServices
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction import timeline_repair
+from hudi_ingest.transaction.write import job as job_module
 from hudi_ingest_tests.simulation import keyed
 from hudi_ingest_tests.simulation.programs import running
 from hudi_ingest_tests.simulation.world import (
@@ -165,6 +168,7 @@ class TableServiceInMemory:
         program = running()
         assert program is not None
         world.calls.add(program)
+        before = world.last_change
         try:
             with engine.hudi_lock():
                 self.require_claim()
@@ -183,6 +187,8 @@ class TableServiceInMemory:
                 finally:
                     self._stop_heartbeat(engine)
             engine.step("service done", EngineLost, TableUnreachable)
+            # Also what an earlier try has committed, which may have died before it could.
+            world.flush(before if pending else 0)
             return self._figures()
         finally:
             world.calls.discard(program)
@@ -207,10 +213,12 @@ class TableServiceInMemory:
                 # Perhaps another try deletes it at the same time.
                 world.files.pop(path, None)
                 engine.step("file of an earlier try deleted")
+        world.will_change(instant.name)
         instant.state = "inflight"
         engine.step("service inflight", TableUnreachable)
         listed = [self._merge_into(engine, name, paths) for name, paths in instant.planned.items()]
-        world.synced |= {*listed}
+        if "no flush of merged files" not in world.flaws:
+            world.synced |= {*listed}
         engine.step("merged files flushed", TableUnreachable)
         with engine.hudi_lock():
             self.require_claim()
@@ -235,7 +243,9 @@ class TableServiceInMemory:
             rows += world.files[path]
             engine.step("file to be merged read", TableUnreachable)
         if self.service == "compaction":
-            rows = keyed.upserts(world, keyed.winners(rows).values())
+            last = keyed.winners(world, rows).values()
+            rows = keyed.upserts(world, last)
+            world.forgotten.update(row for row in last if row not in rows)
         path = f"{name}_{world.new_name()}_{self.instant}.parquet"
         content = world.files[path] = []
         content += sorted(rows)
@@ -346,12 +356,17 @@ def services_over(world: World, ledger: Ledger) -> TableServices:
 
 def patches(world: Callable[[], World], clock: type) -> list[tuple[object, str, object]]:
     """What the services' modules see of the newest world (where, name, instead)."""
+
+    def table(pipeline: Pipeline) -> PipelineTable:
+        return PipelineTable(pipeline, TimelineInMemory(world()))
+
     return [
-        (services_module, "PipelineTable", lambda pipeline: PipelineTable(pipeline, TimelineInMemory(world()))),
+        *((module, "PipelineTable", table) for module in (services_module, job_module)),
         (service_log, "datetime", clock),
         (clients, "Timeline", lambda *_: TimelineInMemory(world())),
         (clients, "in_services_pool", lambda spark: nullcontext()),
         (clients, "job_group", lambda *_: nullcontext(Event())),
         (clients, "reported_tasks", lambda *_: nullcontext()),
+        (timeline_repair, "datetime", clock),
         (ownership, "uuid", SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=world().new_name()))),
     ]

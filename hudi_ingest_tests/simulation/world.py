@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import count
+from random import Random
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -42,7 +43,7 @@ from hudi_ingest.hudi.options import (
     table_properties,
 )
 from hudi_ingest.hudi.storage.local import LocalStorage
-from hudi_ingest.hudi.storage.paths import EPOCH_PATH, dead_letters_folder
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH, METADATA_TIMELINE, TIMELINE, dead_letters_folder
 from hudi_ingest.hudi.storage.s3 import S3Storage
 from hudi_ingest.hudi.storage.storage import Durability, StoredFile, TableStorage, Upload
 from hudi_ingest.hudi.timeline.clock import wait_for_clock
@@ -61,10 +62,12 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import TableSchema, spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.planning import held_offsets
+from hudi_ingest.transaction.write.job import _past
 from hudi_ingest.transaction.write.reports import require_same_topics
 from hudi_ingest_tests.simulation import keyed
 from hudi_ingest_tests.simulation.programs import LOCK, Ended, Program, running, stop
 from hudi_ingest_tests.simulation.trace import Line
+from hudi_ingest_tests.support.damaged_table import avro_file, avro_long
 
 ROWS_PER_FILE = 2
 HOSTS = 2
@@ -108,6 +111,11 @@ class Instant:
     """By the beginning of a new file's name: the files that the service merges into it."""
     completion: str = ""
     """When it was completed, as its engine saw it; in keyed tables only."""
+    damage: str = ""
+    """What a power cut has left of its newest file, if not all: nothing (`empty`), the beginning (`cut off`), or all of it without the
+    metadata table's (`metadata`). Its state is what is left without that file, except for `metadata`."""
+    written_at: datetime = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    """Of a damaged one: when."""
 
     @property
     def merges(self) -> tuple[str, ...]:
@@ -142,6 +150,19 @@ class Tracked(dict[str, V]):
 
 
 @dataclass(frozen=True)
+class Unflushed:
+    """A change below .hoodie that a power cut may undo: `before` is a copy of what an instant, or the properties, were."""
+
+    number: int
+    name: str
+    before: Any
+    time: datetime
+
+
+PROPERTIES = "properties"
+
+
+@dataclass(frozen=True)
 class Setting:
     """What differs between worlds. `engines`: one for both hosts, or one for each with a lock in common (`table.lock`)."""
 
@@ -152,6 +173,15 @@ class Setting:
     """Whether plans give up what the broker lost (`on_data_loss: skip_to_earliest`), or stop."""
     keyed: bool = False
     """Whether the table is keyed, and records are changes of its rows."""
+    ordering: bool = False
+    """Of a keyed one: whether a column orders the changes, some of which come too late."""
+    truncates: bool = False
+    """Of a keyed one: whether it is the mirror of a table that is truncated now and then."""
+    power_cuts: bool = False
+    """Whether the power of the machine that has table and engines is cut. On S3 the processes die, and nothing is lost."""
+    ledger_forgets: bool = False
+    """Whether the ledger's server answers before it flushes: PostgreSQL without synchronous_commit, SQLite with synchronous=NORMAL. A power
+    cut takes its last changes."""
 
 
 class World:
@@ -193,9 +223,20 @@ class World:
         self.files: dict[str, list[Row]] = Tracked(self)
         self.cleaned: dict[str, list[Row]] = {}
         """What was in the files that cleaning has deleted."""
+        self.forgotten: set[Row] = set()
+        """Deletes that a compaction has left out: late changes of their keys count as new ones."""
         self.markers: dict[str, set[str]] = {}
         self.synced: set[str] = set()
         """Files that outlive a power cut."""
+        self.journals = self.setting.power_cuts and not self.setting.on_s3
+        self.unflushed: list[Unflushed] = []
+        """Oldest first."""
+        self.unflushed_texts: dict[str, bytes | None] = {}
+        """Small files that were replaced and whose folders are not flushed yet, with what was there before."""
+        self.unsure: set[str] = set()
+        """Instants of which the step has said that they might not survive a power cut."""
+        self.damaged: set[str] = set()
+        self._changes = count(1)
         self.texts: dict[str, bytes] = Tracked(self)
         self.letters: dict[str, list[Row]] = Tracked(self)
         self.lock: Program | None = None
@@ -256,11 +297,133 @@ class World:
         if key in self.published:
             self.version += 1
 
+    def will_change(self, name: str) -> None:
+        """Remember what a power cut may bring back, until that is flushed."""
+        if self.journals:
+            before = dict(self.properties) if name == PROPERTIES else copy(self.active.get(name))
+            self.unflushed.append(Unflushed(next(self._changes), name, before, self.now))
+
+    def flush(self, since: int = 0) -> None:
+        """The changes after that one are on disk."""
+        self.unflushed = [each for each in self.unflushed if each.number <= since]
+
+    @property
+    def last_change(self) -> int:
+        return self.unflushed[-1].number if self.unflushed else 0
+
+    def cut_power(self, dice: Random) -> list[Instant]:
+        """All processes of the machine die. What was not flushed is there, or not, or in part; returns the completed instants that are
+        lost or damaged, as they were."""
+        for engine in range(self.setting.engines):
+            self.end_engine(engine)
+        if not self.journals:
+            return []
+        # Other writers work there, too.
+        self.stop_heartbeats(OUTSIDE)
+        self.lock = None
+        self.version += 1
+        for name in [*self.heartbeats]:
+            if dice.random() < 0.3:
+                del self.heartbeats[name]
+        # That other writers flush nothing is a limit of the promises.
+        others = {path for each in self.completed() if not each.transaction for path in each.files}
+        for files in (self.files, self.letters):
+            for path in [path for path in files if path not in self.synced and path not in others]:
+                if dice.random() < 0.5:
+                    files.pop(path)
+        for path, text in self.unflushed_texts.items():
+            if dice.random() < 0.5:
+                self.restore_text(path, text)
+        self.unflushed_texts.clear()
+        lost = []
+        for name in dict.fromkeys(each.name for each in self.unflushed):
+            changes = [each for each in self.unflushed if each.name == name]
+            kept = dice.randint(0, len(changes))
+            if name == PROPERTIES:
+                if kept < len(changes):
+                    self.properties = changes[kept].before
+                continue
+            found = self.active.get(name)
+            was = copy(found)
+            if name in self.archived or self.is_built_on(found):
+                continue
+            if kept < len(changes):
+                before = changes[kept].before
+                if before is None:
+                    self.active.pop(name, None)
+                else:
+                    self.active[name] = found = before
+            elif found is not None:
+                self.damage(found, changes, dice)
+            if was is not None and was.state == "completed" and (kept < len(changes) or was != found):
+                lost.append(was)
+        self.unflushed.clear()
+        return lost
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether a completed instant stops readers."""
+        return bool(self.damaged) and any(self.active[name].damage in ("empty", "cut off") for name in self.damaged)
+
+    def is_built_on(self, instant: Instant | None) -> bool:
+        """Whether another writer, which flushes nothing, or a service has begun or completed something after it, or a transaction after a
+        service: a person decides then, if it is damaged."""
+        if instant is None or instant.state != "completed":
+            return False
+        return any(
+            (each.completed_at > instant.completed_at or each.name > instant.completion)
+            and (instant.service or not each.transaction)
+            for each in self.active.values()
+        )
+
+    def damage(self, instant: Instant, changes: Sequence[Unflushed], dice: Random) -> None:
+        """A file has its name, and perhaps not its content."""
+        what = dice.choice(("", "", "empty", "cut off", "metadata"))
+        if instant.state == "completed" and what and (instant.transaction or what != "metadata"):
+            instant.damage, instant.written_at = what, changes[-1].time
+            if what != "metadata":
+                before = changes[-1].before
+                instant.state, instant.metadata, instant.files = before.state, before.metadata, before.files
+                instant.replaced, instant.completed_at, instant.completed_time = (), 0, None
+            self.damaged.add(instant.name)
+        elif instant.state == "requested" and instant.service and what == "empty":
+            instant.damage, instant.written_at = what, changes[-1].time
+            self.damaged.add(instant.name)
+        elif instant.state == "inflight" and instant.transaction and what == "empty":
+            # Nobody knows whose it is; Hudi rolls it back once it has no lease.
+            instant.metadata, instant.transaction = {}, ""
+
+    def restore_text(self, path: str, text: bytes | None) -> None:
+        if text is None:
+            self.texts.pop(path, None)
+        else:
+            self.texts[path] = text
+        if path == EPOCH_PATH:
+            self.superseded.add(self.epoch)
+            self.epoch = (text or b"").decode()
+            self.superseded.discard(self.epoch)
+
+    def put_aside(self, file: str) -> None:
+        """A file of the timeline is moved away, and its instant is what it was before."""
+        instant = self.active[file.partition(".")[0].partition("_")[0]]
+        self.will_change(instant.name)
+        self.version += 1
+        self.damaged.discard(instant.name)
+        instant.damage = ""
+        if "_" in file.partition(".")[0]:
+            instant.state, instant.files, instant.replaced = "inflight", (), ()
+            instant.completed_at, instant.completed_time = 0, None
+        else:
+            # The plan of a service.
+            del self.active[instant.name]
+
     def complete(self, instant: Instant, host: int | None = None) -> None:
+        if instant.transaction or instant.service:
+            self.will_change(instant.name)
         self._moment += 1
         self.version += 1
         self.published |= {instant.name, *instant.files}
-        if self.setting.keyed:
+        if self.setting.keyed or self.journals:
             instant.completion = self.new_time(host)
             if host is not None:
                 # A driver's times only increase: Hudi waits for its clock inside the lock.
@@ -296,6 +459,7 @@ class World:
     def new_instant(self, host: int | None = None) -> Instant:
         while (name := self.new_time(host)) in self.active or name in self.archived:
             pass
+        self.will_change(name)
         found = self.active[name] = Instant(name, "requested")
         return found
 
@@ -483,6 +647,7 @@ class HudiInMemory:
     def create_table(self, schema: TransactionSchema) -> None:
         engine = in_engine(self._world)
         engine.step("create_table", EngineLost)
+        self._world.will_change(PROPERTIES)
         if not self._world.properties:
             self._world.properties = {"hoodie.table.partition.fields": ""}
             table = self._world.pipeline.table
@@ -498,6 +663,7 @@ class HudiInMemory:
     def update_properties(self, wanted: dict[str, str]) -> None:
         engine = in_engine(self._world)
         engine.step("update_properties", EngineLost)
+        self._world.will_change(PROPERTIES)
         self._world.properties |= wanted
 
     def drop_indexes(self, names: Collection[str]) -> None:
@@ -519,6 +685,7 @@ class HudiInMemory:
         engine.step("instant_requested", EngineLost, TableUnreachable, InjectedFault)
         if instant.name not in world.active:
             raise TableUnreachable(f"{instant.name}.commit.requested does not exist")
+        world.will_change(instant.name)
         instant.state = "inflight"
         instant.transaction = plan.transaction_id
         world.plans[plan.transaction_id] = plan
@@ -655,6 +822,7 @@ class HudiInMemory:
             for each in self._world.active.values()
             if each.state != "completed"
             and not each.service
+            and not each.damage
             and (each.name in self._world.doomed or not self._world.leased(each.name, host))
         ]
         # Hudi looks the instants up before it has the lock, and what it has looked up it deletes.
@@ -681,6 +849,7 @@ class HudiInMemory:
                 world.files.pop(path, None)
             engine.step("files deleted", EngineLost, TableUnreachable)
             if found is not None and found.state != "completed":
+                world.will_change(name)
                 world.active.pop(name, None)
                 world.heartbeats.pop(name, None)
             world.changes(name)
@@ -692,7 +861,7 @@ class HudiInMemory:
         return tuple(
             OpenInstant(each.name, each.transaction, self._world.leased(each.name, engine.number))
             for each in self._world.active.values()
-            if each.state == "inflight" and each.transaction
+            if each.state == "inflight" and each.transaction and not each.damage
         )
 
 
@@ -773,20 +942,35 @@ class WriterInMemory:
         made: list[str],
     ) -> SliceReport:
         """Log files of a keyed table: the last change of each key."""
+        world, plan = self._world, transaction.plan
         changes = [(each.source, offset) for offset, kind in records if kind in ("row", "tombstone")]
-        deleted = [(each.source, offset) for offset, kind in records if kind == "tombstone"]
+        deleted = sum(kind == "tombstone" for _, kind in records)
         bad = [offset for offset, kind in records if kind == "bad"]
-        files, left = [], 0
+        truncates = [offset for offset, kind in records if kind == "truncate"]
+        of_truncate: list[Row] = []
+        if isinstance(plan, RetryPlan) and changes:
+            names = TimelineInMemory(world)._names()
+            written, held = keyed.late(world, changes, _past(world.pipeline, plan), transaction.instant, names)
+            bad = sorted([*bad, *(row[1] for row in held)])
+            changes = [row for row in changes if row not in held]
+            world.reached.update(f"late change {what}" for what, rows in (("written", written), ("held", held)) if rows)
+            world.reached.update(["late change superseded"] if len(written) < len(changes) else [])
+        else:
+            if truncates:
+                of_truncate = keyed.truncated(world, each.source, truncates[-1], transaction.instant)
+                world.reached.add("truncate")
+            after = [row for row in changes if not truncates or row[1] > truncates[-1]]
+            written = [*keyed.winners(world, [*of_truncate, *after]).values()]
+        files = []
         by_group: dict[str, list[Row]] = defaultdict(list)
-        for row in changes:
+        for row in written:
             by_group[keyed.group_of(row)].append(row)
         for group, rows in sorted(by_group.items()):
-            last = sorted(keyed.winners(rows).values())
-            left += len(rows) - len(last)
-            path = f".{group}_{transaction.instant}.log.1_{each.partition}-{attempt}"
+            last = sorted(rows)
+            path = f".{group}_{transaction.instant}.log.1_0-{each.partition}-{attempt}"
             self._write_rows(engine, transaction, path, last, made)
-            deletes = sum(row in deleted for row in last)
-            files.append(LogFile("", group, path, len(last) - deletes, deletes, 10, last[0][1], last[-1][1]))
+            upserts = len(keyed.upserts(world, last))
+            files.append(LogFile("", group, path, upserts, len(last) - upserts, 10, last[0][1], last[-1][1]))
         letters = [self._write_letters(engine, transaction, each.source, bad, attempt)] if bad else []
         engine.step("task_done", EngineLost, InjectedFault)
         return SliceReport(
@@ -794,9 +978,12 @@ class WriterInMemory:
             attempt,
             value_bytes=10 * len(changes),
             rows=len(changes),
-            deletes=len(deleted),
-            superseded=left,
-            gaps=each.count - len(changes) - len(bad),
+            deletes=deleted,
+            superseded=len(changes) + len(of_truncate) - len(written),
+            skipped=len(truncates),
+            truncates=len(truncates),
+            truncated=len(of_truncate),
+            gaps=each.count - len(changes) - len(bad) - len(truncates),
             rejected=len(bad),
             letters=tuple(letters),
             log_files=tuple(files),
@@ -901,6 +1088,8 @@ class StorageInMemory(LocalStorage):
 
     def read(self, path: str) -> bytes:
         stop(f"read {path}", OSError)
+        if path.startswith(f"{TIMELINE}/"):
+            return self._timeline_file(path.rpartition("/")[2])
         if path not in self._world.texts:
             raise FileNotFoundError(path)
         return self._world.texts[path]
@@ -911,12 +1100,51 @@ class StorageInMemory(LocalStorage):
 
     def replace(self, path: str, content: bytes) -> None:
         stop(f"replace {path}", OSError)
-        self._world.put(path, content)
+        world = self._world
+        if world.journals:
+            world.unflushed_texts.setdefault(path, world.texts.get(path))
+        world.put(path, content)
         stop(f"replaced {path}", OSError)
+        if "no flush of small files" not in world.flaws:
+            world.unflushed_texts.pop(path, None)
 
     def files_beside(self, folder: str, excluded: Container[str]) -> list[StoredFile]:
-        """None: this world's power is never cut, and only what that damages is looked for in the files of a timeline."""
-        return []
+        """The timeline's files if a power cut has damaged some: nothing else is looked for there."""
+        world = self._world
+        if not world.damaged:
+            return []
+        stop(f"list {folder}", OSError)
+        if folder == METADATA_TIMELINE:
+            lost = [each for each in world.damaged if world.active[each].damage == "metadata"]
+            return [StoredFile(f"{folder}/{name}.deltacommit.requested", 0, world.now) for name in sorted(lost)]
+        return [
+            StoredFile(f"{folder}/{file}", len(self._timeline_file(file)), instant.written_at)
+            for instant in world.active.values()
+            for file in timeline_files(world, instant)
+        ]
+
+    def _timeline_file(self, file: str) -> bytes:
+        """What is in it, as far as a repair looks at it."""
+        world = self._world
+        instant = world.active[file.partition(".")[0].partition("_")[0]]
+        is_newest = file == timeline_files(world, instant)[-1]
+        if is_newest and instant.damage in ("empty", "cut off"):
+            return _WHOLE[:-9] if instant.damage == "cut off" else b""
+        if file.endswith("inflight") and instant.transaction:
+            plan = json.dumps(world.plans[instant.transaction].to_dict()).encode()
+            return avro_file(world.pipeline.transaction_key.encode() + avro_long(len(plan)) + plan)
+        return b"" if file.endswith("commit.requested") else _WHOLE
+
+    def delete(self, path: str) -> None:
+        stop(f"delete {path}", OSError)
+        if path.startswith(f"{TIMELINE}/") and not path.endswith(".crc"):
+            self._world.put_aside(path.rpartition("/")[2])
+        else:
+            self._world.texts.pop(path, None)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        stop("sync of a folder", OSError)
+        self._world.flush()
 
     def files(self, folder: str) -> list[StoredFile]:
         """None: markers are not in this world, and a disk has no open uploads."""
@@ -952,6 +1180,9 @@ def storage_in(world: World) -> TableStorage:
     return S3InMemory(world) if world.setting.on_s3 else StorageInMemory(world)
 
 
+_WHOLE = avro_file()
+
+
 _NAMES = {
     "": ("{0}.commit.requested", "{0}.inflight", "{0}_{1}.commit"),
     "clustering": ("{0}.clustering.requested", "{0}.clustering.inflight", "{0}_{1}.replacecommit"),
@@ -961,6 +1192,15 @@ _NAMES_OF_KEYED = {
     "": ("{0}.deltacommit.requested", "{0}.deltacommit.inflight", "{0}_{1}.deltacommit"),
     "compaction": ("{0}.compaction.requested", "{0}.compaction.inflight", "{0}_{1}.commit"),
 }
+
+
+def timeline_files(world: World, instant: Instant) -> tuple[str, ...]:
+    """Their names, in the order in which they were written."""
+    names = (_NAMES_OF_KEYED if world.setting.keyed else _NAMES)[instant.service]
+    there = {"requested": 1, "inflight": 2, "completed": 3}[instant.state]
+    if instant.damage and instant.state == "inflight":
+        there = 3
+    return tuple(name.format(instant.name, instant.completion or instant.name) for name in names[:there])
 
 
 class TimelineInMemory(Timeline):
@@ -1002,17 +1242,14 @@ class TimelineInMemory(Timeline):
 
     def _names(self) -> tuple[str, ...]:
         stop("timeline", TableUnreachable)
-        there = {"requested": 1, "inflight": 2, "completed": 3}
-        names = _NAMES_OF_KEYED if self._world.setting.keyed else _NAMES
-        return tuple(
-            file.format(each.name, each.completion or each.name)
-            for each in self._world.active.values()
-            for file in names[each.service][: there[each.state]]
-        )
+        return tuple(file for each in self._world.active.values() for file in timeline_files(self._world, each))
 
     def _completed(self) -> Iterator[CommittedInstant]:
         stop("timeline", TableUnreachable)
-        yield from self._world.commits()
+        world = self._world
+        if world.is_unreadable:
+            raise TableUnreachable("a completed instant cannot be read")
+        yield from world.commits()
 
 
 class GroupsInMemory:
@@ -1031,7 +1268,7 @@ class GroupsInMemory:
 
 
 class DurabilityInMemory(Durability):
-    """Knows which files were synced; what is below .hoodie is not modelled."""
+    """Knows which files were synced, and what has changed below .hoodie since a look."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -1041,10 +1278,18 @@ class DurabilityInMemory(Durability):
         self._world.synced |= {*paths}
 
     def look(self) -> frozenset[StoredFile]:
-        return frozenset()
+        world = self._world
+        return frozenset({StoredFile("", world.last_change, world.now)}) if world.journals else frozenset()
 
     def sync_changes(self, since: frozenset[StoredFile]) -> None:
-        stop("sync_changes", OSError)
+        world = self._world
+        try:
+            stop("sync_changes", OSError)
+        except OSError:
+            world.unsure |= {each.name for each in world.unflushed}
+            raise
+        if world.journals:
+            world.flush(max((each.size_bytes for each in since), default=0))
 
 
 class LossesInMemory:

@@ -26,7 +26,7 @@ from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest_tests.simulation.model import Ground, Run, Simulation, simulated
 from hudi_ingest_tests.simulation.programs import Program
-from hudi_ingest_tests.simulation.world import storage_in
+from hudi_ingest_tests.simulation.world import Setting, storage_in
 
 SOURCE = TopicPartition("orders", 0)
 
@@ -141,6 +141,25 @@ def test_p4_a_transaction_that_has_ended_does_not_go_on(model: Simulation, op: s
     if op == "commit" or how != "in the ledger":
         assert re.search(said, str(program.failure))
     assert not model.world.completed()
+
+
+def test_p5_a_commit_that_a_power_cut_has_damaged_is_not_reported_when_it_is_called_again(ground: Ground) -> None:
+    model = Simulation(ground, setting=Setting(ledgers=1, power_cuts=True))
+    model.start(1, 3)
+    model.tick(0)
+    run, world = model.runs[0], model.world
+    _until(model, _op(model, "commit"), "commit_landed")
+    model.die(0)
+    (instant,) = world.completed()
+    instant.damage, instant.written_at = "metadata", world.now
+    world.damaged.add(instant.name)
+    assert isinstance(model.run_to_its_end(model.publish(run)), TransactionInFlight), "it may still be being written"
+    model.time_passes(61)
+    assert isinstance(model.run_to_its_end(model.publish(run)), Fenced)
+    assert _row(model, run).state is TransactionState.ABORTED
+    assert not world.group
+    model.finish_all()
+    model.end()
 
 
 def test_p1_a_commit_needs_a_report_of_each_slice(model: Simulation) -> None:
