@@ -58,6 +58,12 @@ LATE = (*["retry"] * 5, "produce", "produce", "services", "backfill", "replay", 
 TENTH = 10
 POWER_CUTS = 9
 """The rest of seeds whose power is cut. How often, and when, is drawn from a stream of its own, as is all that came after it."""
+AFTER_A_CUT: Sequence[Sequence[str]] = (
+    (),
+    ("commit", "finish"),
+    ("write", "commit", "finish"),
+    ("time 200", "commit", "finish"),
+)
 Step = tuple[str, int, int]
 _MOST_TRIES = 2000
 """To make a schedule smaller."""
@@ -114,9 +120,7 @@ def schedule_of(seed: int) -> Schedule:
     for number in sorted(later.sample(range(STEPS), later.randint(1, 5))) if cuts else ():
         step = ("the power is cut", later.randint(0, 9), later.randint(0, 39))
         # What the orchestrator does next of its own accord.
-        after = later.choice(
-            ([], ["commit", "finish"], ["write", "commit", "finish"], ["time 200", "commit", "finish"])
-        )
+        after = later.choice(AFTER_A_CUT)
         then = [(each, later.randint(0, 9), later.randint(0, 39)) for each in after]
         steps = (*steps[:number], step, *then, *steps[number + 1 + len(then) :])
     return Schedule(seed, setting, *start, steps)
