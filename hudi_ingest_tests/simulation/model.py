@@ -959,8 +959,8 @@ class Simulation:
                     begin = self.given_up_to(plan).get(each.source, begin)
                     if self.cuts and sequence == 1 and each.start > begin:
                         # No checkpoint is left that says what the broker has lost meanwhile.
-                        seen = [first.get(each.source) for first in self.held[plan.transaction_id]]
-                        assert each.start in seen, f"P1: {each} begins late, and the broker held it from {seen}"
+                        firsts = [first.get(each.source) for first in self.held[plan.transaction_id]]
+                        assert each.start in firsts, f"P1: {each} begins late, and the broker held it from {firsts}"
                         begin = each.start
                     assert each.start == begin, f"P2: {each} does not follow {begin}"
                     ends[each.source] = each.end

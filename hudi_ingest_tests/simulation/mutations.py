@@ -147,18 +147,18 @@ MUTATIONS: Mapping[str, Mutation] = {
         "P5", 55, patches=[(ServicesInMemory, "pending_clusterings", lambda _: ())]
     ),
     "a commit is reported before it is flushed": Mutation(
-        "P5", 9, patches=[(TransactionProtocol, "_sync_commit", lambda *_: [])]
+        "P5", 49, patches=[(TransactionProtocol, "_sync_commit", lambda *_: [])]
     ),
-    "small files are not flushed": Mutation("P5", 9, frozenset({"no flush of small files"})),
-    "what services merge is not flushed": Mutation("P1", 9, frozenset({"no flush of merged files"})),
+    "small files are not flushed": Mutation("TableUnreachable", 59, frozenset({"no flush of small files"})),
+    "what services merge is not flushed": Mutation("P1", 69, frozenset({"no flush of merged files"})),
     "a commit does not look for what a power cut has damaged": Mutation(
-        "P5", 9, patches=[(TransactionProtocol, "_repair", lambda *_: ())]
+        "P5", 1089, patches=[(TransactionProtocol, "_repair", lambda *_: ())]
     ),
     "a late change is written whatever came since": Mutation(
-        "P8", 2, patches=[(LateChanges, "_verdict", lambda *_: True)]
+        "P8", 345, patches=[(LateChanges, "_verdict", lambda *_: True)]
     ),
     "a late change without a row is never held": Mutation(
-        "P8", 2, patches=[(LateChanges, "_truncated", lambda *_: None)]
+        "P8", 1213, patches=[(LateChanges, "_truncated", lambda *_: None)]
     ),
 }
 """By what is broken."""

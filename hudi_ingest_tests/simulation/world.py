@@ -304,8 +304,9 @@ class World:
             self.unflushed.append(Unflushed(next(self._changes), name, before, self.now))
 
     def flush(self, since: int = 0) -> None:
-        """The changes after that one are on disk."""
-        self.unflushed = [each for each in self.unflushed if each.number <= since]
+        """The changes after that one are on disk, and those before them of the same instants, which do not matter any more."""
+        flushed = {each.name for each in self.unflushed if each.number > since}
+        self.unflushed = [each for each in self.unflushed if each.name not in flushed]
 
     @property
     def last_change(self) -> int:
@@ -326,7 +327,7 @@ class World:
             if dice.random() < 0.3:
                 del self.heartbeats[name]
         # That other writers flush nothing is a limit of the promises.
-        others = {path for each in self.completed() if not each.transaction for path in each.files}
+        others = {path for each in self.completed() if self.is_foreign(each) for path in each.files}
         for files in (self.files, self.letters):
             for path in [path for path in files if path not in self.synced and path not in others]:
                 if dice.random() < 0.5:
@@ -359,6 +360,10 @@ class World:
                 lost.append(was)
         self.unflushed.clear()
         return lost
+
+    def is_foreign(self, instant: Instant) -> bool:
+        """Whether it is another writer's."""
+        return not instant.transaction and not instant.service
 
     @property
     def is_unreadable(self) -> bool:
@@ -405,7 +410,9 @@ class World:
 
     def put_aside(self, file: str) -> None:
         """A file of the timeline is moved away, and its instant is what it was before."""
-        instant = self.active[file.partition(".")[0].partition("_")[0]]
+        instant = self.active.get(file.partition(".")[0].partition("_")[0])
+        if instant is None or instant.name not in self.damaged:
+            return
         self.will_change(instant.name)
         self.version += 1
         self.damaged.discard(instant.name)
@@ -1126,8 +1133,11 @@ class StorageInMemory(LocalStorage):
     def _timeline_file(self, file: str) -> bytes:
         """What is in it, as far as a repair looks at it."""
         world = self._world
-        instant = world.active[file.partition(".")[0].partition("_")[0]]
-        is_newest = file == timeline_files(world, instant)[-1]
+        instant = world.active.get(file.partition(".")[0].partition("_")[0])
+        files = timeline_files(world, instant) if instant is not None else ()
+        if instant is None or file not in files:
+            raise FileNotFoundError(file)
+        is_newest = file == files[-1]
         if is_newest and instant.damage in ("empty", "cut off"):
             return _WHOLE[:-9] if instant.damage == "cut off" else b""
         if file.endswith("inflight") and instant.transaction:
