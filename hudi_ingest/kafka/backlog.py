@@ -79,10 +79,6 @@ class Backlog:
     def reading(self) -> list[Slice]:
         return [range_.slice for range_ in self._open.values() if not range_.is_held and not range_.is_complete]
 
-    @property
-    def open_ranges(self) -> list[OpenRange]:
-        return [*self._open.values()]
-
     def range_of(self, source: TopicPartition) -> OpenRange | None:
         """None if the round does not read the partition, or no longer: its messages are to be left out."""
         range_ = self._open.get(source)

@@ -56,7 +56,7 @@ def test_p2_each_range_is_handed_on_whole_and_in_order_whatever_the_order_of_rea
             backlog.advance(range_, offset + 1)
             hand_on()
             backlog.hold()
-            waiting = sum(open_range.size for open_range in backlog.open_ranges)
+            waiting = sum(open_range.size for open_range in backlog._open.values())
             assert waiting <= MOST_WAITING + BATCH_BYTES + LARGEST
     assert len(set(order)) == len(order), "no partition is handed on in two pieces"
     assert handed_on == {
