@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
@@ -32,7 +34,13 @@ from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
 from hudi_ingest.orchestration.coordinator import quiet_ticks
 from hudi_ingest.orchestration.coordinator.fleet import Fleet
-from hudi_ingest.orchestration.coordinator.quiet_ticks import keep_group_told_now_and_then, quiet_reasons, remember_idle
+from hudi_ingest.orchestration.coordinator.quiet_ticks import (
+    keep_group_told_now_and_then,
+    quiet_reasons,
+    remember_idle,
+    remember_requested,
+    seconds_to_next,
+)
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe, plan_next
@@ -362,3 +370,46 @@ def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     remember()
     monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 0.0)
     assert still_quiet(pipeline, instance) is None, "it is time for a whole one"
+
+
+def test_x1_once_its_run_has_committed_a_pipeline_is_looked_at_when_its_interval_is_over(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Else a slow machine would be the reason.
+    monkeypatch.setattr(quiet_ticks, "_WHOLE_SECONDS_EACH", 3600.0)
+    monkeypatch.setattr(quiet_ticks, "_WHOLE_SECONDS_OF_MANY", 3600.0)
+    monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 3600.0)
+    pipeline = make_pipeline(ground, transaction={"interval_seconds": 600, "max_records": 10})
+    fleet = [pipeline, pipeline.model_copy(update={"name": "another"})]
+
+    def reason(run: DagsterRun) -> str | None:
+        remember_requested(pipeline, situation, plan, now())
+        with instance_with(run) as instance:
+            return quiet_reasons(fleet, instance, ground.ledger.requests.wishes).get(pipeline.name)
+
+    @contextmanager
+    def instance_with(run: DagsterRun) -> Iterator[DagsterInstance]:
+        with DagsterInstance.ephemeral() as instance:
+            instance.add_run(run)
+            yield instance
+
+    def run_of(status: DagsterRunStatus, began: datetime | None = None) -> DagsterRun:
+        instant = {tags.INSTANT: f"{began:%Y%m%d%H%M%S}000"} if began else {}
+        run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: plan.transaction_id, **instant}
+        return DagsterRun(job_name="__ASSET_JOB", status=status, tags=run_tags)
+
+    ground.send_rows(0, 3)
+    situation = observe(pipeline)
+    plan = plan_next(pipeline, situation)
+    assert "is working on" in str(reason(run_of(DagsterRunStatus.STARTED)))
+    assert reason(run_of(DagsterRunStatus.SUCCESS)) is None, "it has begun nothing"
+    assert reason(run_of(DagsterRunStatus.FAILURE, now())) is None
+    assert reason(run_of(DagsterRunStatus.SUCCESS, now() - timedelta(seconds=601))) is None, "the next is due"
+    assert reason(run_of(DagsterRunStatus.SUCCESS, now() + timedelta(seconds=60))) is None, "that clock is ahead"
+    committed = run_of(DagsterRunStatus.SUCCESS, now() - timedelta(seconds=100))
+    assert f"{plan.transaction_id} is committed; the next is due" in str(reason(committed))
+    assert 0 < seconds_to_next(fleet) <= 500
+    ground.send_rows(0, 9)
+    assert reason(committed) is not None, "they wait for their interval"
+    ground.send_rows(0, 1)
+    assert reason(committed) is None, "max_records are waiting"

@@ -99,7 +99,7 @@ def patches(world: Callable[[], World], accepts: Callable[[object], bool]) -> li
         (tick_module, "said_through", lambda *_: None),
         (tick_module, "keep_group_told_now_and_then", lambda *_: ""),
         *((tick_module, name, nothing) for name in ("keep_letters_copied", "pending_approval")),
-        *((tick_module, name, nothing) for name in ("remember_busy", "remember_idle", "remember_waiting")),
+        *((tick_module, name, nothing) for name in ("remember_requested", "remember_waiting")),
         # The request for a run holds the plan.
         (tick_module, "run_request", lambda pipeline, plan, place: plan),
         (runs_module, "leased_until_of", leased_until),

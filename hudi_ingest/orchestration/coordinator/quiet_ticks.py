@@ -1,5 +1,5 @@
 """Ticks that check only the event that each pipeline waits for: new end offsets if it is idle, enough records or the time of the next
-transaction if some are waiting, the end of its run if it has one.
+transaction if some are waiting, the end of its run if it has one, and then of its interval.
 
 A full look at a pipeline also reads the table, the ledger and Dagster, and reports. Most of its cost is wasted while a topic has nothing
 new, or while a run is at work. So a process remembers the result of each pipeline's last full look. For some time after it, ticks only
@@ -15,17 +15,19 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable
+from hudi_ingest.hudi.timeline.timeline import instant_time
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.shared_clusters import SourceSnapshot, snapshot_of_ends
 from hudi_ingest.ledger.requests import Wishes
 from hudi_ingest.model.offsets import Offsets, TopicPartition
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
@@ -64,6 +66,9 @@ class _Busy:
     """A full look found a run at work, or requested one."""
 
     pipeline: Pipeline
+    transaction_id: str = ""
+    after: _Idle | None = None
+    """What the pipeline waits for once this transaction is committed, if the look requested it."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -92,15 +97,26 @@ def remember_idle(pipeline: Pipeline, situation: Situation, reason: str) -> None
 
 
 def remember_waiting(pipeline: Pipeline, situation: Situation, reason: str, now: datetime) -> None:
-    """Note that nothing is requested, and that records wait for their transaction."""
+    """Note that nothing is requested, and that records wait for their transaction, if there are any."""
     remember_idle(pipeline, situation, reason)
-    seconds, records = time_to_wait(pipeline, situation, now)
-    _idle[pipeline.name] = replace(_idle[pipeline.name], seconds=seconds, records=records)
+    if situation.lag.total:
+        seconds, records = time_to_wait(pipeline, situation, now)
+        _idle[pipeline.name] = replace(_idle[pipeline.name], seconds=seconds, records=records)
 
 
 def remember_busy(pipeline: Pipeline) -> None:
     """Note that a run of the pipeline is at work, or will be."""
     _busy[pipeline.name] = _Busy(pipeline)
+
+
+def remember_requested(pipeline: Pipeline, situation: Situation, plan: TransactionPlan, now: datetime) -> None:
+    """Note that a run of this plan is requested, so that nobody looks at the table when it has ended, only to find that the interval
+    has not."""
+    remember_idle(pipeline, situation, "")
+    after = replace(_idle.pop(pipeline.name), records=time_to_wait(pipeline, situation, now, plan)[1])
+    # A request continues at once, a commit may complete a period, and the end of a partition without a leader is unknown.
+    waits = not plan.request and after.period_seconds == math.inf and not situation.leaderless
+    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after if waits else None)
 
 
 def keep_group_told_now_and_then(pipeline: Pipeline, situation: Situation, cluster: KafkaCluster) -> str:
@@ -136,6 +152,7 @@ def quiet_reasons(
     """Say of each of a sensor's pipelines that has still nothing to do why; the others need a full look. `wishes`: reads in the ledger
     which of them are requested."""
     shared = min(_WHOLE_SECONDS_OF_MANY, (len(pipelines) - 1) * _WHOLE_SECONDS_EACH)
+    still_busy = _still_busy([*_recent(_busy, pipelines, WHOLE_SECONDS)], instance)
     idle = [
         known
         for known in _recent(_idle, pipelines, max(WHOLE_SECONDS, shared))
@@ -143,8 +160,13 @@ def quiet_reasons(
         if (known.seconds == math.inf or time.monotonic() - known.since < min(shared, known.seconds))
         and time.monotonic() - known.since < known.period_seconds
     ]
-    busy = [*_recent(_busy, pipelines, WHOLE_SECONDS)]
-    return {**_still_busy(busy, instance), **_still_idle(idle, wishes)}
+    return {**still_busy, **_still_idle(idle, wishes)}
+
+
+def seconds_to_next(pipelines: Sequence[Pipeline]) -> float:
+    """Return after how many seconds, from now, the first of these pipelines is due whose records wait for their interval's end."""
+    waiting = [known for known in _recent(_idle, pipelines, math.inf) if known.seconds < math.inf]
+    return min((known.since + known.seconds - time.monotonic() for known in waiting), default=math.inf)
 
 
 def _recent(remembered: Mapping[str, _Known], pipelines: Sequence[Pipeline], seconds: float) -> Iterator[_Known]:
@@ -159,11 +181,32 @@ def _still_busy(busy: Sequence[_Busy], instance: DagsterInstance) -> dict[str, s
         return {}
     runs = instance.get_runs(active_runs([known.pipeline for known in busy]))
     by_table = {run.tags[tags.TABLE]: run for run in runs}
+    _note_committed([each for each in busy if each.pipeline.table.base_path not in by_table], instance)
     return {
         known.pipeline.name: busy_text(by_table[path])
         for known in busy
         if (path := known.pipeline.table.base_path) in by_table
     }
+
+
+def _note_committed(ended: Sequence[_Busy], instance: DagsterInstance) -> None:
+    """Note of those whose transaction is committed when the next one is due."""
+    by_id = {known.transaction_id: known.after for known in ended if known.after is not None}
+    if not by_id:
+        return
+    filters = RunsFilter(tags={tags.TRANSACTION: [*by_id]}, statuses=[DagsterRunStatus.SUCCESS])
+    now = datetime.now(timezone.utc)
+    # A run that found nothing to do has no instant.
+    for run in [each for each in instance.get_runs(filters) if tags.INSTANT in each.tags]:
+        after, transaction_id = by_id[run.tags[tags.TRANSACTION]], run.tags[tags.TRANSACTION]
+        began, interval = instant_time(run.tags[tags.INSTANT]), after.pipeline.transaction.interval_seconds
+        if began <= now < (due := began + timedelta(seconds=interval)):
+            reason = (
+                f"{transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds {interval:g})"
+            )
+            seconds = (due - now).total_seconds()
+            _busy.pop(after.pipeline.name, None)
+            _idle[after.pipeline.name] = replace(after, reason=reason, seconds=seconds, since=time.monotonic())
 
 
 def _still_idle(idle: Sequence[_Idle], wishes: Callable[[], Wishes]) -> dict[str, str]:

@@ -18,8 +18,7 @@ from hudi_ingest.operations.requests.planning import next_transaction, request_g
 from hudi_ingest.operations.requests.work import end_as_done, has_worker
 from hudi_ingest.orchestration.coordinator.quiet_ticks import (
     keep_group_told_now_and_then,
-    remember_busy,
-    remember_idle,
+    remember_requested,
     remember_waiting,
 )
 from hudi_ingest.orchestration.coordinator.runs import (
@@ -116,17 +115,11 @@ class Tick:
                 raise lost
             reason = "; ".join(filter(None, (wait, requested, untold)))
             if plan is None and unapproved is None and requested is None and not situation.leaderless:
-                self._remember_waiting(situation, reason)
+                remember_waiting(pipeline, situation, reason, self.now)
             return SkipReason(reason)
         reach("tick_planned")
-        remember_busy(pipeline)
+        remember_requested(pipeline, situation, plan, self.now)
         return run_request(pipeline, plan, self.ledger.place)
-
-    def _remember_waiting(self, situation: Situation, reason: str) -> None:
-        if not situation.lag.total:
-            remember_idle(self.pipeline, situation, reason)
-        else:
-            remember_waiting(self.pipeline, situation, reason, self.now)
 
     def _requested(self, situation: Situation, *, live_is_due: bool) -> TransactionPlan | str | None:
         """Return the next transaction of the pipeline's oldest request if it is its turn, why it waits if it is not, or None if

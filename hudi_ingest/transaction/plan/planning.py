@@ -23,7 +23,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import UNKNOWN, Completeness, Mark, mark_of, next_states
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver, TransactionPlan
 from hudi_ingest.model.transaction import found_committed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
@@ -414,11 +414,15 @@ def plan_next(
     return plan
 
 
-def time_to_wait(pipeline: Pipeline, situation: Situation, now: datetime) -> tuple[float, int]:
-    """As `undisturbed`, for a pipeline that has nothing to do although records are waiting."""
+def time_to_wait(
+    pipeline: Pipeline, situation: Situation, now: datetime, planned: TransactionPlan | None = None
+) -> tuple[float, int]:
+    """As `undisturbed`, for a pipeline that has nothing to do although records are waiting, or once it has committed what is `planned`
+    now."""
     limits, committed = _limits(pipeline), situation.committed
     most = backlog_limit(limits, committed.checkpoint.record_bytes if committed.checkpoint else 0)
-    return undisturbed(situation.lag.total, most, limits, now, committed.last_began_at)
+    waiting = situation.lag.total - (planned.count if planned else 0)
+    return undisturbed(waiting, most, limits, now, now if planned else committed.last_began_at)
 
 
 def _limits(pipeline: Pipeline) -> Limits:

@@ -10,14 +10,23 @@ from types import SimpleNamespace
 
 import pytest
 from dagster import DagsterInstance
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.remote_origin import (
+    RegisteredCodeLocationOrigin,
+    RemoteInstigatorOrigin,
+    RemoteRepositoryOrigin,
+)
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 from dagster._daemon import sensor as dagster_sensors
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.daemon import __main__ as run_queue
 from hudi_ingest.orchestration.embedded.daemon.__main__ import (
     PromptRunQueue,
     PromptSensors,
     daemons,
+    is_due,
     sensor_loop_seconds,
 )
 
@@ -101,3 +110,62 @@ def test_the_loop_sleeps_for_as_long_as_the_sensors_of_the_moment_allow(monkeypa
         next(loop)
         intervals[:] = [[30], [30, 1], [30]][len(slept) % 3]
     assert slept == [5, 0.25, 5]
+
+
+def state_of(cursor: str | None, ticked: float) -> InstigatorState:
+    data = SensorInstigatorData(last_tick_start_timestamp=ticked, cursor=cursor, min_interval=1)
+    origin = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "__repository__")
+    return InstigatorState(
+        RemoteInstigatorOrigin(origin, "orders_coordinator"), InstigatorType.SENSOR, InstigatorStatus.RUNNING, data
+    )
+
+
+@pytest.mark.parametrize(
+    ("cursor", "ticked", "due"),
+    [
+        (f"{tags.DUE}1000.25", 999.0, True),
+        (f"{tags.DUE}1000.25", 1000.5, False),
+        (f"{tags.DUE}1001.25", 999.0, False),
+        ("1000.25", 999.0, False),
+        (None, 999.0, False),
+    ],
+)
+def test_a_coordinators_cursor_says_when_a_transaction_is_due_until_it_has_ticked(
+    monkeypatch: pytest.MonkeyPatch, cursor: str | None, ticked: float, due: bool
+) -> None:
+    monkeypatch.setattr("time.time", lambda: 1001.0)
+    assert is_due(state_of(cursor, ticked)) == due
+
+
+def test_a_coordinator_ticks_within_its_interval_when_a_transaction_is_due_and_only_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1000.0]
+    looked, slept, cursor = [], [], [f"{tags.DUE}1000.6"]
+
+    def look(*_: object, **__: object) -> Iterator[None]:
+        looked.append(dagster_sensors.is_under_min_interval(state_of(cursor[0], 999.9), sensor))  # type: ignore[arg-type]
+        yield None
+
+    class Sleeps(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            slept.append(round(timeout or 0, 2))
+            clock[0] += timeout or 0
+            return False
+
+    monkeypatch.setattr("time.time", lambda: clock[0])
+    monkeypatch.setattr("time.thread_time", lambda: 0.0)
+    monkeypatch.setattr(dagster_sensors, "get_current_timestamp", lambda: clock[0])
+    for name in ("MIN_INTERVAL_LOOP_TIME", "is_under_min_interval"):
+        monkeypatch.setattr(dagster_sensors, name, getattr(dagster_sensors, name))
+    monkeypatch.setattr(dagster_sensors, "execute_sensor_iteration", look)
+    sensor = SimpleNamespace(min_interval_seconds=1)
+    repository = SimpleNamespace(get_sensors=lambda: [sensor])
+    location = SimpleNamespace(get_repositories=lambda: {"": repository})
+    entries = {"loaded": SimpleNamespace(code_location=location)}
+    context = SimpleNamespace(create_request_context=lambda: SimpleNamespace(get_code_location_entries=lambda: entries))
+    loop = PromptSensors({}).core_loop(context, Sleeps())  # type: ignore[arg-type]
+    while len(looked) < 4:
+        next(loop)
+    assert slept == [0.25, 0.25, 0.25]
+    assert looked == [True, True, True, False]

@@ -1,6 +1,7 @@
 """Runs Dagster's daemons until SIGTERM or SIGINT; the one that takes runs from the queue does so as soon as one is submitted or has
 ended. Dagster's own checks once a second at best, so a small transaction waited for half a second on average, and so did the next run
-after each that ended. The one that evaluates sensors looks for due ones as often as the shortest interval needs.
+after each that ended. The one that evaluates sensors looks for due ones as often as the shortest interval needs, and lets a
+coordinator tick when its next transaction is due.
 
 In a package of its own, because a process that multiprocessing starts imports its parent's main module, unless that is a
 `__main__`: each run would import Dagster's daemons.
@@ -19,6 +20,7 @@ from typing import Any
 import dagster._daemon.sensor
 from dagster import DagsterInstance
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
+from dagster._core.scheduler.instigation import InstigatorState, SensorInstigatorData
 from dagster._core.workspace.context import IWorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster._daemon.controller import create_daemons_from_instance, daemon_controller_from_instance
@@ -26,12 +28,14 @@ from dagster._daemon.daemon import DaemonIterator, DagsterDaemon, SensorDaemon, 
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster._utils.interrupts import capture_interrupts, setup_interrupt_handlers
 
+from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickRunStorage
 
 _LOG_LEVEL = "warning"
 _LOOK_SECONDS = 0.02
 _LOOKS_BEFORE_HEARTBEAT = 10
 _SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
+_IS_UNDER_MIN_INTERVAL = dagster._daemon.sensor.is_under_min_interval
 _LOOKS_AN_INTERVAL = 4
 _LOOKING_SHARE = 0.05
 
@@ -69,13 +73,29 @@ def sensor_loop_seconds(intervals: Iterable[int], look_seconds: float) -> float:
     return min(_SENSOR_LOOP_SECONDS, max(max(shortest, 1) / _LOOKS_AN_INTERVAL, look_seconds / _LOOKING_SHARE))
 
 
+def is_due(state: InstigatorState) -> bool:
+    """Whether a transaction has become due since the coordinator's last tick, which said when it would."""
+    data = state.instigator_data
+    cursor = (data.cursor or "") if isinstance(data, SensorInstigatorData) else ""
+    if not isinstance(data, SensorInstigatorData) or not cursor.startswith(tags.DUE):
+        return False
+    ticked = max(data.last_tick_start_timestamp or 0.0, data.last_tick_timestamp or 0.0)
+    return ticked < float(cursor.removeprefix(tags.DUE)) <= time.time()
+
+
+def _must_wait(state: InstigatorState, *sensor: Any) -> bool:
+    return _IS_UNDER_MIN_INTERVAL(state, *sensor) and not is_due(state)
+
+
 class PromptSensors(SensorDaemon):
-    """Dagster's sensors, of which those with an interval below five seconds are not late either."""
+    """Dagster's sensors, of which those with an interval below five seconds are not late either, and coordinators tick also when a
+    transaction is due."""
 
     def core_loop(
         self, workspace_process_context: IWorkspaceProcessContext[Any], shutdown_event: Event
     ) -> DaemonIterator:
         began = time.thread_time()
+        dagster._daemon.sensor.is_under_min_interval = _must_wait  # type: ignore[assignment]
         for event in super().core_loop(workspace_process_context, shutdown_event):
             if event is SpanMarker.START_SPAN:
                 began = time.thread_time()
