@@ -11,7 +11,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -47,34 +48,123 @@ def engine(shared: Ground, struck: Pipeline, spark_home: Home) -> Iterator[int]:
         yield max(10, math.ceil(2 * json.loads(done.stdout)["seconds"]["total"]))
 
 
-def without_engine(home: Home) -> Home:
-    """The same pipelines and ledger in a home that no engine serves, so that a command has a JVM of its own."""
-    return replace(home, root=home.root / "without-engine")
+IN_A_YOUNG_JVM = """
+import sys
+from pathlib import Path
+from typing import Any
+from hudi_ingest import load_pipeline, run_transaction
+from hudi_ingest.home.folder import Home
+from hudi_ingest.hudi.write_client import HudiWriter
+from hudi_ingest.spark.session import current_session
+
+pipeline = load_pipeline(Path(sys.argv[1]))
+spark = current_session(Home.from_environment())
+HudiWriter(spark, pipeline)
+text = spark._jvm.org.apache.hudi.avro.model.HoodieMetadataRecord.getClassSchema().toString()
+equal = getattr(spark._jvm, "org.apache.avro.Schema$Parser")().parse(text)
+spark._jvm.org.apache.hudi.avro.AvroSchemaCache.intern(equal)
+for order in sys.stdin:
+    run_transaction(pipeline)
+    print("committed", flush=True)
+"""
 
 
-@pytest.mark.parametrize(
-    ("point", "spark"),
-    [
-        # Kills of a process that an engine serves are in the slice of the kill matrix that every change runs.
-        pytest.param("instant_inflight", "engine", marks=pytest.mark.long),
-        ("slices_written", "own"),
-        # test_replay.py and test_dead_letters.py kill a process with a JVM of its own around this one.
-        pytest.param("commit_leased", "engine", marks=pytest.mark.long),
-        pytest.param("commit_landed", "engine", marks=pytest.mark.long),
-    ],
-)
-def test_p1_p2_p5_a_killed_process_is_recovered_from(
-    point: str, spark: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault
+@dataclass(frozen=True)
+class Other:
+    """A process that has a JVM of its own, and runs a transaction of the shared table when it is asked to."""
+
+    process: subprocess.Popen[str]
+    log: Path
+
+    def ask(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("run\n")
+        self.process.stdin.flush()
+
+    def require_committed(self) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "committed\n", self.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def other(shared: Ground, struck: Pipeline, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Other]:
+    log = tmp_path_factory.mktemp("other") / "log"
+    file = shared.home.pipelines / f"{struck.name}.yaml"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", IN_A_YOUNG_JVM, str(file)],
+            env=environment(shared.home),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        yield Other(process, log)
+
+
+def test_p5_an_engine_never_comes_to_fail_each_commit_over_a_schema_that_is_there_twice(
+    other: Other, shared: Ground
 ) -> None:
-    """A JVM of its own dies with it; an engine goes on, and with it whatever the process had it do."""
+    """Hudi 1.2: whichever of two equal schemas a JVM interns first decides whether its metadata table can be written."""
+    send(shared, 5)
+    other.ask()
+    other.require_committed()
+    assert verify(shared.base_path, shared.produced).exact
+
+
+def test_p4_a_commit_that_may_be_at_work_is_not_rolled_back(
+    other: Other, shared: Ground, struck: Pipeline, fault: Fault
+) -> None:
+    """Its JVM, which is another one, keeps the instant's lease: it may be inside Hudi's lock, which is not ours."""
     send(shared, 10)
-    fault.arm(point, "kill")
-    killed = hudi_ingest(shared.home if spark == "engine" else without_engine(shared.home), "run", struck.name)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    fault.arm("commit_leased", "stop")
+    other.ask()
+    pid = fault.await_reached("commit_leased", SECONDS)
+    try:
+        # As when its deadline has passed: it is dead to the ledger, and its lock anybody's.
+        with closing(sqlite3.connect(shared.home.root / "ledger.db")) as database, database:
+            database.execute("UPDATE ingest_transactions SET deadline = began_at WHERE state = 'open'")
+        with shared.ledger.table_lock(shared.base_path, stale_seconds=0):
+            pass
+        with pytest.raises(TransactionInFlight, match=r"heartbeat still beats.*If process:.* hangs, kill it"):
+            shared.run(struck)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    other.require_committed()
+    found = verify(shared.base_path, shared.produced)
+    assert found.exact, found
+
+
+def test_p1_p2_p5_a_process_that_is_killed_with_its_jvm_is_recovered_from(
+    other: Other, shared: Ground, struck: Pipeline, fault: Fault
+) -> None:
+    send(shared, 10)
+    fault.arm("slices_written", "kill")
+    other.ask()
+    assert other.process.wait(SECONDS) == -signal.SIGKILL, other.log.read_text()
+    require_recovery(shared, struck)
+
+
+def require_recovery(shared: Ground, struck: Pipeline) -> None:
     send(shared, 5)
     shared.run(struck)
     found = verify(shared.base_path, shared.produced)
     assert found.exact, found
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["instant_inflight", "commit_leased", "commit_landed"])
+def test_p1_p2_p5_a_killed_process_that_an_engine_serves_is_recovered_from(
+    point: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault
+) -> None:
+    """The engine goes on, and with it whatever the process had it do. They are in the slice of the kill matrix that every change runs."""
+    send(shared, 10)
+    fault.arm(point, "kill")
+    killed = hudi_ingest(shared.home, "run", struck.name)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    require_recovery(shared, struck)
 
 
 @pytest.mark.parametrize(
@@ -114,27 +204,6 @@ def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_
     assert verify(shared.base_path, shared.produced).exact
 
 
-@pytest.mark.usefixtures("engine")
-def test_p4_a_commit_that_may_be_at_work_is_not_rolled_back(shared: Ground, struck: Pipeline, fault: Fault) -> None:
-    """Its JVM, which is another one, keeps the instant's lease: it may be inside Hudi's lock, which is not ours."""
-    send(shared, 10)
-    fault.arm("commit_leased", "stop")
-    with running(shared, struck) as paused:
-        pid = fault.await_reached("commit_leased", SECONDS)
-        # As when its deadline has passed: it is dead to the ledger, and its lock anybody's.
-        with closing(sqlite3.connect(shared.home.root / "ledger.db")) as database, database:
-            database.execute("UPDATE ingest_transactions SET deadline = began_at WHERE state = 'open'")
-        with shared.ledger.table_lock(shared.base_path, stale_seconds=0):
-            pass
-        with pytest.raises(TransactionInFlight, match=r"heartbeat still beats.*If process:.* hangs, kill it"):
-            shared.run(struck)
-        os.kill(pid, signal.SIGCONT)
-        _, told = paused.communicate(timeout=SECONDS)
-    assert paused.returncode == 0, told
-    found = verify(shared.base_path, shared.produced)
-    assert found.exact, found
-
-
 @contextmanager
 def running(ground: Ground, pipeline: Pipeline) -> Iterator[subprocess.Popen[str]]:
     """`hudi-ingest run` in a process of its own, which is gone afterwards."""
@@ -161,40 +230,3 @@ def run_when_free(ground: Ground, pipeline: Pipeline, seconds: float) -> CommitR
 
     wait_for(committed, "the open transaction may be rolled back", seconds, pause_seconds=0.5)
     return receipts[0]
-
-
-IN_A_YOUNG_JVM = """
-import sys
-from pathlib import Path
-from typing import Any
-from hudi_ingest import load_pipeline, run_transaction
-from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.write_client import HudiWriter
-from hudi_ingest.spark.session import current_session
-
-pipeline = load_pipeline(Path(sys.argv[1]))
-spark = current_session(Home.from_environment())
-HudiWriter(spark, pipeline)
-text = spark._jvm.org.apache.hudi.avro.model.HoodieMetadataRecord.getClassSchema().toString()
-equal = getattr(spark._jvm, "org.apache.avro.Schema$Parser")().parse(text)
-spark._jvm.org.apache.hudi.avro.AvroSchemaCache.intern(equal)
-run_transaction(pipeline)
-"""
-
-
-def test_p5_an_engine_never_comes_to_fail_each_commit_over_a_schema_that_is_there_twice(
-    ground: Ground, pipeline: Pipeline
-) -> None:
-    """Hudi 1.2: whichever of two equal schemas a JVM interns first decides whether its metadata table can be written."""
-    ground.send_rows(0, 5)
-    file = ground.home.pipelines / f"{pipeline.name}.yaml"
-    done = subprocess.run(
-        [sys.executable, "-c", IN_A_YOUNG_JVM, str(file)],
-        env=environment(ground.home),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert verify(ground.base_path, ground.produced).exact
