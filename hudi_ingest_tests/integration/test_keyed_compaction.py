@@ -157,12 +157,15 @@ def test_p8_a_compaction_that_is_ahead_of_the_drivers_clock_hides_no_rows(
     services = services_for(pipeline, keyed.ground.ledger, current_session(keyed.ground.home), keyed.ground.home)
     planned = services.compactor.plan_compaction()
     assert planned is not None
-    ahead = f"{datetime.now(timezone.utc) + timedelta(seconds=30):%Y%m%d%H%M%S}000"
+    ahead = f"{datetime.now(timezone.utc) + timedelta(minutes=5):%Y%m%d%H%M%S}000"
     (plan,) = Path(keyed.ground.base_path, TIMELINE).glob(f"{planned.instant}.*")
-    plan.rename(plan.with_name(plan.name.replace(planned.instant, ahead)))
+    later = plan.rename(plan.with_name(plan.name.replace(planned.instant, ahead)))
     with monkeypatch.context() as patched, pytest.raises(CommitRefused, match=f"compaction {ahead} was planned by a"):
         patched.setattr(write_client, "wait_for_clock", lambda *_: None)
         protocol.commit(opened, reports)
+    keyed.require_expected()
+    # Its time comes.
+    later.rename(plan)
     protocol.abort(opened, "the commit was refused")
     keyed.require_expected()
     keyed.ground.run(pipeline)
