@@ -33,6 +33,7 @@ from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
+from hudi_ingest_tests.support.java import QUICK, java_options
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -60,18 +61,22 @@ def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Brokers]
     second = BrokerSettings(
         tmp_path / "second", port, free_port(), more={**other, "listeners": f"BROKER://{LOOPBACK}:{port}"}
     )
-    records = [start_broker(first, lambda line: None)]
-    try:
-        second.home.mkdir()
-        (second.home / "cluster-id").write_text((first.home / "cluster-id").read_text())
-        records.append(start_broker(second, lambda line: None))
-        admin = AdminClient({"bootstrap.servers": first.bootstrap})
-        wait_until(
-            lambda: len(admin.list_topics(timeout=120).brokers) == 2, what="two brokers are there", timeout_seconds=300
-        )
-        yield Brokers(first, second, records[1], admin)
-    finally:
-        stop(records, grace_seconds=0)
+    records: list[ProcessRecord] = []
+    with java_options(QUICK):
+        try:
+            records.append(start_broker(first, lambda line: None))
+            second.home.mkdir()
+            (second.home / "cluster-id").write_text((first.home / "cluster-id").read_text())
+            records.append(start_broker(second, lambda line: None))
+            admin = AdminClient({"bootstrap.servers": first.bootstrap})
+            wait_until(
+                lambda: len(admin.list_topics(timeout=120).brokers) == 2,
+                what="two brokers are there",
+                timeout_seconds=300,
+            )
+            yield Brokers(first, second, records[1], admin)
+        finally:
+            stop(records, grace_seconds=0)
 
 
 def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
