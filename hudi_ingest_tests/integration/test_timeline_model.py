@@ -57,7 +57,8 @@ from hudi_ingest_tests.support.pipeline_files import document
 
 pytestmark = pytest.mark.spark
 
-PROGRAMS = int(os.environ.get("HUDI_INGEST_TIMELINE_PROGRAMS", "3"))
+PROGRAMS = range(int(os.environ.get("HUDI_INGEST_TIMELINE_PROGRAMS", "0"))) or (1, 4, 6)
+"""Without a number those in which a clustering's second try deletes what the first has written, and cleaning what was replaced."""
 STEPS = 24
 SOURCE = TopicPartition("orders", 0)
 EXPIRED = timedelta(seconds=1000)
@@ -261,7 +262,7 @@ def one_row(pipeline: Pipeline, instant: str, path: str) -> bytes:
     return content.getvalue()
 
 
-@pytest.mark.parametrize("seed", range(PROGRAMS))
+@pytest.mark.parametrize("seed", PROGRAMS)
 def test_the_model_of_a_table_does_what_hudi_does(
     seed: int, tmp_path: Path, spark_home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
