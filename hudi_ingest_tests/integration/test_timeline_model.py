@@ -77,6 +77,7 @@ class Table:
     world: World | None = None
     began: list[OpenTransaction] = field(default_factory=list)
     clusterings: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
 
     @property
     def epoch(self) -> TableEpoch:
@@ -111,8 +112,10 @@ class Table:
             return ""
         source = RowSource(SOURCE, "0-0-0")
         files: NewFiles[str] = NewFiles(self.storage, transaction.instant, epoch)
+        content = one_row(self.pipeline, transaction.instant, path)
+        self.sizes[path] = len(content)
         try:
-            files.open(source, "", path).write(one_row(self.pipeline, transaction.instant, path))
+            files.open(source, "", path).write(content)
             files.close(path)
             files.report(SOURCE, path)
             files.finish(source)
@@ -131,7 +134,7 @@ class Table:
         self.instants.commit(
             Publication(
                 instant=instant,
-                files=[BaseFile("", path.partition("_")[0], path, 1, self.size(path), 0, 0) for path in paths],
+                files=[BaseFile("", path.partition("_")[0], path, 1, self.sizes.get(path, 1), 0, 0) for path in paths],
                 metadata=commit_metadata(self.pipeline, plan, next_checkpoint(before, plan, 0, instant), ()),
                 expected_checkpoint=committed.checkpoint_text if expects_current else '{"sequence": 99}',
                 epoch=Epoch(transaction.epoch, plan.transaction_id),
@@ -140,9 +143,6 @@ class Table:
             )
         )
         return ""
-
-    def size(self, path: str) -> int:
-        return 1 if self.world is not None else self.storage.size(path)
 
     def serve(self, call: Callable[[], T]) -> T:
         """What services do, in memory as a program in an engine."""
