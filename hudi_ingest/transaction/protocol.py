@@ -210,11 +210,12 @@ class TransactionProtocol(TransactionPorts):
                     "again, and the timeline decides."
                 )
             warnings = self._sync_commit(before)
+            flushed = not warnings
         seconds = _phases(transaction, reports, time.monotonic() - started)
         receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
         if receipt.fields is not None and receipt.fields.is_suspect:
             warnings.append(f"{plan.transaction_id}: {receipt.fields.text}")
-        receipt = self._tell_the_others(receipt, committed.commits, warnings)
+        receipt = self._tell_the_others(receipt, committed.commits, warnings, flushed)
         self.tell_lineage(lineage_committed(transaction, receipt))
         return receipt
 
@@ -393,7 +394,7 @@ class TransactionProtocol(TransactionPorts):
         )
 
     def _tell_the_others(
-        self, receipt: CommitReceipt, commits: Sequence[CommittedInstant], warnings: list[str]
+        self, receipt: CommitReceipt, commits: Sequence[CommittedInstant], warnings: list[str], flushed: bool
     ) -> CommitReceipt:
         """Acknowledge a durable commit to the consumer group, the ledger, the topic of dead letters and the catalog.
 
@@ -409,7 +410,18 @@ class TransactionProtocol(TransactionPorts):
             )
         )
         reach("group_told")
-        warnings.append(_tell(lambda: self.ledger.transactions.mark_committed(receipt), "the ledger was not updated"))
+        transactions, transaction_id = self.ledger.transactions, receipt.plan.transaction_id
+        # The repair does not look for damage where the ledger has a receipt.
+        warnings.append(
+            _tell(
+                lambda: (
+                    transactions.mark_committed(receipt)
+                    if flushed
+                    else transactions.mark_committed_as_found(transaction_id, receipt.instant)
+                ),
+                "the ledger was not updated",
+            )
+        )
         reach("ledger_told")
         letters = receipt.checkpoint.letters
         warnings.append(_tell(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))

@@ -128,6 +128,9 @@ MUTANTS: Mapping[str, Mutant] = {
         "self.durability.sync_files([*files])",
         0,
     ),
+    "the ledger gets the receipt of a commit that was not flushed": Mutant(
+        "transaction/protocol.py", "flushed = not warnings", "flushed = True", "transaction/test_protocol_steps.py"
+    ),
     "a commit does not flush what it changed": Mutant(
         "transaction/protocol.py",
         "                self.durability.sync_changes(before)\n",

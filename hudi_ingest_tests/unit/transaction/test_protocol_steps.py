@@ -210,6 +210,16 @@ def test_a_durable_commit_is_none_that_failed_because_the_broker_is_away(model: 
     assert _row(model, model.runs[0]).state is TransactionState.COMMITTED
 
 
+def test_p5_the_ledger_has_no_receipt_of_a_commit_that_was_not_flushed(model: Simulation) -> None:
+    commit = _op(model, "commit")
+    _until(model, commit, "sync_changes")
+    commit.go_on(OSError("injected"))
+    model.run_to_its_end(commit)
+    assert commit.failure is None
+    row = _row(model, model.runs[0])
+    assert (row.state, row.rows) == (TransactionState.COMMITTED, None), "the repair would not look at it"
+
+
 def test_p5_a_commit_whose_op_died_is_flushed_before_it_is_recorded(model: Simulation) -> None:
     commit, run = _op(model, "commit"), model.runs[0]
     _until(model, commit, "commit_landed")
