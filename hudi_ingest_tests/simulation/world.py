@@ -549,6 +549,9 @@ class World:
             if content.decode() != self.epoch:
                 self.superseded.add(self.epoch)
             self.epoch = content.decode()
+            if self.journals:
+                # A run that begins once more, where a power cut has taken table and ledger, has the epoch that it had.
+                self.superseded.discard(self.epoch)
         else:
             # Those who rely on it are not known.
             self.published.add(path)
