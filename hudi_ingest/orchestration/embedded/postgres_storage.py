@@ -17,6 +17,7 @@ In dagster.yaml, with the settings of Dagster's own storage:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -44,6 +45,7 @@ _KEPT = 2
 MOST = 20
 WAIT_SECONDS = 30.0
 """How long a thread waits for a connection when all are in use."""
+_LOOK_SECONDS = 1.0
 _TABLES = "all tables"
 
 _engines: dict[tuple[str, int, int], sa.Engine] = {}
@@ -61,7 +63,7 @@ def _engine(url: str, most: int, provider: PgTokenProvider | None, statement_tim
             isolation_level="AUTOCOMMIT",
             pool_size=min(_KEPT, most),
             max_overflow=max(most - _KEPT, 0),
-            pool_timeout=WAIT_SECONDS,
+            pool_timeout=_LOOK_SECONDS,
         )
         if provider is not None:
             from dagster_postgres.auth import register_do_connect_hook
@@ -100,10 +102,14 @@ class _Pooled:
         engine = self._engine
 
         def take() -> sa.Connection:
-            try:
-                return engine.connect()
-            except sa.exc.TimeoutError as error:
-                raise _exhausted(engine) from error
+            deadline = time.monotonic() + WAIT_SECONDS
+            while True:
+                try:
+                    return engine.connect()
+                except sa.exc.TimeoutError as error:
+                    # SQLAlchemy closes connections beyond _KEPT without waking those who wait: they may open one.
+                    if time.monotonic() >= deadline:
+                        raise _exhausted(engine) from error
 
         # As Dagster does: a server that restarts is back after some seconds.
         with retry_pg_connection_fn(take) as connection:
