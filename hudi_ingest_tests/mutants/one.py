@@ -17,6 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 
 import pytest
+from hypothesis import Phase, settings
 
 from hudi_ingest_tests.mutants.catalogue import MUTANTS, TESTS, Mutant
 
@@ -55,6 +56,13 @@ class _Finder(MetaPathFinder):
 
 class _FirstFailure:
     found: Found | None = None
+
+    def pytest_configure(self) -> None:
+        """Once conftest has loaded its profile, and before tests take it over: the first example that fails is as good as a short one."""
+        settings.register_profile(
+            "mutants", settings.get_profile("hudi_ingest"), phases=[Phase.explicit, Phase.generate]
+        )
+        settings.load_profile("mutants")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and self.found is None:
