@@ -347,7 +347,10 @@ class CompactionInMemory(_InMemory, HudiCompaction):
 
     def _planned_groups(self, meta: Any, instant: str) -> int:
         in_engine(self._world).step("plan read", EngineLost, TableUnreachable)
-        return len(self._world.active[instant].planned)
+        planned = self._world.active.get(instant)
+        if planned is None:
+            raise TableUnreachable(f"compaction {instant} has been rolled back meanwhile, so it has no plan")
+        return len(planned.planned)
 
 
 def services_over(world: World, ledger: Ledger) -> TableServices:
