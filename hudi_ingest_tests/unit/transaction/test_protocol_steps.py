@@ -201,22 +201,23 @@ def test_p5_a_commit_is_flushed_before_anybody_is_told(model: Simulation) -> Non
     assert (row.state, row.rows) == (TransactionState.COMMITTED, 3)
 
 
-def test_a_durable_commit_is_none_that_failed_because_the_broker_is_away(model: Simulation) -> None:
+def _committed_despite(model: Simulation, point: str, error: Exception) -> TransactionRow:
+    """What the ledger has of a commit that met an error at a point, and did not fail."""
     commit = _op(model, "commit")
-    _until(model, commit, "commit_group_offsets")
-    commit.go_on(KafkaUnreachable("injected"))
+    _until(model, commit, point)
+    commit.go_on(error)
     model.run_to_its_end(commit)
     assert commit.failure is None
-    assert _row(model, model.runs[0]).state is TransactionState.COMMITTED
+    return _row(model, model.runs[0])
+
+
+def test_a_durable_commit_is_none_that_failed_because_the_broker_is_away(model: Simulation) -> None:
+    row = _committed_despite(model, "commit_group_offsets", KafkaUnreachable("injected"))
+    assert row.state is TransactionState.COMMITTED
 
 
 def test_p5_the_ledger_has_no_receipt_of_a_commit_that_was_not_flushed(model: Simulation) -> None:
-    commit = _op(model, "commit")
-    _until(model, commit, "sync_changes")
-    commit.go_on(OSError("injected"))
-    model.run_to_its_end(commit)
-    assert commit.failure is None
-    row = _row(model, model.runs[0])
+    row = _committed_despite(model, "sync_changes", OSError("injected"))
     assert (row.state, row.rows) == (TransactionState.COMMITTED, None), "the repair would not look at it"
 
 
