@@ -839,13 +839,15 @@ class HudiInMemory:
         engine.step("expired instants listed", EngineLost, TableUnreachable)
         if expired:
             with engine.hudi_lock():
-                if host == OUTSIDE:
-                    # Hudi deletes those, too. They had no lease for a host whose clock is right, and one for an engine whose clock is
-                    # behind: a limit of the promises.
-                    expired = [name for name in expired if not self._is_completed(name)]
+                # Hudi deletes also those that were completed meanwhile. Under an engine's epoch that is never a transaction of ours. Else they
+                # had a lease by the clock of their own host, and none by this one's: a limit of the promises.
+                expired = [name for name in expired if not self._may_be_lost(name, host)]
                 self._world.doomed |= {name for name in expired if not self._is_completed(name)}
                 engine.step("rollbacks scheduled", TableUnreachable)
             self._delete(engine, expired)
+
+    def _may_be_lost(self, name: str, host: int) -> bool:
+        return self._is_completed(name) and (host == OUTSIDE or self._world.is_foreign(self._world.active[name]))
 
     def _is_completed(self, name: str) -> bool:
         found = self._world.active.get(name)
