@@ -244,6 +244,11 @@ class TransactionRow:
     resets: tuple[OffsetLoss, ...] = ()
     request_id: str | None = None
 
+    @property
+    def has_receipt(self) -> bool:
+        """Whether its commit's receipt is in the ledger, which it gets once the commit has been flushed."""
+        return self.rows is not None
+
     @classmethod
     def from_mapping(cls, row: sa.RowMapping) -> TransactionRow:
         values: dict[str, Any] = dict(row)

@@ -59,8 +59,8 @@ class Transactions(Repository):
         with self._database.reading() as connection:
             return tuple(map(TransactionRow.from_mapping, connection.execute(statement).mappings()))
 
-    def commit_elsewhere(self, pipeline: str, table: str) -> TransactionRow | None:
-        """Return the pipeline's newest commit if it is in another table than `table`, else None."""
+    def newest_commit(self, pipeline: str) -> TransactionRow | None:
+        """Return the pipeline's newest commit in whichever table, None if there is none."""
         statement = (
             sa.select(TRANSACTIONS)
             .where(TRANSACTIONS.c.pipeline == pipeline, TRANSACTIONS.c.state == TransactionState.COMMITTED.value)
@@ -69,8 +69,7 @@ class Transactions(Repository):
         )
         with self._database.reading() as connection:
             found = connection.execute(statement).mappings().one_or_none()
-        row = TransactionRow.from_mapping(found) if found is not None else None
-        return row if row is not None and row.table != normal_base_path(table) else None
+        return TransactionRow.from_mapping(found) if found is not None else None
 
     def committed_rows(self, pipelines: Collection[str], since: datetime, seconds: int) -> dict[str, dict[int, int]]:
         """Return how many rows the pipelines have committed since then, by pipeline and by the number of the period of that many
@@ -185,7 +184,7 @@ class Transactions(Repository):
             row is not None
             and row.state is TransactionState.COMMITTED
             and row.instant == found.instant
-            and row.rows is not None
+            and row.has_receipt
         ):
             return False
         figures = {"rows": found.rows, "files": found.files, "size_bytes": found.size_bytes}

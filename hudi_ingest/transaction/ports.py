@@ -129,6 +129,11 @@ class TransactionPorts:
         with self.flushing():
             return self.durability.look()
 
+    def flush_all(self) -> None:
+        """Flush all below .hoodie, for a process that died before it could flush its changes. Raises TableUnreachable."""
+        with self.flushing():
+            self.durability.sync_changes(frozenset())
+
     @contextmanager
     def flushing(self) -> Iterator[None]:
         """Raises TableUnreachable for an OSError of the block, which only uses `durability`."""

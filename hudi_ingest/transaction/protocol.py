@@ -101,7 +101,7 @@ class TransactionProtocol(TransactionPorts):
             self._repair()
             clear_dead_transaction(self, owner, run_is_finished)
             reach("begin_cleared")
-            require_one_table(self)
+            newest = require_one_table(self)
             committed = self.table.committed()
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
@@ -113,8 +113,13 @@ class TransactionProtocol(TransactionPorts):
                 require_take_over(self, plan)
             schema = prepare_table(self, committed, plan.take_over is not None)
             plan = replace(self._with_unused_id(plan), schema_changes=schema.changes)
-            transaction = self._open(plan, schema, owner, committed.commits)
             checkpoint = committed.checkpoint
+            receipted = newest.transaction_id if newest is not None and newest.has_receipt else ""
+            if checkpoint is None or checkpoint.transaction_id != receipted:
+                # A begin that created the table or took it over may have died before it could flush it, a commit that another ledger knows
+                # may not have done so yet, and one without a receipt could not.
+                self.flush_all()
+            transaction = self._open(plan, schema, owner, committed.commits)
             ended |= {
                 "transaction": transaction.plan.transaction_id,
                 "epoch": transaction.epoch,

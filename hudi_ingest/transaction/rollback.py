@@ -51,9 +51,9 @@ def roll_back(ports: TransactionPorts, transaction_id: str, reason: str) -> None
         ports.timeline.forget()
         instant = ports.table.instant_of(transaction_id)
         if instant is not None:
-            ports.ledger.transactions.mark_committed_as_found(transaction_id, instant)
-            ports.tell_lineage(found_committed(transaction_id))
+            _note_commit(ports, transaction_id, instant)
             return
+        ports.flush_all()
     except LedgerUnreachable as error:
         # Only commits that were found are recorded above, and one that has landed is never recorded as aborted.
         _logger.warning(
@@ -83,7 +83,7 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
             rolled_back = ports.instants.roll_back(opened.instant)
         ended["outcome"] = "done" if rolled_back else "committed"
     if not rolled_back:
-        ports.ledger.transactions.mark_committed_as_found(opened.transaction_id, opened.instant)
+        _note_commit(ports, opened.transaction_id, opened.instant)
         return False
     try:
         ports.letters.forget(opened.instant)
@@ -94,6 +94,13 @@ def end_instant(ports: TransactionPorts, opened: OpenInstant) -> bool:
     except OSError as error:
         _logger.warning("uploads of %s remain open; the sweep will abort them: %s", opened.instant, error)
     return rolled_back
+
+
+def _note_commit(ports: TransactionPorts, transaction_id: str, instant: str) -> None:
+    """Record a commit whose op died after it."""
+    ports.flush_all()
+    if ports.ledger.transactions.mark_committed_as_found(transaction_id, instant):
+        ports.tell_lineage(found_committed(transaction_id))
 
 
 def _begun_files(storage: TableStorage, instant: str) -> list[str]:
@@ -123,11 +130,7 @@ def _end_open_transaction(ports: TransactionPorts, owner: Owner, run_is_finished
         return
     instant = ports.table.instant_of(row.transaction_id)
     if instant is not None:
-        with ports.flushing():
-            # Its op died after the commit, perhaps before it had flushed it.
-            ports.durability.sync_changes(frozenset())
-        ports.ledger.transactions.mark_committed_as_found(row.transaction_id, instant)
-        ports.tell_lineage(found_committed(row.transaction_id))
+        _note_commit(ports, row.transaction_id, instant)
     elif is_dead(row.owner, run_is_finished) or (row.owner == owner and owner.has_one_begin):
         # A run has one begin op, so an open transaction of the same run was left by an earlier attempt of that op.
         roll_back(ports, row.transaction_id, f"rolled back by the next begin: {row.owner} is gone")

@@ -23,6 +23,8 @@ from hudi_ingest.hudi.timeline.ownership import require_metadata_table, require_
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger.tables import normal_base_path
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
@@ -50,13 +52,13 @@ def require_take_over(ports: TransactionPorts, plan: TransactionPlan, own: str =
         )
 
 
-def require_one_table(ports: TransactionPorts) -> None:
-    """Raises TableMismatch if the pipeline's newest commit is in a table at another path, and the table at this path is no copy
-    that has it: the same offsets would be written to both."""
+def require_one_table(ports: TransactionPorts) -> TransactionRow | None:
+    """Return the pipeline's newest commit that the ledger knows. Raises TableMismatch if it is in a table at another path, and the table at
+    this path is no copy that has it: the same offsets would be written to both."""
     name, path = ports.pipeline.name, ports.pipeline.table.base_path
-    last = ports.ledger.transactions.commit_elsewhere(name, path)
-    if last is None or ports.table.instant_of(last.transaction_id) is not None:
-        return
+    last = ports.ledger.transactions.newest_commit(name)
+    if last is None or last.table == normal_base_path(path) or ports.table.instant_of(last.transaction_id) is not None:
+        return last
     raise TableMismatch(
         f"pipeline {name} writes to the table at {last.table}: its last commit there is {last.transaction_id}, of "
         f"{last.began_at:%Y-%m-%d %H:%M:%S} UTC. Now table.base_path is {path}, where that commit is missing, so records that {last.table} has "

@@ -68,11 +68,11 @@ class TimelineRepair:
         return self.table.storage
 
     def _flushed(self) -> Iterable[str]:
-        """Return the instants of commits whose receipts are in the ledger: they were noted after they were flushed."""
+        """Return the instants of commits that were flushed before the ledger got their receipts."""
         if not self.pipeline.table.fsync:
             return ()
         rows = self.ledger.transactions.history(self.pipeline.name, _ROWS)
-        return [row.instant for row in rows if row.instant and row.rows is not None]
+        return [row.instant for row in rows if row.instant and row.has_receipt]
 
     def _require_settled(self, damaged: DamagedInstant, now: datetime) -> None:
         safe = damaged.modified + timedelta(seconds=SAFE_SECONDS)

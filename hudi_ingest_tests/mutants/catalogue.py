@@ -221,8 +221,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a commit whose op died is recorded before it is flushed": Mutant(
         "transaction/rollback.py",
-        "            ports.durability.sync_changes(frozenset())\n",
-        "            pass\n",
+        "    ports.flush_all()\n    ports.ledger",
+        "    ports.ledger",
         "transaction/test_protocol_steps.py",
     ),
     "dead letters of what was rolled back stay": Mutant(

@@ -129,11 +129,10 @@ class ModelTransactions(Transactions):
         stop("ledger", LedgerUnreachable)
         return tuple(self._rows.newest_first(pipeline)[:limit])
 
-    def commit_elsewhere(self, pipeline: str, table: str) -> TransactionRow | None:
+    def newest_commit(self, pipeline: str) -> TransactionRow | None:
         stop("ledger", LedgerUnreachable)
         committed = (row for row in self._rows.newest_first(pipeline) if row.state is TransactionState.COMMITTED)
-        newest = next(committed, None)
-        return newest if newest is not None and newest.table != table else None
+        return next(committed, None)
 
     def begin(self, plan: TransactionPlan, *, table: str, owner: Owner, deadline: datetime, above: int = 0) -> int:
         with self._rows:

@@ -19,6 +19,7 @@ from hudi_ingest.transaction import checks, protocol
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.arithmetic import find_losses
+from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest_tests.simulation import model, world
 from hudi_ingest_tests.simulation.services import ServicesInMemory
@@ -148,6 +149,12 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     "a commit is reported before it is flushed": Mutation(
         "P5", 49, patches=[(TransactionProtocol, "_sync_commit", lambda *_: [])]
+    ),
+    "what a dead begin has written is not flushed by the next": Mutation(
+        "TableUnreachable",
+        4063249,
+        frozenset({"no flush of properties"}),
+        [(TransactionPorts, "flush_all", _nothing)],
     ),
     "small files are not flushed": Mutation("TableUnreachable", 59, frozenset({"no flush of small files"})),
     "what services merge is not flushed": Mutation("P1", 69, frozenset({"no flush of merged files"})),

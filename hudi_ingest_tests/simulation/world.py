@@ -1305,6 +1305,8 @@ class DurabilityInMemory(Durability):
             raise
         if world.journals:
             world.flush(max((each.size_bytes for each in since), default=0))
+            if "no flush of properties" not in world.flaws:
+                world.unflushed = [each for each in world.unflushed if each.name != PROPERTIES]
 
 
 class LossesInMemory:

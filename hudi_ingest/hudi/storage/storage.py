@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi.storage.paths import HOODIE, partition_metadata_path
+from hudi_ingest.hudi.storage.paths import HOODIE, PRIMARY, PRIMARY_CHECKSUM, partition_metadata_path
 from hudi_ingest.model.storage_options import StorageOptions, is_s3
 
 _NOT_KEPT = {".temp", ".heartbeat"}
@@ -372,9 +372,10 @@ class Durability:
         return frozenset(self._storage.files_beside(HOODIE, _NOT_KEPT))
 
     def sync_changes(self, since: frozenset[StoredFile]) -> None:
-        """Sync the files below .hoodie that are new or changed since an earlier `look`: instants, the metadata table, the
-        table's properties. An empty look syncs everything, for when a process may have died before it could."""
-        changed = self.look() - since
+        """Sync the files below .hoodie that are new or changed since an earlier `look`: instants, the metadata table; and always the
+        table's properties, which nothing shows to have been synced. An empty look syncs everything, for when a process may have died before
+        it could."""
+        changed = self.look() - {file for file in since if file.path not in (PRIMARY, PRIMARY_CHECKSUM)}
         while changed:
             try:
                 self._storage.sync(file.path for file in changed)

@@ -87,9 +87,8 @@ def recover(protocol: TransactionProtocol, *, roll_back: bool, new_table: bool =
         if not state.exists:
             return Recovery(pipeline.name, table, 0, (), pipeline.group_id, {}, None, ())
         commits = protocol.table.commits()
-        with protocol.flushing():
-            # The repair after a power cut looks at no commit whose receipt is in the ledger.
-            protocol.durability.sync_changes(frozenset())
+        # The repair after a power cut looks at no commit whose receipt is in the ledger.
+        protocol.flush_all()
         restored = []
         for commit in commits:
             transaction = committed_transaction(pipeline.name, pipeline.transaction_key, commit)

@@ -52,6 +52,17 @@ def test_p5_what_changes_below_hoodie_does_too(table: Path, storage: TableStorag
     assert not disk.survives(table / ".hoodie/.temp/1/marker")
 
 
+def test_p5_properties_of_a_process_that_died_before_it_could_flush_them_do_too(
+    table: Path, storage: TableStorage, disk: Disk
+) -> None:
+    storage.write(".hoodie/hoodie.properties", b"new")
+    storage.write(".hoodie/.hoodie.properties.crc", b"crc")
+    durability = durability_of(storage, True)
+    durability.sync_changes(durability.look())
+    assert disk.survives(table / ".hoodie" / "hoodie.properties")
+    assert disk.survives(table / ".hoodie" / ".hoodie.properties.crc")
+
+
 def test_p5_nothing_that_did_not_change_is_flushed_again(
     storage: TableStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1059,21 +1059,21 @@ class TestOwner:
         assert asked == ["r-1"]
 
 
-def test_a_pipelines_newest_commit_in_another_table_is_known_until_it_is_forgotten(ledger: Ledger) -> None:
+def test_a_pipelines_newest_commit_is_known_until_its_table_is_forgotten(ledger: Ledger) -> None:
     begin(ledger)
-    assert ledger.transactions.commit_elsewhere("orders", "/data/other") is None, "nothing is committed yet"
+    assert ledger.transactions.newest_commit("orders") is None, "nothing is committed yet"
     ledger.transactions.mark_committed(receipt())
     begin(ledger, "t2", pipeline="payments", table="/data/payments")
     ledger.transactions.mark_committed(receipt("t2", "i2"))
-    found = ledger.transactions.commit_elsewhere("orders", "/data/other")
+    found = ledger.transactions.newest_commit("orders")
     assert found is not None and (found.transaction_id, found.table) == ("t1", TABLE)
-    assert ledger.transactions.commit_elsewhere("orders", f"{TABLE}/") is None
     begin(ledger, "t3", table="/data/other")
     ledger.transactions.mark_committed(receipt("t3", "i3"))
-    assert ledger.transactions.commit_elsewhere("orders", "/data/other") is None
-    assert ledger.transactions.commit_elsewhere("orders", TABLE) is not None
+    found = ledger.transactions.newest_commit("orders")
+    assert found is not None and found.transaction_id == "t3"
     assert ledger.transactions.forget_other_tables("orders", TABLE) == 1
-    assert ledger.transactions.commit_elsewhere("orders", TABLE) is None
+    found = ledger.transactions.newest_commit("orders")
+    assert found is not None and found.transaction_id == "t1"
     assert ledger.transactions.find("t2") is not None
 
 

@@ -80,7 +80,7 @@ def _drawn(draw: random.Random, pipeline: str) -> tuple[str, Call]:
         (f"committed {ident} {instant}", lambda to: to.transactions.mark_committed(receipt)),
         (f"found {ident} {instant}", lambda to: to.transactions.mark_committed_as_found(ident, instant)),
         (f"aborted {ident}", lambda to: to.transactions.mark_aborted(ident, "asked for")),
-        (f"elsewhere {table}", lambda to: _shown(to.transactions.commit_elsewhere(pipeline, table))),
+        ("newest commit", lambda to: _shown(to.transactions.newest_commit(pipeline))),
         (f"open in {table}", lambda to: _shown(to.transactions.open_in(table))),
         ("history", lambda to: [_shown(row) for row in to.transactions.history(pipeline, 3)]),
     ]

@@ -43,6 +43,7 @@ def test_a_commit_that_landed_is_not_recorded_as_aborted_when_the_ledger_fails(
             table=SimpleNamespace(instant_of=lambda transaction_id: "20261121120000000"),
             ledger=ledger,
             kept=nullcontext,
+            flush_all=lambda: None,
             step=lambda *_, **__: nullcontext({}),
             tell_lineage=told.append,
         )
