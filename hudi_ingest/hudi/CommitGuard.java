@@ -182,10 +182,10 @@ public class CommitGuard implements java.util.function.BiConsumer {
   }
 
   /** A log file belongs to the newest base file whose instant is before its commit. So a compaction that is ahead of this driver's
-   *  clock, planned by another driver after this one has waited for its own, would be without our rows, and hide them. */
+   *  clock, planned by another driver after this one has waited for its own, would be without our rows, and hide them. Hudi gives the commit
+   *  a later time than the one that it issues here, also if the clock is set back meanwhile. */
   private void requireClock(HoodieTableMetaClient fresh) {
-    String now = java.time.LocalDateTime.now(java.time.ZoneOffset.UTC)
-        .format(java.time.format.DateTimeFormatter.ofPattern("yyyyMMddHHmmssSSS"));
+    String now = fresh.createNewInstantTime(false);
     Iterator instants = fresh.getActiveTimeline().getInstants().iterator();
     while (instants.hasNext()) {
       HoodieInstant candidate = (HoodieInstant) instants.next();

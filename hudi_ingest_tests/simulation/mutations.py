@@ -140,7 +140,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a replay of a keyed table ends before the committed offsets": Mutation(
         "P8", 44, patches=[(model, "to_upsert", _only_asked), (checks, "_misfits", lambda *_: iter(()))]
     ),
-    "a run that Dagster shows is taken to be alive": Mutation("P5", 60, patches=[(runs, "why_dead", lambda *_: None)]),
+    "a run that Dagster shows is taken to be alive": Mutation("P5", 67, patches=[(runs, "why_dead", lambda *_: None)]),
     "a tick waits for whoever the ledger has at work": Mutation(
         "P5", 18, patches=[(tick, "is_over", lambda *_: False)]
     ),
@@ -148,7 +148,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "P5", 55, patches=[(ServicesInMemory, "pending_clusterings", lambda _: ())]
     ),
     "a commit is reported before it is flushed": Mutation(
-        "P5", 49, patches=[(TransactionProtocol, "_sync_commit", lambda *_: [])]
+        "P5", 29, patches=[(TransactionProtocol, "_sync_commit", lambda *_: [])]
     ),
     "what a dead begin has written is not flushed by the next": Mutation(
         "TableUnreachable",

@@ -431,13 +431,7 @@ class World:
         self.version += 1
         self.published |= {instant.name, *instant.files}
         if self.setting.keyed or self.journals:
-            instant.completion = self.new_time(host)
-            if host is not None:
-                # A driver's times only increase: Hudi waits for its clock inside the lock.
-                while instant.completion <= self.last_instants[host]:
-                    self.now += timedelta(seconds=1)
-                    instant.completion = self.new_time(host)
-                self.last_instants[host] = instant.completion
+            instant.completion = self.new_time() if host is None else self.issued_time(host)
         instant.state, instant.completed_at, instant.completed_time = "completed", self._moment, self.clock(host)
 
     @property
@@ -462,6 +456,13 @@ class World:
         """The time that Hudi gives to an instant or its completion."""
         self.now += timedelta(milliseconds=1)
         return time_text(self.clock(host))
+
+    def issued_time(self, host: int) -> str:
+        """As `new_time`. A driver's times only increase: Hudi waits for its clock inside the lock."""
+        while (time := self.new_time(host)) <= self.last_instants[host]:
+            self.now += timedelta(seconds=1)
+        self.last_instants[host] = time
+        return time
 
     def new_instant(self, host: int | None = None) -> Instant:
         while (name := self.new_time(host)) in self.active or name in self.archived:
@@ -779,9 +780,9 @@ class HudiInMemory:
             text = each.metadata.get(pipeline.checkpoint_key)
             if text and parsed(text)["sequence"] > sequence:
                 newest, sequence = text, parsed(text)["sequence"]
-        now = world.clock(in_engine(world).number)
-        for each in world.active.values() if "no clock check" not in world.flaws else ():
-            if each.service == "compaction" and each.name >= time_text(now):
+        now = world.issued_time(in_engine(world).number) if world.setting.keyed else ""
+        for each in world.active.values() if now and "no clock check" not in world.flaws else ():
+            if each.service == "compaction" and each.name >= now:
                 raise CommitRefused(f"compaction {each.name} is ahead of this driver's clock")
         if "no checkpoint check" not in world.flaws and newest != expected:
             raise CommitRefused(f"the committed checkpoint is {newest or 'none'}, not {expected or 'none'}")
