@@ -203,6 +203,8 @@ class Simulation:
         self.judged = -1
         self.cuts = 0
         """How often the power was cut."""
+        self.merged: set[str] = set()
+        """Clusterings and compactions that services have reported."""
         self.serviced = 0
         """How often table services were begun."""
         self.sensed = 0
@@ -370,12 +372,27 @@ class Simulation:
                 f"  {was.name} is lost, or {world.active[was.name].damage if was.name in world.active else 'gone'}"
             )
             self.ground.lost.add("service" if was.service else "commit")
-            if was.name in reported and was.name not in world.unsure:
+            if was.name in reported | self.merged and was.name not in world.unsure:
                 world.wrongs.append(f"P5: {was.name} was reported, and a power cut has taken it")
         for ledger in self.ledgers:
             ledger.rows.forget(dice)
         for run in self.runs if which & 1 else ():
             run.finished = True
+
+    def cut_properties(self, which: int) -> None:
+        """An engine dies between two steps of Hudi's update of hoodie.properties, as one is made in a begin for a new metadata table, and
+        perhaps the op with it."""
+        begins = [each for each in self.programs if each.name.endswith(" begin")]
+        if not begins or self.world.setting.on_s3:
+            # An object is there as a whole.
+            return
+        program = begins[which % len(begins)]
+        self.advance(program, until="instant_inflight")
+        if program.point == "instant_inflight" and not program.over:
+            self.end_the_engine(program.host)
+            self.world.properties_cut = True
+            if which & 1:
+                self.die(self.programs.index(program))
 
     def come_to_one(self, which: int, point: str) -> None:
         """One of the programs comes to the point, or a run that it is of in one of its next steps."""
@@ -491,6 +508,8 @@ class Simulation:
             self.end_the_engine(host)
         elif what == "the power is cut":
             self.cut_power(which, more)
+        elif what == "hoodie.properties is cut":
+            self.cut_properties(which)
         elif what == "a service comes to":
             if at_work := [each for each in self.programs if each.name.startswith("services-")]:
                 point = services.NARROW[which % len(services.NARROW)]
@@ -524,7 +543,8 @@ class Simulation:
 
         def run() -> None:
             merge: dict[str, bool] = {"compact" if self.world.setting.keyed else "cluster": cluster}
-            table.run(clean=clean, report=self.tell, **merge)
+            done = table.run(clean=clean, report=self.tell, **merge)
+            self.merged |= {each.instant for each in done.clusterings} | {each.instant for each in done.compactions}
 
         return self.spawn(f"services-{self.serviced}", run, host=coordinator)
 
@@ -559,6 +579,7 @@ class Simulation:
         self.advance(newer, until=services.EXECUTING[which // 2 % len(services.EXECUTING)] if which & 1 else "")
 
     def tick(self, coordinator: int) -> None:
+        self.timeline.restore_properties()
         plan = self.plan()
         if plan is not None and len(self.programs) < 6:
             self.world.reach("tick_planned")
@@ -792,6 +813,8 @@ class Simulation:
         self.world.leaderless.clear()
         self.clocks_are_right()
         self.world.now += timedelta(seconds=1000)
+        if self.world.setting.falls_quiet:
+            self.judge_a_quiet_time()
         # A begin clears what is left over, so there must be one.
         self.produce(0, ["row"])
         if sensors:
@@ -815,6 +838,16 @@ class Simulation:
         left = [each for each in self.world.active.values() if each.state != "completed"]
         assert not left, f"P5: everything is ingested, and open instants are left: {left}"
 
+    def judge_a_quiet_time(self) -> None:
+        """P5: where no commit comes that would set the consumer group's offsets, a tick does."""
+        self.sense_until_all_is_in()
+        self.run_to_its_end(self.sense(0, 2))
+        checkpoint = self.checkpoint()
+        stands = {source: self.world.group.get(source) for source in checkpoint.offsets} if checkpoint else {}
+        assert not checkpoint or stands == checkpoint.offsets, (
+            f"P5: the consumer group stands at {stands}, the table at {checkpoint.offsets}"
+        )
+
     def services_recover(self) -> None:
         """P5: the next run of services does what others left undone, and whatever is to be done after it."""
         failure = self.run_to_its_end(self.run_services(0, cluster=True, clean=True))
@@ -834,6 +867,7 @@ class Simulation:
 
     def tick_until_all_is_in(self) -> None:
         last: BaseException | None = None
+        self.timeline.restore_properties()
         for turn in range(MOST_TICKS):
             plan = self.plan()
             if plan is None:
@@ -872,6 +906,19 @@ class Simulation:
             self.judge()
         if not self.world.setting.keyed:
             assert not any(offset % 2 == 0 for offset in self.letters_that_wait()), "P5: a retry did not take all"
+        self.judge_heartbeats()
+
+    def judge_heartbeats(self) -> None:
+        """P5: nothing renews the heartbeat of an instant that has ended: a sweep would delete the file in vain."""
+        world = self.world
+        while world.committing:
+            # What died while it waited for one: such a call ends by itself.
+            program = next(iter(world.committing.values()))
+            assert program in self.dead, f"{program} has not ended"
+            program.go_on()
+        self.judge()
+        ended = [each for each in world.beating if each not in world.active or world.active[each].state == "completed"]
+        assert not ended, f"P5: the heartbeats of {ended} are renewed for as long as the engine lives"
 
     def end(self) -> None:
         """Lets go of all programs, whatever they stand at."""

@@ -10,6 +10,8 @@ from unittest import mock
 
 from hudi_ingest.hudi.files.late_changes import LateChanges
 from hudi_ingest.hudi.timeline.ownership import ServiceClaim
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import OffsetLoss, TransactionKind, TransactionPlan
@@ -19,11 +21,12 @@ from hudi_ingest.transaction import checks, protocol
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.arithmetic import find_losses
+from hudi_ingest.transaction.plan.planning import mark_if_committed
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest_tests.simulation import model, world
 from hudi_ingest_tests.simulation.services import ServicesInMemory
-from hudi_ingest_tests.simulation.world import HudiInMemory
+from hudi_ingest_tests.simulation.world import HudiInMemory, TimelineInMemory
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,17 @@ def _same_claim(self: ServiceClaim, instant: str) -> str:
 
 def _only_asked(known: RangeContext, kind: TransactionKind, asked: Sequence[Slice], _: int) -> RemainingRanges:
     return to_read(known, kind, [replace(each, end=each.start + 1) for each in asked], skip_covered=True)
+
+
+class _Unrestored(TimelineInMemory):
+    def restore_properties(self) -> bool:
+        return False
+
+
+def _without_restoring(table: PipelineTable, ledger: Ledger, transaction_id: str) -> bool:
+    assert isinstance(table.timeline, TimelineInMemory)
+    table = PipelineTable(table.pipeline, _Unrestored(table.timeline._world))
+    return mark_if_committed(table, ledger, transaction_id)
 
 
 _UNCHECKED = [(protocol, "require_current", _nothing), (protocol, "require_sums", _nothing)]
@@ -161,6 +175,17 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a commit does not look for what a power cut has damaged": Mutation(
         "P5", 1089, patches=[(TransactionProtocol, "_repair", lambda *_: ())]
     ),
+    # Each undoes the mend of an incident that docs/guarantees.md names.
+    "no tick looks at the consumer group": Mutation(
+        "P5", 2811, patches=[(tick, "keep_group_told_now_and_then", lambda *_: "")]
+    ),
+    "a tick asks about a transaction before it restores hoodie.properties": Mutation(
+        "P5", 767, patches=[(tick, "mark_if_committed", _without_restoring)]
+    ),
+    "what services commit is not flushed at once": Mutation(
+        "P5", 1129, frozenset({"no flush of what services commit"})
+    ),
+    "a client that begins renews its heartbeat": Mutation("P5", 3716, frozenset({"a begin renews its heartbeat"})),
     "a late change is written whatever came since": Mutation(
         "P8", 345, patches=[(LateChanges, "_verdict", lambda *_: True)]
     ),

@@ -40,12 +40,15 @@ SERVICES = (
 )
 KEYED = 2
 """The rest of seeds whose table is keyed."""
+SENSED, DISTURBED = 4, 1
+"""The rest of seeds with ticks of the sensor; of their numbers, the rest of those whose hoodie.properties is cut, and after whose faults
+nothing comes for a while in every second."""
 LATELY: Mapping[int, tuple[int, tuple[str, ...]]] = {
     KEYED: (
         16,
         (*SERVICES, *["services beside a commit"] * 4, "a clock jumps", "clocks are right", "produce", "backfill"),
     ),
-    4: (16, (*["the sensor ticks"] * 6, "produce", "go on", "come to", "die", "time 301", "time 200")),
+    SENSED: (16, (*["the sensor ticks"] * 6, "produce", "go on", "come to", "die", "time 301", "time 200")),
     3: (4, ("the topic is recreated",)),
     6: (20, SERVICES),
 }
@@ -123,6 +126,10 @@ def schedule_of(seed: int) -> Schedule:
         after = later.choice(AFTER_A_CUT)
         then = [(each, later.randint(0, 9), later.randint(0, 39)) for each in after]
         steps = (*steps[:number], step, *then, *steps[number + 1 + len(then) :])
+    if seed % SEVENTH == SENSED and seed // SEVENTH % FOURTH == DISTURBED:
+        setting = replace(setting, falls_quiet=later.random() < 0.5)
+        for number in later.sample(range(len(steps)), later.randint(1, 4)):
+            steps = (*steps[:number], ("hoodie.properties is cut", later.randint(0, 9), 0), *steps[number + 1 :])
     return Schedule(seed, setting, *start, steps)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterRunStatus, RunsFilter, SkipReason
 
-from hudi_ingest.exceptions import LedgerUnreachable, TableUnreachable
+from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.plan import TransactionPlan
@@ -20,10 +20,11 @@ from hudi_ingest.orchestration.coordinator import runs as runs_module
 from hudi_ingest.orchestration.coordinator import tick as tick_module
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.orchestration.jobs.run_config import ACTIVE
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan import planning
-from hudi_ingest.transaction.plan.planning import Situation, plan_next
+from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, plan_next
 from hudi_ingest_tests.simulation.programs import stop
-from hudi_ingest_tests.simulation.world import World
+from hudi_ingest_tests.simulation.world import BrokerInMemory, World
 
 if TYPE_CHECKING:
     from hudi_ingest_tests.simulation.model import Run
@@ -78,6 +79,8 @@ def planned_run(
     tick = Tick(instance, ledger, table, instance.now)  # type: ignore[arg-type]
     if tick.busy():
         return None
+    # As `observe` does.
+    table.timeline.restore_properties()
     asked = tick.next_run(situation(), None, 0.0)  # type: ignore[arg-type]
     return None if isinstance(asked, SkipReason) else asked  # type: ignore[return-value]
 
@@ -93,11 +96,19 @@ def patches(world: Callable[[], World], accepts: Callable[[object], bool]) -> li
     def nothing(*_: object, **__: object) -> None:
         return
 
+    def group_told(pipeline: Pipeline, situation: Situation, _: object) -> str:
+        """As in a process that has just begun, and knows of no look at the group."""
+        try:
+            keep_group_told(pipeline, situation, BrokerInMemory(world()))  # type: ignore[arg-type]
+        except KafkaUnreachable as error:
+            return str(error)
+        return ""
+
     return [
         (tick_module, "reach", lambda point: world().reach(point)),
         (tick_module, "plan_next", lambda *given, **more: plan_next(*given, **more, accepts=accepts)),
         (tick_module, "said_through", lambda *_: None),
-        (tick_module, "keep_group_told_now_and_then", lambda *_: ""),
+        (tick_module, "keep_group_told_now_and_then", group_told),
         *((tick_module, name, nothing) for name in ("keep_letters_copied", "pending_approval")),
         *((tick_module, name, nothing) for name in ("remember_requested", "remember_waiting")),
         # The request for a run holds the plan.

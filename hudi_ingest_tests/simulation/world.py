@@ -182,6 +182,8 @@ class Setting:
     ledger_forgets: bool = False
     """Whether the ledger's server answers before it flushes: PostgreSQL without synchronous_commit, SQLite with synchronous=NORMAL. A power
     cut takes its last changes."""
+    falls_quiet: bool = False
+    """Whether nothing comes for a while once the faults have stopped, so that no commit does what is left to a tick."""
 
 
 class World:
@@ -215,6 +217,9 @@ class World:
         self.began: dict[TopicPartition, int] = {}
         """Where live transactions begin; what is before is history."""
         self.properties: dict[str, str] = {}
+        """Those in force."""
+        self.properties_cut = False
+        """Whether their file is empty beside its backup. Hudi reads the table even so; hudi-rs, and so we, do not."""
         self.active: dict[str, Instant] = Tracked(self)
         self.archived: dict[str, Instant] = Tracked(self)
         self.heartbeats: dict[str, datetime] = {}
@@ -244,6 +249,8 @@ class World:
         """The engine that has Hudi's lock."""
         self.calls: set[Program] = set()
         """Programs that wait for a service that an engine executes, which goes on whatever becomes of them."""
+        self.committing: dict[str, Program | None] = {}
+        """By instant: programs that wait for a commit that an engine executes."""
         self.generations: dict[int, int] = defaultdict(int)
         """By engine: how often it has died."""
         self.last_instants: dict[int, str] = defaultdict(str)
@@ -367,8 +374,8 @@ class World:
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether a completed instant stops readers."""
-        return bool(self.damaged) and any(self.active[name].damage in ("empty", "cut off") for name in self.damaged)
+        """Whether a completed instant, or the properties, stop readers."""
+        return self.properties_cut or any(self.active[name].damage in ("empty", "cut off") for name in self.damaged)
 
     def is_built_on(self, instant: Instant | None) -> bool:
         """Whether another writer, which flushes nothing, or a service has begun or completed something after it, or a transaction after a
@@ -692,18 +699,30 @@ class HudiInMemory:
         engine.step("begin", EngineLost, TableUnreachable)
         engine.wait_for_clock()
         instant = engine.new_instant()
-        world.heartbeats[instant.name] = world.clock(engine.number)
-        engine.step("instant_requested", EngineLost, TableUnreachable, InjectedFault)
-        if instant.name not in world.active:
-            raise TableUnreachable(f"{instant.name}.commit.requested does not exist")
-        world.will_change(instant.name)
-        instant.state = "inflight"
-        instant.transaction = plan.transaction_id
-        world.plans[plan.transaction_id] = plan
-        instant.metadata = {world.pipeline.transaction_key: json.dumps(plan.to_dict())}
-        engine.step("instant_inflight", EngineLost, TableUnreachable, InjectedFault)
-        engine.step("instant_begun", EngineLost, InjectedFault)
+        with self._heartbeat(engine, instant.name):
+            engine.step("instant_requested", EngineLost, TableUnreachable, InjectedFault)
+            if instant.name not in world.active:
+                raise TableUnreachable(f"{instant.name}.commit.requested does not exist")
+            world.will_change(instant.name)
+            instant.state = "inflight"
+            instant.transaction = plan.transaction_id
+            world.plans[plan.transaction_id] = plan
+            instant.metadata = {world.pipeline.transaction_key: json.dumps(plan.to_dict())}
+            engine.step("instant_inflight", EngineLost, TableUnreachable, InjectedFault)
+            engine.step("instant_begun", EngineLost, InjectedFault)
         return instant.name
+
+    @contextmanager
+    def _heartbeat(self, engine: Engine, instant: str) -> Iterator[None]:
+        """Written once. The flaw: renewed until the client is closed, which a caller that is killed never does."""
+        world = self._world
+        world.heartbeats[instant] = world.clock(engine.number)
+        if "a begin renews its heartbeat" in world.flaws:
+            world.beating[instant] = engine.number
+        try:
+            yield
+        finally:
+            world.beating.pop(instant, None)
 
     def commit(self, publication: Publication) -> None:
         world = self._world
@@ -714,7 +733,7 @@ class HudiInMemory:
         if not world.leased(instant, engine.number, renewable=True) and "no lease" not in world.flaws:
             raise Fenced(f"instant {instant} is no longer open")
         world.heartbeats[instant] = world.clock(engine.number)
-        world.beating[instant] = engine.number
+        world.beating[instant], world.committing[instant] = engine.number, running()
         try:
             engine.step("commit_leased", EngineLost, InjectedFault)
             with engine.hudi_lock():
@@ -725,6 +744,7 @@ class HudiInMemory:
             raise
         finally:
             world.beating.pop(instant, None)
+            world.committing.pop(instant, None)
         engine.step("commit_landed", EngineLost, TableUnreachable, InjectedFault)
 
     def _publish(self, engine: Engine, publication: Publication) -> None:
@@ -1248,7 +1268,8 @@ class TimelineInMemory(Timeline):
         return self._world.columns.columns
 
     def restore_properties(self) -> bool:
-        return False
+        was, self._world.properties_cut = self._world.properties_cut, False
+        return was
 
     def is_empty(self) -> bool:
         return not self._world.active
@@ -1264,7 +1285,7 @@ class TimelineInMemory(Timeline):
         stop("timeline", TableUnreachable)
         world = self._world
         if world.is_unreadable:
-            raise TableUnreachable("a completed instant cannot be read")
+            raise TableUnreachable("a completed instant, or hoodie.properties, cannot be read")
         yield from world.commits()
 
 
@@ -1336,6 +1357,12 @@ class BrokerInMemory:
         if missing := {*partitions} - led.keys():
             raise LeaderMissing(f"{missing} have no leader")
         return led
+
+    def group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return GroupsInMemory(self.world).group_offsets(group, partitions)
+
+    def commit_group_offsets(self, group: str, offsets: Offsets) -> None:
+        GroupsInMemory(self.world).commit_group_offsets(group, offsets)
 
     def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         world = self.world
