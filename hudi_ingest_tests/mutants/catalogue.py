@@ -38,6 +38,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "a begin does not advance the epoch": Mutant(
         "transaction/protocol.py", "self.epoch.advance(number, plan.transaction_id)", "pass", 0
     ),
+    "a begin does not flush what the one before it may not have flushed": Mutant(
+        "transaction/protocol.py", "                self.flush_all()\n", "                pass\n", 4085179
+    ),
     "a begin leaves expired instants": Mutant(
         "transaction/protocol.py", "self.instants.roll_back_expired()", "pass", 0
     ),
@@ -221,8 +224,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a commit whose op died is recorded before it is flushed": Mutant(
         "transaction/rollback.py",
-        "    ports.flush_all()\n    ports.ledger",
-        "    ports.ledger",
+        "    ports.flush_all()\n    if",
+        "    if",
         "transaction/test_protocol_steps.py",
     ),
     "dead letters of what was rolled back stay": Mutant(
