@@ -35,6 +35,8 @@ _CONNECTION = {
 }
 """Settings of libpq, unless the URL has them. A host that is gone is noticed within half a minute."""
 WRITES = "hudi_ingest_writes"
+_INODE = "hudi_ingest_inode"
+_parents_pools: list[sa.Pool] = []
 _SAME_TIME_SECONDS = 2.0
 """Two changes of a file may get the same time of modification if less lies between them; on most file systems it is a few ms."""
 
@@ -136,15 +138,44 @@ def _sqlite_engine(url: sa.URL, setting: str) -> sa.Engine:
     return _sqlite_file(path)
 
 
+_COMPILED = sa.util.LRUCache[Any, Any](500)
+
+
+def sqlite_engine(path: str, **options: Any) -> sa.Engine:
+    """Create an engine for a file whose statements are compiled once for all databases of this process and of those that are forked from
+    it. `options`: those of SQLAlchemy's create_engine."""
+    url = sa.URL.create("sqlite", database=path)
+    engine = sa.create_engine(url, execution_options={"compiled_cache": _COMPILED}, **options)
+    # SQLAlchemy keeps compiled statements by dialect, of which it makes one for each engine.
+    engine.dialect = _sqlite_dialect()
+    return engine
+
+
+@cache
+def _sqlite_dialect() -> sa.Dialect:
+    engine = sa.create_engine("sqlite://")
+    with engine.connect():
+        # It knows SQLite's version from the first connection on.
+        return engine.dialect
+
+
 @cache
 def _sqlite_file(path: Path) -> sa.Engine:
-    engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), poolclass=sa.NullPool)
+    """Keep one connection between calls: the last of all processes to close one writes the log back into the file, which takes longer than
+    a commit."""
+    engine = sqlite_engine(str(path), pool_size=1, max_overflow=-1)
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: object) -> None:
+    def prepare(connection: Any, record: Any) -> None:
         connection.isolation_level = None  # the listener below begins transactions, not the driver
         connection.execute(f"PRAGMA busy_timeout = {_BUSY_SECONDS * 1000}")
         connection.execute("PRAGMA foreign_keys = ON")
+        record.info[_INODE] = _inode(path)
+
+    @event.listens_for(engine, "checkout")
+    def check(_connection: object, record: Any, _proxy: object) -> None:
+        if record.info[_INODE] != _inode(path):
+            raise sa.exc.InvalidatePoolError("the file has been deleted or replaced")
 
     @event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
@@ -152,7 +183,19 @@ def _sqlite_file(path: Path) -> sa.Engine:
         writes = connection.get_execution_options().get(WRITES, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
+    os.register_at_fork(after_in_child=partial(_leave_to_parent, engine))
     return engine
+
+
+def _inode(path: Path) -> int | None:
+    version = file_version(path)
+    return version[0] if version else None
+
+
+def _leave_to_parent(engine: sa.Engine) -> None:
+    """Let a forked process open connections of its own. It must never close those of its parent, even by collecting them as garbage."""
+    _parents_pools.append(engine.pool)
+    engine.dispose(close=False)
 
 
 @cache
@@ -237,7 +280,7 @@ def commit_each_statement(connection: sa.Connection) -> Any:
 
 def close_afterwards(connection: sa.Connection) -> None:
     """Let the end of its use close the connection to the server, instead of keeping it for the next call."""
-    if isinstance(connection.engine.pool, sa.QueuePool):
+    if connection.dialect.name == "postgresql":
         connection.detach()
 
 

@@ -405,6 +405,7 @@ class Simulation:
 
     def a_clock_jumps(self, host: int, which: int) -> None:
         self.world.skews[host] = timedelta(seconds=CLOCKS[which % len(CLOCKS)])
+        self.world.clocks_jumped = True
 
     def clocks_are_right(self) -> None:
         self.world.skews.clear()

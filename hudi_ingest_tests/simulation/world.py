@@ -206,6 +206,7 @@ class World:
         """Completed instants, their files, and the small files that they may rely on."""
         self.skews: dict[int, timedelta] = {}
         """By host: how far its clock is ahead, if it is wrong."""
+        self.clocks_jumped = False
         self.now = datetime(2026, 1, 1, tzinfo=timezone.utc)
         self.logs: list[dict[TopicPartition, list[str]]] = [{}]
         """Of each topic that the name has had, the newest last: what is in its partitions."""
@@ -860,15 +861,17 @@ class HudiInMemory:
         engine.step("expired instants listed", EngineLost, TableUnreachable)
         if expired:
             with engine.hudi_lock():
-                # Hudi deletes also those that were completed meanwhile. Under an engine's epoch that is never a transaction of ours. Else they
-                # had a lease by the clock of their own host, and none by this one's: a limit of the promises.
+                # Hudi deletes also those that were completed meanwhile. Under an engine's epoch that is no transaction that its ledger knows.
+                # Others had a lease by the clock of their own host, and none by this one's: a limit of the promises.
                 expired = [name for name in expired if not self._may_be_lost(name, host)]
                 self._world.doomed |= {name for name in expired if not self._is_completed(name)}
                 engine.step("rollbacks scheduled", TableUnreachable)
             self._delete(engine, expired)
 
     def _may_be_lost(self, name: str, host: int) -> bool:
-        return self._is_completed(name) and (host == OUTSIDE or self._world.is_foreign(self._world.active[name]))
+        world = self._world
+        elsewhere = world.setting.ledgers > 1 and world.clocks_jumped
+        return self._is_completed(name) and (host == OUTSIDE or elsewhere or world.is_foreign(world.active[name]))
 
     def _is_completed(self, name: str) -> bool:
         found = self._world.active.get(name)

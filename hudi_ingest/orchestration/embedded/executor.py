@@ -24,6 +24,10 @@ IMPORTED_BY_OPS = [
     "distutils.version",
     "hudi_ingest.records.convert.json.converter",
     "hudi_ingest.orchestration.embedded.step_logs",
+    "hudi_ingest.hudi.storage.local",
+    "hudi_ingest.hudi.storage.s3",
+    "encodings.idna",
+    "encodings.utf_8_sig",
     "pandas",
 ]
 """Modules that a process imports before ops are forked from it."""

@@ -6,6 +6,7 @@ Dagster and SQLAlchemy import modules and fill caches when they are first used. 
 import logging
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,12 @@ from dagster import (
 )
 from pydantic import Field
 
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.executor import EXECUTOR
 from hudi_ingest.orchestration.embedded.sqlite_storage import close_connections
@@ -111,3 +118,23 @@ def _run_job() -> None:
                 execute_job(reconstructable(rehearsed_job), instance, raise_on_error=True)
         finally:
             close_connections()
+        with Ledger.open(f"sqlite:///{folder}/ledger.db") as ledger:
+            _record_transaction(ledger)
+
+
+def _record_transaction(ledger: Ledger) -> None:
+    """Do what the ledger is asked for in a transaction of a template's pipeline."""
+    source, table = TopicPartition(_NAME, 0), f"/{_NAME}"
+    plan = IngestPlan(_NAME, f"{_NAME}-1", 1, (Slice(_NAME, 0, 0, 1),))
+    transactions, now = ledger.transactions, datetime.now(timezone.utc)
+    ledger.topics.of_template(_NAME)
+    transactions.open_in(table)
+    transactions.newest_commit(_NAME)
+    transactions.find(plan.transaction_id)
+    transactions.begin(plan, table=table, owner=Owner.this_process(), deadline=now)
+    transactions.record_instant(plan.transaction_id, "1")
+    ledger.attempts.counts(plan.transaction_id)
+    report = SliceReport(plan.slices[0], ledger.attempts.start(plan.transaction_id, [source])[source], rows=1)
+    ledger.attempts.finish(plan.transaction_id, [report])
+    transactions.mark_committed(CommitReceipt(plan, "1", Checkpoint(1, plan.transaction_id, {source: 1}), (report,)))
+    transactions.history(_NAME)

@@ -45,13 +45,13 @@ from dagster._core.storage.sql import get_alembic_config
 from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
 from dagster._serdes import ConfigurableClassData
 
+from hudi_ingest.ledger.database import sqlite_engine
+
 _BUSY_SECONDS = 30
 _DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.db")
 _INDEXED_EVENTS = frozenset({*ASSET_EVENTS, *ASSET_CHECK_EVENTS, *EVENT_TYPE_TO_PIPELINE_RUN_STATUS})
 """Types of events that Dagster also keeps beside the log of their run."""
 _INSERT_EVENT = SqlEventLogStorageTable.insert()
-_COMPILED = sa.util.LRUCache[Any, Any](500)
-"""Compiled statements, for all databases and for the processes that are forked from this one. Otherwise each run would compile them."""
 _TEMPORARY_FOLDER = "HUDI_INGEST_TEMPORARY_DAGSTER"
 """Environment variable by which the processes of one Dagster command share a temporary folder."""
 
@@ -82,28 +82,13 @@ class _Engines:
             engine.dispose()
 
     def _new(self, path: str) -> sa.Engine:
-        engine = sa.create_engine(
-            f"sqlite:///{path}",
-            max_overflow=-1,
-            connect_args={"timeout": _BUSY_SECONDS},
-            execution_options={"compiled_cache": _COMPILED},
-        )
-        # SQLAlchemy keeps compiled statements by dialect, of which it makes one for each engine.
-        engine.dialect = _dialect()
+        engine = sqlite_engine(path, max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
 
         @sa.event.listens_for(engine, "connect")
         def prepare(connection: sqlite3.Connection, _record: object) -> None:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
 
         return engine
-
-
-@cache
-def _dialect() -> sa.Dialect:
-    engine = sa.create_engine("sqlite://")
-    with engine.connect():
-        # It knows SQLite's version from the first connection on.
-        return engine.dialect
 
 
 @dataclass(frozen=True, slots=True)
