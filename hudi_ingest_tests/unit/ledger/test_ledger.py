@@ -5,6 +5,7 @@ SQLite always; PostgreSQL too when HUDI_INGEST_TEST_POSTGRES_URL names a databas
 
 from __future__ import annotations
 
+import gc
 import itertools
 import multiprocessing
 import os
@@ -957,6 +958,33 @@ class TestSqlite:
             if each.is_file():
                 each.unlink()
         assert begin(Ledger.open(sqlite_url)) == 1
+
+    def test_the_connection_stays_open_between_calls(self, tmp_path: Path, sqlite_url: str) -> None:
+        ledger = Ledger.open(sqlite_url)
+        begin(ledger)
+        assert (tmp_path / "ledger.db-wal").stat().st_size, "the last to close a connection deletes the log"
+        ledger.dispose()
+        assert not (tmp_path / "ledger.db-wal").exists()
+
+    def test_a_forked_process_leaves_its_parents_connection_alone(self, tmp_path: Path, sqlite_url: str) -> None:
+        ledger = Ledger.open(sqlite_url)
+        begin(ledger)
+
+        def child() -> None:
+            gc.collect()
+            begin(ledger, "t2", table="/data/other")
+            ledger.dispose()
+
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join(WAIT_SECONDS)
+        assert process.exitcode == 0
+        # Had the child closed it, nobody else would have the file open, and its own would have been the last.
+        assert (tmp_path / "ledger.db-wal").stat().st_size
+        assert state_of(ledger, "t2") is TransactionState.OPEN
+        ledger.transactions.record_instant("t1", "i1")
+        ledger.dispose()
+        assert Ledger.open(sqlite_url).damage() == ""
 
     def test_a_folder_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
