@@ -26,7 +26,7 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 
-from hudi_ingest.orchestration.embedded import sqlite_storage
+from hudi_ingest.ledger import database
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickEventLogStorage, QuickRunStorage
 
 CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.embedded.sqlite_storage, class: QuickSqliteStorage}}\n"
@@ -176,10 +176,10 @@ def test_a_statement_is_compiled_once_for_all_databases(tmp_path: Path) -> None:
         assert [entry.user_message for entry in storage.get_logs_for_run(name)] == ["hello"]
 
     store("first")
-    compiled = {*sqlite_storage._COMPILED}
+    compiled = {*database._COMPILED}
     store("second")
     assert compiled
-    assert {*sqlite_storage._COMPILED} == compiled
+    assert {*database._COMPILED} == compiled
 
 
 def test_a_half_made_event_log_is_completed(tmp_path: Path) -> None:
