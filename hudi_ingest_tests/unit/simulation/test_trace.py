@@ -16,7 +16,7 @@ from hudi_ingest_tests.simulation.mutations import MUTATIONS
 from hudi_ingest_tests.simulation.schedule import run, schedule_of
 from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, POWER_CUT, Line, add, read, violation
 
-ON_A_DISK = (3002676, 3005086, 3005478)
+ON_A_DISK = (3005086, 3005478, 3005575)
 """In their schedules a begin that has lost its lock sets the epoch of a table on a disk back."""
 REFUSED = {
     "the fence is left out": (2457, "P4: ", "was written after it was rolled back"),
