@@ -175,24 +175,6 @@ def test_r3_r4_by_default_a_small_transaction_has_an_op_for_each_kafka_partition
     assert {file.origin.partition for file in live if file.origin} == {0, 1}
 
 
-def test_single_op_writes_all_partitions_of_a_small_transaction_at_once(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, transaction={"fan_out_from": 13, "single_op": True})
-    ground.send_rows(0, 7)
-    ground.send_rows(1, 5)
-    with DagsterInstance.ephemeral() as instance:
-        requests = [tick(pipeline, instance, after_the_interval())]
-        small = launch(pipeline, instance)
-        ground.send_rows(0, 8, 7)
-        ground.send_rows(1, 5, 5)
-        requests.append(tick(pipeline, instance, after_the_interval()))
-        large = launch(pipeline, instance)
-    in_process = [isinstance(each, RunRequest) and each.tags.get(tags.IN_PROCESS) for each in requests]
-    assert in_process == ["true", None]
-    assert (small.success, large.success) == (True, True)
-    assert (len(written(small)), len(written(large))) == (1, 2)
-    assert verify(ground.base_path, ground.produced).exact
-
-
 def test_p4_a_plan_that_somebody_overtook_is_no_failure_of_the_coordinators_run(
     ground: Ground, pipeline: Pipeline
 ) -> None:

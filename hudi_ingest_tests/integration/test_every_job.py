@@ -1,8 +1,7 @@
-"""Every job of a code location runs once, by hand and by its schedule, on an instance as Dagster makes it and on the embedded one."""
+"""Every job of a code location runs by hand and by its schedule, on an instance as Dagster makes it and on the embedded one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from importlib import resources
 from pathlib import Path
@@ -32,40 +31,28 @@ defs = build_definitions(load_folder(Path({pipelines!r})).pipelines)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-INSTANCES = {
-    "stock": "telemetry: {enabled: false}\n",
-    "embedded": (resources.files("hudi_ingest.local") / "dagster.yaml").read_text(),
-}
-TABLES: dict[str, dict[str, Any]] = {
-    "append": {"ttl": {"days": 10_000}},
-    "upsert": {"mode": "upsert", "key": ["id"], "buckets": 1, "compaction": {"delta_commits": 1}},
-}
+EMBEDDED = (resources.files("hudi_ingest.local") / "dagster.yaml").read_text()
+KEYED = {"mode": "upsert", "key": ["id"], "buckets": 1, "compaction": {"delta_commits": 1}}
 
 
-@pytest.fixture(params=INSTANCES)
-def instance(
-    request: pytest.FixtureRequest, ground: Ground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[DagsterInstance]:
+@pytest.mark.parametrize(
+    ("settings", "table"),
+    [("telemetry: {enabled: false}\n", {"ttl": {"days": 10_000}}), (EMBEDDED, KEYED)],
+    ids=["stock-append", "embedded-upsert"],
+)
+def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
+    ground: Ground, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str, table: dict[str, Any]
+) -> None:
     folder = tmp_path / "dagster"
     folder.mkdir()
-    (folder / "dagster.yaml").write_text(INSTANCES[request.param])
+    (folder / "dagster.yaml").write_text(settings)
     ground.set_environment(monkeypatch)
     monkeypatch.setenv(DAGSTER_VARIABLE, str(folder))
-    with DagsterInstance.from_config(str(folder)) as found:
-        yield found
-
-
-@pytest.mark.parametrize("mode", TABLES)
-def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
-    ground: Ground, topic: str, instance: DagsterInstance, mode: str, request: pytest.FixtureRequest
-) -> None:
-    # By hand each job runs on each instance with each kind of table; on its schedule once on each instance and once with each kind.
-    scheduled = (request.node.callspec.params["instance"], mode) in (("stock", "append"), ("embedded", "upsert"))
     pipeline = make_pipeline(
         ground,
         enabled=True,
         source={"starting_offsets": {ground.name: {0: 5}}},
-        table={"partition_by": ["dt"], **TABLES[mode]},
+        table={"partition_by": ["dt"], **table},
         on_bad_record="dead_letter",
     )
     file = ground.home.root / "code.py"
@@ -76,20 +63,20 @@ def test_every_job_runs_by_hand_and_by_its_schedule_and_its_run_has_a_report(
     ground.send(0, [b"no json"])
     schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
     by_hand = sorted(job.name for job in repository.get_all_jobs() if not job.name.startswith("__"))
-    # The table and its offsets come first.
-    run(transaction_code(code, pipeline.name), instance)
-    for name, schedule in schedules.items():
-        # All tables have been due since then.
-        tonight = datetime.now(timezone.utc).replace(hour=2, minute=59)
-        tick = schedule.evaluate_tick(build_schedule_context(instance, tonight, repository_def=repository))
-        assert tick.run_requests, f"{name}: {tick.skip_message}"
-        (asked,) = tick.run_requests
-        assert schedule.job_name == HOUSEKEEPING or asked.tags[tags.PIPELINE] == pipeline.name
-        if scheduled:
+    with DagsterInstance.from_config(str(folder)) as instance:
+        # The table and its offsets come first.
+        run(transaction_code(code, pipeline.name), instance)
+        for name, schedule in schedules.items():
+            # All tables have been due since then.
+            tonight = datetime.now(timezone.utc).replace(hour=2, minute=59)
+            tick = schedule.evaluate_tick(build_schedule_context(instance, tonight, repository_def=repository))
+            assert tick.run_requests, f"{name}: {tick.skip_message}"
+            (asked,) = tick.run_requests
+            assert schedule.job_name == HOUSEKEEPING or asked.tags[tags.PIPELINE] == pipeline.name
             run(ReconstructableJob(code, schedule.job_name), instance, run_config=asked.run_config, tags=asked.tags)
-    with coordinated(pipeline, definitions, instance):
-        for name in by_hand:
-            run(ReconstructableJob(code, name), instance, **by_hand_of(pipeline, name.removeprefix("hudi_ingest_")))
+        with coordinated(pipeline, definitions, instance):
+            for name in by_hand:
+                run(ReconstructableJob(code, name), instance, **by_hand_of(pipeline, name.removeprefix("hudi_ingest_")))
 
 
 def by_hand_of(pipeline: Pipeline, kind: str) -> dict[str, Any]:

@@ -264,36 +264,3 @@ def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: s
         assert (each["rows"], each["instant"]) == (written[path].rows, receipt.instant)
     shown = answer(ground.home, "files", pipeline.name).stdout.splitlines()
     assert [line.split()[0] for line in shown] == ["KAFKA", *[f"{topic}:1"] * 3]
-
-
-def test_rivals_wound_no_row_is_hidden_by_a_later_file_over_twenty_commits(ground: Ground, topic: str) -> None:
-    """apache/hudi#7806, as seen in Hudi's Kafka Connect sink: file ids that repeat across commits hide rows."""
-    pipeline = make_pipeline(ground, table={"partition_by": []})
-    for start in range(0, 60, 3):
-        ground.send_rows(0, 3, start)
-        ground.run(pipeline)
-    assert sorted(ground.rows()["n"].to_pylist()) == list(range(60))
-    spark = current_session(ground.home)
-    assert spark.read.format("hudi").load(ground.base_path).count() == 60
-    without = spark.read.format("hudi").option("hoodie.metadata.enable", "false").load(ground.base_path)
-    assert without.count() == 60
-
-
-def test_p7_another_writers_commits_neither_lose_rows_nor_offsets(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground)
-    ground.send_rows(0, 30)
-    ground.run(pipeline)
-    spark = current_session(ground.home)
-    spark.sql(f"create table {ground.name} using hudi location '{ground.base_path}'")
-    spark.sql(f"delete from {ground.name} where n < 10")
-    spark.sql(f"update {ground.name} set id = 'changed' where n = 20")
-    ground.send_rows(0, 10, 30)
-    ground.run(pipeline)
-    spark.catalog.refreshTable(ground.name)
-    theirs = spark.newSession()
-    # Spark's default.
-    theirs.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "EXCEPTION")
-    rows = theirs.read.format("hudi").load(ground.base_path).select("n", "id").collect()
-    assert sorted(row.n for row in rows) == list(range(10, 40))
-    assert [row.id for row in rows if row.n == 20] == ["changed"]
-    assert isinstance(ground.rows(), pa.Table)

@@ -1,9 +1,9 @@
-"""Truncates of Debezium on a real broker, Spark and Hudi: after each step, Spark, hudi-rs and CDC queries have what the source has."""
+"""Truncates of Debezium on a real broker, Spark and Hudi: after each step, Spark, hudi-rs and CDC queries have what the source has.
+Random changes of a mirror, truncates among them, are test_keyed_model.py's."""
 
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,13 +29,7 @@ from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.write import job
-from hudi_ingest_tests.integration.test_keyed_model import (
-    BEFORE_THE_COMMIT,
-    compact,
-    seen_by_hudi_rs,
-    seen_by_spark,
-    told_by_cdc,
-)
+from hudi_ingest_tests.integration.test_keyed_model import compact, seen_by_hudi_rs, seen_by_spark, told_by_cdc
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 from hudi_ingest_tests.support.requesting import requested
@@ -92,16 +86,6 @@ class Source:
     def truncate(self) -> None:
         self._send({"op": "t", "before": None, "after": None})
         self.rows.clear()
-
-    def change(self, dice: random.Random) -> None:
-        """Change something at random."""
-        key, kind = f"{dice.choice('abcdefgh')}", dice.random()
-        if kind < 0.08:
-            self.truncate()
-        elif key in self.rows and kind < 0.3:
-            self.delete(key)
-        else:
-            self.put(key, day=dice.choice((None, *DAYS)))
 
     def _send(self, event: dict[str, Any]) -> None:
         self.ground.send(0, [json.dumps(event).encode()])
@@ -315,31 +299,3 @@ def test_p8_a_retried_change_from_before_a_truncate_brings_no_row_back(source: S
     assert (result.tried, result.rows, result.waiting) == (1, 0, 1)
     (reason,) = result.reasons
     assert TRUNCATED in reason
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_p8_a_mirror_is_what_random_changes_come_to(
-    source: Source, fault: Fault, monkeypatch: pytest.MonkeyPatch, seed: int
-) -> None:
-    dice = random.Random(seed)
-    for number in range(6):
-        for _ in range(dice.randrange(5, 40)):
-            source.change(dice)
-        most_rows = dice.choice((5, 1000))
-        monkeypatch.setattr(job, "rows_per_task", lambda *_, rows=most_rows: rows)
-        if number % 2:
-            # So that there is a file to fail at.
-            source.put("z")
-            point = dice.choice(BEFORE_THE_COMMIT)
-            fault.arm(point, "raise")
-            with pytest.raises((InjectedFault, IngestError)):
-                source.ground.run(source.pipeline())
-        source.ground.run(source.pipeline())
-        assert seen_by_hudi_rs(source.ground) == source.expected
-        if number % 3 == 2:
-            source.require_same()
-            compact(source.ground, source.pipeline())
-            source.require_same(compacted=True)
-            asked = [Slice(source.ground.name, 0, dice.randrange(source.sent), source.sent)]
-            assert list(requested(source.ground, source.pipeline(), TransactionKind.REPLAY, asked))
-            source.require_same()
