@@ -46,30 +46,36 @@ def write(folder: Path, name: str, content: object) -> None:
     partial.rename(folder / f"{name}.yaml")
 
 
-@pytest.fixture
-def pipelines(tmp_path: Path) -> Path:
-    folder = tmp_path / "pipelines"
-    folder.mkdir()
-    write(folder, "payments", PIPELINE)
-    return folder
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("code")
 
 
-@pytest.fixture
-def socket(tmp_path: Path) -> Path:
-    return tmp_path / "code-server.sock"
+@pytest.fixture(scope="module")
+def pipelines(folder: Path) -> Path:
+    pipelines = folder / "pipelines"
+    pipelines.mkdir()
+    write(pipelines, "payments", PIPELINE)
+    return pipelines
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
+@pytest.fixture(scope="module")
+def socket(folder: Path) -> Path:
+    return folder / "code-server.sock"
 
 
-@pytest.fixture
-def server(pipelines: Path, tmp_path: Path, socket: Path, home: Path) -> Iterator[ProcessRecord]:
+@pytest.fixture(scope="module")
+def home(folder: Path) -> Path:
+    return folder / "home"
+
+
+@pytest.fixture(scope="module")
+def server(pipelines: Path, folder: Path, socket: Path, home: Path) -> Iterator[ProcessRecord]:
+    """The server that the tests of this module change files under, one after another."""
     server = start(
         "code server",
         [sys.executable, "-m", "hudi_ingest.orchestration.embedded.code_server", str(socket)],
-        log=tmp_path / "code-server.log",
+        log=folder / "code-server.log",
         env={**os.environ, HOME_VARIABLE: str(home), PIPELINES_VARIABLE: str(pipelines)},
     )
     try:
@@ -78,7 +84,8 @@ def server(pipelines: Path, tmp_path: Path, socket: Path, home: Path) -> Iterato
         )
         yield server
     finally:
-        stop([server])
+        # Dagster's server ends some seconds after it was asked to.
+        stop([server], grace_seconds=0)
 
 
 def sensors(client: DagsterGrpcClient) -> dict[str, str]:
@@ -150,10 +157,12 @@ def test_k6_a_pipeline_is_turned_on_as_soon_as_its_file_is_written(
     (own.dagster / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     workspace = {"load_from": [{"grpc_server": {"host": "localhost", "socket": str(socket), "location_name": "own"}}]}
     (own.dagster / "workspace.yaml").write_text(yaml.safe_dump(workspace))
-    write(pipelines, "orders", {**PIPELINE, "name": "orders", "table": {"base_path": "/data/o", "schema": "id string"}})
-    orders = load_pipeline(pipelines / "orders.yaml")
-    assert switch.switch(own, orders, True)
-    assert switch.switched(own, [orders]).sensors == {"orders_coordinator": True}
-    assert not switch.switch(own, orders, True)
-    assert switch.switch(own, orders, False)
-    assert switch.switched(own, [orders]).is_paused(orders)
+    write(
+        pipelines, "refunds", {**PIPELINE, "name": "refunds", "table": {"base_path": "/data/r", "schema": "id string"}}
+    )
+    refunds = load_pipeline(pipelines / "refunds.yaml")
+    assert switch.switch(own, refunds, True)
+    assert switch.switched(own, [refunds]).sensors == {"refunds_coordinator": True}
+    assert not switch.switch(own, refunds, True)
+    assert switch.switch(own, refunds, False)
+    assert switch.switched(own, [refunds]).is_paused(refunds)

@@ -40,17 +40,24 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 @dataclass(frozen=True)
 class Brokers:
-    """`record`: the second one's process. `admin` asks the first."""
+    """`records`: their processes. `admin` asks the first."""
 
     first: BrokerSettings
     second: BrokerSettings
-    record: ProcessRecord
+    records: list[ProcessRecord]
     admin: AdminClient
 
+    def stop_second(self) -> None:
+        stop([self.records.pop()], grace_seconds=0)
 
-@pytest.fixture
-def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Brokers]:
-    """The first is the controller, too; a test may give it more settings."""
+    def start_second(self) -> None:
+        self.records.append(start_broker(self.second, lambda line: None))
+
+
+@pytest.fixture(scope="module")
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """The first is the controller, too; tests may give it more settings."""
+    tmp_path = tmp_path_factory.mktemp("brokers")
     first = BrokerSettings(tmp_path / "first", free_port(), free_port(), more=getattr(request, "param", {}))
     other = {
         "node.id": "2",
@@ -74,7 +81,7 @@ def brokers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Brokers]
                 what="two brokers are there",
                 timeout_seconds=300,
             )
-            yield Brokers(first, second, records[1], admin)
+            yield Brokers(first, second, records, admin)
         finally:
             stop(records, grace_seconds=0)
 
@@ -95,7 +102,7 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         ground.run(pipeline)
         ground.send_rows(1, 4, start=5)
 
-        stop([brokers.record], grace_seconds=0)
+        brokers.stop_second()
         wait_until(
             lambda: admin.list_topics(ground.name, timeout=120).topics[ground.name].partitions[1].leader == -1,
             what="the second partition has lost its leader",
@@ -131,18 +138,46 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         assert f"{ground.name}:1, which has no leader" in str(skipped.skip_message)
         assert f"consumer group {pipeline.group_id} has no coordinator" in str(skipped.skip_message)
 
-        record = start_broker(brokers.second, lambda line: None)
-        try:
-            wait_until(lambda: not observe(pipeline).leaderless, what="the leader is back", timeout_seconds=300)
-            receipt = ground.run(pipeline)
-            assert receipt.rows == 4 and not receipt.warnings
-            offsets = receipt.checkpoint.offsets
-            assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id, offsets) == dict(offsets)
-        finally:
-            stop([record], grace_seconds=0)
+        brokers.start_second()
+        wait_until(lambda: not observe(pipeline).leaderless, what="the leader is back", timeout_seconds=300)
+        receipt = ground.run(pipeline)
+        assert receipt.rows == 4 and not receipt.warnings
+        offsets = receipt.checkpoint.offsets
+        assert KafkaCluster(pipeline.source).group_offsets(pipeline.group_id, offsets) == dict(offsets)
         rows = ground.rows().select(["_kafka_partition", "_kafka_offset", "id"]).to_pylist()
         read = {(row["_kafka_partition"], row["_kafka_offset"]): row["id"] for row in rows}
         assert len(rows) == len(read) == 17 and read == ground.produced
+
+
+def test_a_dead_broker_that_a_client_knows_as_controller_and_leader_is_not_waited_for(brokers: Brokers) -> None:
+    """The last test with brokers of these settings, one of which stays away."""
+    admin = brokers.admin
+    source = KafkaSource(bootstrap_servers=brokers.first.bootstrap, topics=("orders",), request_timeout_seconds=30)
+    partition = TopicPartition("orders", 0)
+
+    def leader() -> int:
+        topic = admin.list_topics(timeout=120).topics.get("orders")
+        return topic.partitions[0].leader if topic and topic.partitions else -1
+
+    def knows_the_second() -> AdminClients | None:
+        # KRaft names any live broker as the controller, each time another one.
+        clients = AdminClients(source)
+        KafkaCluster(source, clients).watermarks([partition])
+        return clients if clients.admin.list_topics(timeout=120).controller_id == 2 else None
+
+    admin.create_topics([NewTopic("orders", num_partitions=1, replica_assignment=[[2, 1]])])["orders"].result()
+    wait_until(lambda: leader() == 2, what="the second broker leads the partition", timeout_seconds=300)
+    describing, listing = (
+        wait_until(
+            knows_the_second,
+            what="a client has been told that the second broker is the controller",
+            timeout_seconds=300,
+        )
+        for _ in range(2)
+    )
+    brokers.stop_second()
+    assert KafkaCluster(source, describing).topics()["orders"].partitions == (partition,)
+    assert KafkaCluster(source, listing).watermarks([partition]) == {partition: Watermarks(0, 0)}
 
 
 @pytest.mark.parametrize(
@@ -174,43 +209,13 @@ def test_records_that_are_not_replicated_keep_a_table_from_being_complete(broker
     wait_until(lambda: time.time() > replicated_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
     written, empty = marks()
     assert written.offset == 1 and max(seconds_ago(written), seconds_ago(empty)) < 300, "nothing is hidden"
-    os.kill(brokers.record.pid, signal.SIGSTOP)
+    os.kill(brokers.records[1].pid, signal.SIGSTOP)
     send()
     hidden_at = time.time()
     wait_until(lambda: time.time() > hidden_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
     written, empty = marks()
     assert written == Mark(1, 0), "nothing is known of what is hidden"
     assert seconds_ago(empty) < 300
-    os.kill(brokers.record.pid, signal.SIGCONT)
+    os.kill(brokers.records[1].pid, signal.SIGCONT)
     wait_until(lambda: marks()[0].offset == 2, what="the record is replicated", timeout_seconds=300)
     assert marks()[0].since > 0
-
-
-def test_a_dead_broker_that_a_client_knows_as_controller_and_leader_is_not_waited_for(brokers: Brokers) -> None:
-    admin = brokers.admin
-    source = KafkaSource(bootstrap_servers=brokers.first.bootstrap, topics=("orders",), request_timeout_seconds=30)
-    partition = TopicPartition("orders", 0)
-
-    def leader() -> int:
-        topic = admin.list_topics(timeout=120).topics.get("orders")
-        return topic.partitions[0].leader if topic and topic.partitions else -1
-
-    def knows_the_second() -> AdminClients | None:
-        # KRaft names any live broker as the controller, each time another one.
-        clients = AdminClients(source)
-        KafkaCluster(source, clients).watermarks([partition])
-        return clients if clients.admin.list_topics(timeout=120).controller_id == 2 else None
-
-    admin.create_topics([NewTopic("orders", num_partitions=1, replica_assignment=[[2, 1]])])["orders"].result()
-    wait_until(lambda: leader() == 2, what="the second broker leads the partition", timeout_seconds=300)
-    describing, listing = (
-        wait_until(
-            knows_the_second,
-            what="a client has been told that the second broker is the controller",
-            timeout_seconds=300,
-        )
-        for _ in range(2)
-    )
-    stop([brokers.record], grace_seconds=0)
-    assert KafkaCluster(source, describing).topics()["orders"].partitions == (partition,)
-    assert KafkaCluster(source, listing).watermarks([partition]) == {partition: Watermarks(0, 0)}
