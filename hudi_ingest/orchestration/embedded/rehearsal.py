@@ -19,6 +19,7 @@ from dagster import (
     Definitions,
     DynamicOut,
     DynamicOutput,
+    In,
     JobDefinition,
     Nothing,
     OpExecutionContext,
@@ -62,6 +63,7 @@ class BeginConfig(Config):
 
 
 @op(
+    ins={"topic": In(Nothing)},
     out={"transaction": Out(dict, io_manager_key=IO_MANAGER), "slices": DynamicOut(list, io_manager_key=IO_MANAGER)},
     required_resource_keys={LEDGER},
 )
@@ -85,15 +87,20 @@ def commit(context: OpExecutionContext, transaction: dict[str, Any], reports: li
 
 
 @graph
-def rehearsal() -> Any:
-    opened, slices = begin()
+def rehearsal(topic: Any) -> Any:
+    opened, slices = begin(topic)
     return commit(opened, slices.map(lambda group: write(opened, group)).collect())
 
 
 def rehearsed_job() -> JobDefinition:
     """Build the job of a graph-backed asset, shaped like a transaction."""
+    topics = {"topic": AssetKey(["topics", _NAME])}
     definitions = Definitions(
-        assets=[AssetsDefinition.from_graph(rehearsal, keys_by_output_name={"result": AssetKey(_NAME)})],
+        assets=[
+            AssetsDefinition.from_graph(
+                rehearsal, keys_by_input_name=topics, keys_by_output_name={"result": AssetKey(_NAME)}
+            )
+        ],
         jobs=[define_asset_job(f"{_NAME}_job", [AssetKey(_NAME)], tags={tags.IN_PROCESS: "true"}, config=_QUIET)],
         resources={**LEDGER_ONLY, IO_MANAGER: InstanceStorageIOManager()},
         executor=EXECUTOR,
