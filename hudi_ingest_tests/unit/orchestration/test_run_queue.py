@@ -70,9 +70,9 @@ def test_a_look_waits_for_a_change_but_not_for_ever(monkeypatch: pytest.MonkeyPa
         ([], 0.001, 5),
         ([30, 5], 0.001, 5),
         ([30, 4], 0.001, 5),
-        ([30, 3], 0.001, 0.75),
-        ([2, 30, 1], 0.001, 0.25),
-        ([30, 0], 0.001, 0.25),
+        ([30, 3], 0.001, 0.375),
+        ([2, 30, 1], 0.001, 0.125),
+        ([30, 0], 0.001, 0.125),
         ([1], 0.05, 1),
         ([1], 1, 5),
     ],
@@ -109,7 +109,7 @@ def test_the_loop_sleeps_for_as_long_as_the_sensors_of_the_moment_allow(monkeypa
     while len(slept) < 3:
         next(loop)
         intervals[:] = [[30], [30, 1], [30]][len(slept) % 3]
-    assert slept == [5, 0.25, 5]
+    assert slept == [5, 0.125, 5]
 
 
 def state_of(cursor: str | None, ticked: float) -> InstigatorState:
@@ -149,7 +149,7 @@ def test_a_coordinator_ticks_within_its_interval_when_a_transaction_is_due_and_o
 
     class Sleeps(Event):
         def wait(self, timeout: float | None = None) -> bool:
-            slept.append(round(timeout or 0, 2))
+            slept.append(round(timeout or 0, 3))
             clock[0] += timeout or 0
             return False
 
@@ -165,7 +165,7 @@ def test_a_coordinator_ticks_within_its_interval_when_a_transaction_is_due_and_o
     entries = {"loaded": SimpleNamespace(code_location=location)}
     context = SimpleNamespace(create_request_context=lambda: SimpleNamespace(get_code_location_entries=lambda: entries))
     loop = PromptSensors({}).core_loop(context, Sleeps())  # type: ignore[arg-type]
-    while len(looked) < 4:
+    while len(looked) < 6:
         next(loop)
-    assert slept == [0.25, 0.25, 0.25]
-    assert looked == [True, True, True, False]
+    assert slept == [0.125] * 5
+    assert looked == [True] * 5 + [False]

@@ -36,7 +36,7 @@ _LOOK_SECONDS = 0.02
 _LOOKS_BEFORE_HEARTBEAT = 10
 _SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
 _IS_UNDER_MIN_INTERVAL = dagster._daemon.sensor.is_under_min_interval
-_LOOKS_AN_INTERVAL = 4
+_LOOKS_AN_INTERVAL = 8
 _LOOKING_SHARE = 0.05
 
 
@@ -64,7 +64,7 @@ class PromptRunQueue(QueuedRunCoordinatorDaemon):
 
 def sensor_loop_seconds(intervals: Iterable[int], look_seconds: float) -> float:
     """Return the seconds between two looks for due sensors, of which these are the shortest intervals: Dagster's five, or less if one
-    is shorter than four, with which it is due at each of those looks. Then a quarter of it, because a look just before a sensor is due
+    is shorter than four, with which it is due at each of those looks. Then an eighth of it, because a look just before a sensor is due
     leaves it to the next; but so many that looks, which take `look_seconds` of CPU each, need a twentieth of a core at most (0.2 ms for
     each sensor)."""
     shortest = min(intervals, default=_SENSOR_LOOP_SECONDS)
