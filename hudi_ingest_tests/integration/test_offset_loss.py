@@ -30,7 +30,6 @@ from hudi_ingest.model.plan import LossReason, OffsetLoss
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe, plan_accepting
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
-from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -224,22 +223,6 @@ def test_p1_x4_a_topic_made_again_under_an_open_transaction_publishes_nothing(
         protocol.commit(opened, [])
     protocol.abort(opened, "the topic is another one")
     assert ground.run(pipeline).rows == 9
-    assert verify(ground.base_path, ground.produced).exact
-
-
-def test_k1_x4_partitions_added_under_an_open_transaction_are_read_by_the_next(
-    ground: Ground, pipeline: Pipeline, admin: AdminClient
-) -> None:
-    ground.send_rows(0, 5)
-    protocol = ground.protocol(pipeline)
-    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), lambda run_id: None)
-    add_partitions(admin, ground.name, 4)
-    del ground.producer
-    for partition in (0, 2, 3):
-        ground.send_rows(partition, 4, 5)
-    protocol.commit(opened, protocol.write(opened, opened.plan.slices))
-    assert verify(ground.base_path, {key: found for key, found in ground.produced.items() if key < (0, 5)}).exact
-    ground.run(pipeline)
     assert verify(ground.base_path, ground.produced).exact
 
 

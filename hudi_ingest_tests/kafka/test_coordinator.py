@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from dagster import AssetCheckKey, AssetKey, DagsterInstance, DagsterRunStatus, RunRequest, SkipReason
 from dagster._core.storage.dagster_run import DagsterRun
 
-from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableMismatch, TopicMissing, WriteIncomplete
+from hudi_ingest.exceptions import NothingToDo, TableMismatch, TopicMissing, WriteIncomplete
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.kafka.cluster import KafkaCluster
@@ -300,18 +300,6 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
         with pytest.raises(WriteIncomplete, match=f"{ground.name}:0.* without (4|9|31)") as caught:
             require_true_gaps(pipeline, [*true, false])
         assert str(caught.value).count("without") == 1
-
-
-def test_p6_a_committed_offset_that_the_broker_lost_fails_the_tick_loudly(ground: Ground, pipeline: Pipeline) -> None:
-
-    from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
-    from hudi_ingest.model.checkpoint import Checkpoint
-
-    ground.send_rows(0, 3)
-    situation = observe(pipeline)
-    ahead = CommittedState(True, Checkpoint(4, "t", {TopicPartition(ground.name, 0): 50}))
-    with pytest.raises(OffsetsLost, match=f"{ground.name}:0"):
-        plan_next(pipeline, replace(situation, committed=ahead), at_once=True)
 
 
 def test_an_idle_tick_of_a_template_asks_the_ledger_nothing(
