@@ -1,52 +1,32 @@
-"""P1, P2, P4, P5: a process is killed or stands still at a durable step, and then all goes on. Errors are test_faults.py's."""
+"""P1, P2, P4, P5: a process is killed or stands still at a durable step, and then all goes on. Errors are test_faults.py's;
+`make chaos` has every point, and what an engine goes on with when the process that it serves dies."""
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from hudi_ingest.exceptions import TransactionInFlight
-from hudi_ingest.home.folder import Home
 from hudi_ingest.local.verification import verify
-from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.session import current_session
-from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_ingest
-from hudi_ingest_tests.support.engine import running_engine
+from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground
-from hudi_ingest_tests.support.struck_table import pipeline_of, send
-from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support.struck_table import send
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 SECONDS = 300
 """Until a command must have come to its point, or to its end."""
-
-
-@pytest.fixture(scope="module")
-def engine(shared: Ground, struck: Pipeline, spark_home: Home) -> Iterator[int]:
-    """The engine that commands on the shared table use, warm. Gives a timeout_seconds that a test can wait out and that their
-    transactions keep with ease: twice what the first one took, which had to warm the engine."""
-    # Transactions of the tests' own process have another JVM: a process keeps the session that it has.
-    current_session(spark_home)
-    with running_engine(shared.home):
-        send(shared, 1)
-        done = hudi_ingest(shared.home, "run", struck.name, "--json")
-        assert done.returncode == 0, done.stderr
-        yield max(10, math.ceil(2 * json.loads(done.stdout)["seconds"]["total"]))
-
 
 IN_A_YOUNG_JVM = """
 import sys
@@ -144,89 +124,7 @@ def test_p1_p2_p5_a_process_that_is_killed_with_its_jvm_is_recovered_from(
     fault.arm("slices_written", "kill")
     other.ask()
     assert other.process.wait(SECONDS) == -signal.SIGKILL, other.log.read_text()
-    require_recovery(shared, struck)
-
-
-def require_recovery(shared: Ground, struck: Pipeline) -> None:
     send(shared, 5)
     shared.run(struck)
     found = verify(shared.base_path, shared.produced)
     assert found.exact, found
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("point", ["instant_inflight", "commit_leased", "commit_landed"])
-def test_p1_p2_p5_a_killed_process_that_an_engine_serves_is_recovered_from(
-    point: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault
-) -> None:
-    """The engine goes on, and with it whatever the process had it do. They are in the slice of the kill matrix that every change runs."""
-    send(shared, 10)
-    fault.arm(point, "kill")
-    killed = hudi_ingest(shared.home, "run", struck.name)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    require_recovery(shared, struck)
-
-
-@pytest.mark.parametrize(
-    "point",
-    [
-        pytest.param("instant_recorded", marks=pytest.mark.long),
-        pytest.param("slices_written", marks=pytest.mark.long),
-        # The zombie of the slice of the kill matrix stands at this one, too.
-        pytest.param("commit_checked", marks=pytest.mark.long),
-    ],
-)
-def test_p4_a_process_that_wakes_up_after_its_replacement_has_committed_changes_nothing(
-    point: str, shared: Ground, struck: Pipeline, engine: int, fault: Fault, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At commit_checked it holds the table's lock, which is taken away from it."""
-    monkeypatch.setattr("hudi_ingest.transaction.protocol.SHORTEST_STALE_SECONDS", 10)
-    hasty = pipeline_of(shared, transaction={"timeout_seconds": engine})
-    send(shared, 10)
-    fault.arm(point, "stop")
-    with running(shared, hasty) as zombie:
-        pid = fault.await_reached(point, SECONDS)
-        row = shared.ledger.transactions.open_in(shared.base_path)
-        assert row is not None
-        receipt = run_when_free(shared, hasty, engine + SECONDS)
-        assert receipt.plan.sequence == row.sequence
-        before = verify(shared.base_path, shared.produced)
-        assert before.exact, before
-        os.kill(pid, signal.SIGCONT)
-        _, told = zombie.communicate(timeout=SECONDS)
-    assert zombie.returncode == 1, told
-    assert "error: " in told
-    assert "Traceback" not in told
-    found = verify(shared.base_path, shared.produced)
-    assert found.exact, found
-    send(shared, 5)
-    shared.run(pipeline_of(shared))
-    assert verify(shared.base_path, shared.produced).exact
-
-
-@contextmanager
-def running(ground: Ground, pipeline: Pipeline) -> Iterator[subprocess.Popen[str]]:
-    """`hudi-ingest run` in a process of its own, which is gone afterwards."""
-    process = subprocess.Popen(
-        [*COMMAND, "run", pipeline.name], env=environment(ground.home), stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-def run_when_free(ground: Ground, pipeline: Pipeline, seconds: float) -> CommitReceipt:
-    """Runs a transaction as soon as the one that is open may be rolled back."""
-    receipts: list[CommitReceipt] = []
-
-    def committed() -> bool:
-        try:
-            receipts.append(ground.run(pipeline))
-        except TransactionInFlight:
-            return False
-        return True
-
-    wait_for(committed, "the open transaction may be rolled back", seconds, pause_seconds=0.5)
-    return receipts[0]
