@@ -10,9 +10,9 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from hudi_ingest.exceptions import (
     NothingToDo,
     OffsetsLost,
     PlanOutdated,
-    RangeRefused,
     TableMismatch,
     TransactionInFlight,
 )
@@ -36,10 +35,6 @@ from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.operations.requests.allowed_ranges import to_read
-from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
@@ -288,24 +283,6 @@ def test_x6_a_table_of_structured_streaming_is_continued_by_its_checkpoint(
     receipt = ground.run(make_pipeline(ground, table=ours))
     assert [(each.start, each.end) for each in receipt.plan.slices] == [(11, 14), (5, 5)]
     assert contents(ground, spark) == produced(ground)
-
-
-def test_x6_p2_ranges_before_the_take_over_are_neither_added_nor_written_anew(copied: Ground) -> None:
-    pipeline, topic = ours(copied), copied.name
-    copied.run(pipeline)
-    known = known_state(pipeline, observe(pipeline), [TopicPartition(topic, 0)])
-    judges: list[Callable[[list[Slice]], object]] = [
-        partial(to_read, known, TransactionKind.BACKFILL, skip_covered=True),
-        partial(to_read, known, TransactionKind.REPLAY),
-    ]
-    for judge in judges:
-        with pytest.raises(
-            RangeRefused, match=r"begins before offset 10, where this pipeline took over the table.*--start 10"
-        ):
-            judge([Slice(topic, 0, 0, 12)])
-        with pytest.raises(RangeRefused, match=r"Ingest them into a new table instead"):
-            judge([Slice(topic, 0, 0, 10)])
-    assert to_read(known, TransactionKind.REPLAY, [Slice(topic, 0, 10, 17)]) == {TopicPartition(topic, 0): ((10, 17),)}
 
 
 def test_x6_p7_other_writers_change_rows_of_ours_by_the_tables_own_keys(copied: Ground, spark: SparkSession) -> None:

@@ -1,4 +1,5 @@
-"""One transaction after another on a real broker, real Spark and real Hudi, read back by hudi-rs."""
+"""One transaction after another on a real broker, real Spark and real Hudi, read back by hudi-rs. What the protocol alone decides is
+in unit/transaction/test_protocol_steps.py."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,9 @@ from hudi_ingest.exceptions import (
     BadRecord,
     ClockBehind,
     CommitRefused,
-    DeadlineExceeded,
     Fenced,
     NothingToDo,
     OffsetsLost,
-    PlanOutdated,
     SchemaRefused,
     TableMismatch,
     TableUnreachable,
@@ -32,14 +30,12 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.faults import InjectedFault
-from hudi_ingest.hudi.storage.local import LocalStorage
-from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.timeline.pipeline_table import committed_state
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
@@ -236,46 +232,6 @@ def test_k1_a_new_partition_and_a_new_topic_are_picked_up_from_their_first_recor
     assert rows["_kafka_topic"].to_pylist().count(f"{topic}.more") == 7
 
 
-def test_a_plan_that_is_no_longer_current_is_refused(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    outdated = ground.plan(pipeline)
-    ground.run(pipeline)
-    files = ground.data_files()
-    with pytest.raises(PlanOutdated, match="Nothing was written"):
-        ground.protocol(pipeline).begin(outdated, Owner.this_process(), never)
-    assert ground.data_files() == files
-    assert ground.ledger.transactions.find(outdated.transaction_id) is None
-
-
-def test_f1_one_transaction_of_a_table_at_a_time(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    protocol = ground.protocol(pipeline)
-    first = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-    with pytest.raises(TransactionInFlight, match=first.plan.transaction_id):
-        protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-    protocol.commit(first, protocol.write(first, first.plan.slices))
-    assert verify(ground.base_path, ground.produced).exact
-
-
-def test_p5_the_next_begin_clears_what_a_dead_owner_left(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    protocol = ground.protocol(pipeline)
-    dead = protocol.begin(ground.plan(pipeline), Owner.dagster_run("gone"), never)
-    left = protocol.write(dead, dead.plan.slices)
-    assert ground.data_files()
-    plan = ground.plan(pipeline)
-    # F3: what was rolled back did not move the offsets.
-    assert [each.start for each in plan.slices] == [each.start for each in dead.plan.slices]
-    taken = protocol.begin(plan, Owner.this_process(), lambda run_id: True)
-    assert ground.data_files() == []
-    with pytest.raises(Fenced, match="aborted"):
-        protocol.commit(dead, left)
-    with pytest.raises(Fenced):
-        protocol.write(dead, dead.plan.slices)
-    protocol.commit(taken, protocol.write(taken, plan.slices))
-    assert verify(ground.base_path, ground.produced).exact
-
-
 def test_p5_a_run_that_begins_again_clears_its_own_first_attempt(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     protocol = ground.protocol(pipeline)
@@ -434,28 +390,6 @@ def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipel
     assert verify(ground.base_path, ground.produced).exact
 
 
-def test_an_instant_that_the_ledger_does_not_know_is_waited_for(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    open_elsewhere = ground.protocol(pipeline).begin(ground.plan(pipeline), Owner.this_process(), never)
-    with Ledger.open(f"sqlite:///{ground.home.root / 'other.db'}") as other:
-        from hudi_ingest.transaction.run import protocol_for
-
-        protocol = protocol_for(pipeline, other, current_session(ground.home), ground.home)
-        with pytest.raises(TransactionInFlight, match=open_elsewhere.instant):
-            protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-
-
-def test_a_commit_is_published_once_however_often_it_is_called(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    protocol = ground.protocol(pipeline)
-    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-    reports = protocol.write(opened, opened.plan.slices)
-    first = protocol.commit(opened, reports)
-    again = protocol.commit(opened, reports)
-    assert (first.instant, first.checkpoint) == (again.instant, again.checkpoint)
-    assert verify(ground.base_path, ground.produced).exact
-
-
 def test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     protocol = ground.protocol(pipeline)
@@ -505,19 +439,6 @@ def test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heart
         epoch = Epoch(opened.epoch, opened.plan.transaction_id)
         protocol.instants.commit(Publication(opened.instant, files, {}, None, epoch, opened.schema))
     assert observe(pipeline).committed.checkpoint is None
-
-
-def test_p4_epochs_grow_also_when_the_ledger_is_wiped(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    ground.run(pipeline)
-    ground.send_rows(0, 5, 5)
-    ground.run(pipeline)
-    ground.close()
-    (ground.home.root / "ledger.db").unlink()
-    ground.send_rows(0, 5, 10)
-    ground.run(pipeline)
-    epoch = TableEpoch(LocalStorage(ground.base_path)).current()
-    assert epoch == Epoch(3, ground.ledger.transactions.history(pipeline.name)[0].transaction_id)
 
 
 def test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone(
@@ -607,20 +528,6 @@ def test_a_pipeline_file_that_is_changed_in_mid_run_is_refused(ground: Ground, p
     assert ground.run(pipeline).rows == 3
 
 
-def test_r7_a_transaction_past_its_timeout_cannot_commit(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    protocol = ground.protocol(pipeline)
-    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-    reports = protocol.write(opened, opened.plan.slices)
-    past = datetime.now(timezone.utc) - timedelta(seconds=1)
-    late = replace(opened, deadline=past)
-    with pytest.raises(DeadlineExceeded, match="timeout_seconds"):
-        protocol.commit(late, reports)
-    protocol.abort(opened, "the test gives up")
-    assert ground.data_files() == []
-    assert ground.run(pipeline).rows == 5
-
-
 def test_f2_a_missing_report_blocks_the_commit(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     ground.send_rows(1, 5)
@@ -632,20 +539,6 @@ def test_f2_a_missing_report_blocks_the_commit(ground: Ground, pipeline: Pipelin
     with pytest.raises(WriteIncomplete, match="twice"):
         protocol.commit(opened, [*reports, reports[0]])
     protocol.commit(opened, reports)
-    assert verify(ground.base_path, ground.produced).exact
-
-
-def test_x5_a_retried_slice_writes_other_files_and_the_first_ones_vanish(ground: Ground, pipeline: Pipeline) -> None:
-    ground.send_rows(0, 5)
-    protocol = ground.protocol(pipeline)
-    opened = protocol.begin(ground.plan(pipeline), Owner.this_process(), never)
-    protocol.write(opened, opened.plan.slices)
-    lost_report = set(ground.data_files())
-    reports = protocol.write(opened, opened.plan.slices)
-    assert [report.attempt for report in reports] == [1, 1]
-    assert lost_report < set(ground.data_files())
-    protocol.commit(opened, reports)
-    assert not lost_report & set(ground.data_files())
     assert verify(ground.base_path, ground.produced).exact
 
 
