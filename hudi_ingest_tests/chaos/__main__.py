@@ -38,7 +38,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only cases whose text holds this, or one of these: text,text")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first cases, to go on with an earlier run")
     parser.add_argument(
-        "--slice", action="store_true", help="a few cases instead, with every kind of fault and work once"
+        "--slice",
+        action="store_true",
+        help="a few cases instead, with the faults that no other test has, and every kind of work, once",
     )
     parser.add_argument("--on", choices=STACKS, default=LOCAL, help="what the stacks stand on")
     parser.add_argument("--lane", type=int, default=None, help=argparse.SUPPRESS)
