@@ -256,7 +256,7 @@ class Lane:
         self.await_all_committed()
         if case.work == "replay":
             # The command may have left it to the coordinator.
-            wait_for(lambda: not self._not_replayed(before), "the range is written anew", RECOVER_SECONDS)
+            wait_for(lambda: not self._not_replayed(before), "the range is written anew", RECOVER_SECONDS, 0.5)
         verdict.recovery_seconds = time.monotonic() - struck
         self._let_zombies_go_on(stopped)
 
@@ -415,7 +415,7 @@ class Lane:
             yield Work(self.home, "accept-loss", self.name, *self._losing(), done="is not stopped, so there is no loss")
         elif kind == "retry":
             self.records.produce_repairable(REPAIRABLE)
-            wait_for(lambda: "stale-group" not in self._stale(), "bad records are read", RECOVER_SECONDS)
+            wait_for(lambda: "stale-group" not in self._stale(), "bad records are read", RECOVER_SECONDS, 0.5)
             self._write_file(**TAKES_TEXTS)
             self.records.expect_repaired()
             try:
@@ -455,6 +455,7 @@ class Lane:
             lambda: self.records.all_of_partition_in(self.stored, 1 - LOSING),
             "the other partition has gone on",
             RECOVER_SECONDS,
+            pause_seconds=0.5,
         )
         shown = hudi_ingest(self.home, "accept-loss", self.name, *self._losing(), "--dry-run")
         if shown.returncode:
