@@ -430,7 +430,8 @@ class Simulation:
         if is_replaced or (instant.rewrites and self.is_merged(instant.rewrites)):
             # Hudi refuses it; its cleaning rolls it back.
             self.world.heartbeats.pop(instant.name, None)
-        elif instant.name in self.world.active:
+        elif instant.name in self.world.active and instant.name not in self.world.doomed:
+            # Hudi publishes also one whose rollback an engine has planned whose clock is wrong, which then deletes its files: a limit.
             instant.metadata = self.world.carried()
             if instant.rewrites:
                 if instant.rewrites not in self.world.live():

@@ -857,21 +857,24 @@ class HudiInMemory:
             and not each.damage
             and (each.name in self._world.doomed or not self._world.leased(each.name, host))
         ]
+        # A commit that is inside the lock now stands, whatever the clocks say.
+        world = self._world
+        elsewhere = world.setting.ledgers > 1 and world.clocks_jumped and world.lock is None
         # Hudi looks the instants up before it has the lock, and what it has looked up it deletes.
         engine.step("expired instants listed", EngineLost, TableUnreachable)
         if expired:
             with engine.hudi_lock():
                 # Hudi deletes also those that were completed meanwhile. Under an engine's epoch that is no transaction that its ledger knows.
                 # Others had a lease by the clock of their own host, and none by this one's: a limit of the promises.
-                expired = [name for name in expired if not self._may_be_lost(name, host)]
+                expired = [name for name in expired if not self._may_be_lost(name, host, elsewhere)]
                 self._world.doomed |= {name for name in expired if not self._is_completed(name)}
                 engine.step("rollbacks scheduled", TableUnreachable)
             self._delete(engine, expired)
 
-    def _may_be_lost(self, name: str, host: int) -> bool:
-        world = self._world
-        elsewhere = world.setting.ledgers > 1 and world.clocks_jumped
-        return self._is_completed(name) and (host == OUTSIDE or elsewhere or world.is_foreign(world.active[name]))
+    def _may_be_lost(self, name: str, host: int, elsewhere: bool) -> bool:
+        if not self._is_completed(name):
+            return False
+        return host == OUTSIDE or elsewhere or self._world.is_foreign(self._world.active[name])
 
     def _is_completed(self, name: str) -> bool:
         found = self._world.active.get(name)
