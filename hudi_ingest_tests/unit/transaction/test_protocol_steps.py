@@ -221,11 +221,12 @@ def test_p5_the_ledger_has_no_receipt_of_a_commit_that_was_not_flushed(model: Si
     assert (row.state, row.rows) == (TransactionState.COMMITTED, None), "the repair would not look at it"
 
 
-def test_p5_a_commit_whose_op_died_is_flushed_before_it_is_recorded(model: Simulation) -> None:
+@pytest.mark.parametrize("is_over", [True, False], ids=["the run is over", "the run lives"])
+def test_p5_a_commit_whose_op_died_is_flushed_before_it_is_recorded(model: Simulation, is_over: bool) -> None:
     commit, run = _op(model, "commit"), model.runs[0]
     _until(model, commit, "commit_landed")
     model.die(model.programs.index(commit))
-    run.finished = True
+    run.finished = is_over
     model.produce(0, ["row"])
     model.tick(0)
     points = _until(model, model.programs[-1], "begin_cleared")
