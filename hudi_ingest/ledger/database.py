@@ -36,6 +36,9 @@ _CONNECTION = {
 """Settings of libpq, unless the URL has them. A host that is gone is noticed within half a minute."""
 WRITES = "hudi_ingest_writes"
 _INODE = "hudi_ingest_inode"
+"""In a connection's record: the file that it has opened."""
+_COMPILED = sa.util.LRUCache[Any, Any](500)
+"""Compiled statements of all SQLite databases, also for the processes that are forked from this one. Otherwise each run would compile them."""
 _parents_pools: list[sa.Pool] = []
 _SAME_TIME_SECONDS = 2.0
 """Two changes of a file may get the same time of modification if less lies between them; on most file systems it is a few ms."""
@@ -136,9 +139,6 @@ def _sqlite_engine(url: sa.URL, setting: str) -> sa.Engine:
             "HUDI_INGEST_LEDGER_URL to a location that this user can write to."
         ) from error
     return _sqlite_file(path)
-
-
-_COMPILED = sa.util.LRUCache[Any, Any](500)
 
 
 def sqlite_engine(path: str, **options: Any) -> sa.Engine:

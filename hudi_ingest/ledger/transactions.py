@@ -409,7 +409,7 @@ def _commit(
     row = find(connection, transaction_id, lock=True)
     if row is None:
         return False
-    values: dict[str, Any] = dict(figures) if row.rows is None else {}
+    values: dict[str, Any] = dict(figures) if not row.has_receipt else {}
     if values:
         # Once, because they come with the figures.
         counters.add(connection, row.table, counters.timed(seconds or {}))

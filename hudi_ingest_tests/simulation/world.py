@@ -848,17 +848,17 @@ class HudiInMemory:
 
     def roll_back_failed_writes(self, engine: Engine, judges: int | None = None) -> None:
         """`judges`: the host by whose clock leases have ended, if not the engine's."""
+        world = self._world
         host = engine.number if judges is None else judges
         expired = [
             each.name
-            for each in self._world.active.values()
+            for each in world.active.values()
             if each.state != "completed"
             and not each.service
             and not each.damage
-            and (each.name in self._world.doomed or not self._world.leased(each.name, host))
+            and (each.name in world.doomed or not world.leased(each.name, host))
         ]
         # A commit that is inside the lock now stands, whatever the clocks say.
-        world = self._world
         elsewhere = world.setting.ledgers > 1 and world.clocks_jumped and world.lock is None
         # Hudi looks the instants up before it has the lock, and what it has looked up it deletes.
         engine.step("expired instants listed", EngineLost, TableUnreachable)
@@ -867,7 +867,7 @@ class HudiInMemory:
                 # Hudi deletes also those that were completed meanwhile. Under an engine's epoch that is no transaction that its ledger knows.
                 # Others had a lease by the clock of their own host, and none by this one's: a limit of the promises.
                 expired = [name for name in expired if not self._may_be_lost(name, host, elsewhere)]
-                self._world.doomed |= {name for name in expired if not self._is_completed(name)}
+                world.doomed |= {name for name in expired if not self._is_completed(name)}
                 engine.step("rollbacks scheduled", TableUnreachable)
             self._delete(engine, expired)
 

@@ -332,12 +332,12 @@ def _trouble(source: KafkaSource) -> IngestError | None:
 
 def with_figures(pipeline: Pipeline, rows: Sequence[TransactionRow]) -> tuple[TransactionRow, ...]:
     """Fill in missing figures of committed transactions from the table: their op died before it could tell the ledger."""
-    if not any(row.state is TransactionState.COMMITTED and row.rows is None for row in rows):
+    if not any(row.state is TransactionState.COMMITTED and not row.has_receipt for row in rows):
         return tuple(rows)
     key, commits = pipeline.transaction_key, {commit.instant: commit for commit in PipelineTable(pipeline).commits()}
     return tuple(
         replace(row, rows=commit.accounting(key).rows, files=len(commit.files), size_bytes=commit.size_bytes)
-        if row.rows is None and row.instant is not None and (commit := commits.get(row.instant))
+        if not row.has_receipt and row.instant is not None and (commit := commits.get(row.instant))
         else row
         for row in rows
     )
