@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 DEADLINE_SECONDS = 20.0
 """Dagster gives a tick 60 s, and does not stop one that takes longer."""
 _LEAST_SECONDS = 2.0
-MOST_REQUESTS = 20
+MOST_REQUESTS = 40
 """So many runs one tick requests at most; the other pipelines have their turn in the next ones."""
 _SHOWN = 10
 OVERLAPS = "the tick before this one is still looking, so this one leaves the pipelines to it"

@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any, TypeVar
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
@@ -32,7 +32,8 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, time_to_wait
+from hudi_ingest.transaction.plan.arithmetic import next_turn
+from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, limits_of, time_to_wait
 
 WHOLE_SECONDS = 30.0
 """A pipeline gets a full look at least this often, unless it is an idle one of many."""
@@ -199,10 +200,11 @@ def _note_committed(ended: Sequence[_Busy], instance: DagsterInstance) -> None:
     # A run that found nothing to do has no instant.
     for run in [each for each in instance.get_runs(filters) if tags.INSTANT in each.tags]:
         after, transaction_id = by_id[run.tags[tags.TRANSACTION]], run.tags[tags.TRANSACTION]
-        began, interval = instant_time(run.tags[tags.INSTANT]), after.pipeline.transaction.interval_seconds
-        if began <= now < (due := began + timedelta(seconds=interval)):
+        began, limits = instant_time(run.tags[tags.INSTANT]), limits_of(after.pipeline)
+        if began <= now < (due := next_turn(limits, began)):
             reason = (
-                f"{transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds {interval:g})"
+                f"{transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds "
+                f"{limits.interval_seconds:g})"
             )
             seconds = (due - now).total_seconds()
             _busy.pop(after.pipeline.name, None)

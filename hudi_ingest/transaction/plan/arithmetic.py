@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timezone
 
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost, TableMismatch
 from hudi_ingest.exceptions.problems import counted, listed
@@ -32,6 +32,8 @@ class Limits:
     max_bytes: int | None = None
     max_wait_seconds: float = math.inf
     """How long `min_records` may hold a transaction back."""
+    phase_seconds: float = 0.0
+    """How long after the multiples of the interval, counted from 1970, the pipeline has its turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,19 @@ def lag(starts: Offsets, watermarks: Mapping[TopicPartition, Watermarks]) -> Lag
     return Lag({source: marks.end - starts[source] for source, marks in sorted(watermarks.items()) if marks.led})
 
 
+def next_turn(limits: Limits, last_began_at: datetime) -> datetime:
+    """Return when the transaction is due that follows one begun at `last_began_at`: at the turn nearest to an interval later. Turns are an
+    interval apart, so a transaction that begins late does not delay all those after it.
+
+    Spark's Structured Streaming keeps to multiples of a trigger's interval, too; but hundreds of pipelines must not be due at once.
+    """
+    interval = limits.interval_seconds
+    if not interval:
+        return last_began_at
+    turn = math.floor((last_began_at.timestamp() - limits.phase_seconds) / interval + 1.5)
+    return datetime.fromtimestamp(turn * interval + limits.phase_seconds, timezone.utc)
+
+
 def reason_to_wait(
     waiting: int,
     most: int,
@@ -88,7 +103,7 @@ def reason_to_wait(
         # That clock was ahead; do not wait until its time comes.
         last_began_at = None
     if last_began_at is not None and waiting < most:
-        due = last_began_at + timedelta(seconds=limits.interval_seconds)
+        due = next_turn(limits, last_began_at)
         if now < due:
             return (
                 f"{counted(waiting, 'record')} waiting; the next transaction is due in {(due - now).total_seconds():.0f} s "
@@ -111,9 +126,10 @@ def undisturbed(
     `reason_to_wait`; 0 and 0 if that is unknown."""
     if last_began_at is None or last_began_at > now:
         return 0.0, 0
+    due = next_turn(limits, last_began_at)
+    if now < due:
+        return (due - now).total_seconds(), max(0, most - waiting)
     passed = (now - last_began_at).total_seconds()
-    if passed < limits.interval_seconds:
-        return limits.interval_seconds - passed, max(0, most - waiting)
     return max(0.0, limits.max_wait_seconds - passed), max(0, min(limits.min_records, most) - waiting)
 
 

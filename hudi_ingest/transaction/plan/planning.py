@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
+from zlib import crc32
 
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableUnreachable
 from hudi_ingest.exceptions.problems import listed
@@ -309,8 +310,9 @@ def plan_transaction(
 ) -> IngestPlan:
     """The next transaction. Pure.
 
-    `suffix` makes the transaction's id unique among attempts at the same sequence. The interval and
-    `max_wait_seconds` count from the start of the table's last transaction; the first transaction and a full one do not wait. Every partition gets a slice, an empty one if idle; all
+    `suffix` makes the transaction's id unique among attempts at the same sequence. `max_wait_seconds` and the turn (`next_turn`) count
+    from the start of the table's last transaction; the first transaction and a full one do not wait. Every partition gets a slice, an
+    empty one if idle; all
     are empty when a first start is pinned at the topics' ends. A partition whose committed offset the broker cannot honour
     is reset if `accepts` says so (for all partitions of a recreated topic, or for none), else it is stopped: the plan
     names it and gives it no slice. One without a leader gets an empty slice where it is committed, and none if it is not.
@@ -400,7 +402,7 @@ def plan_next(
     """The next transaction. `at_once` ignores the interval and min_records; `accepts` names losses
     to accept in addition to those accepted by the pipeline's `on_data_loss`. Raises NothingToDo, OffsetsLost, KafkaUnreachable;
     TableMismatch if a keyed table's offsets no longer order its records."""
-    limits = _limits(pipeline)
+    limits = limits_of(pipeline)
     plan = plan_transaction(
         pipeline=pipeline.name,
         suffix=secrets.token_hex(3),
@@ -419,13 +421,14 @@ def time_to_wait(
 ) -> tuple[float, int]:
     """As `undisturbed`, for a pipeline that has nothing to do although records are waiting, or once it has committed what is `planned`
     now."""
-    limits, committed = _limits(pipeline), situation.committed
+    limits, committed = limits_of(pipeline), situation.committed
     most = backlog_limit(limits, committed.checkpoint.record_bytes if committed.checkpoint else 0)
     waiting = situation.lag.total - (planned.count if planned else 0)
     return undisturbed(waiting, most, limits, now, now if planned else committed.last_began_at)
 
 
-def _limits(pipeline: Pipeline) -> Limits:
+def limits_of(pipeline: Pipeline) -> Limits:
+    """Return when the pipeline's transactions are due, and how large they may be."""
     settings = pipeline.transaction
     return Limits(
         interval_seconds=settings.interval_seconds,
@@ -433,6 +436,7 @@ def _limits(pipeline: Pipeline) -> Limits:
         max_records=settings.max_records,
         max_bytes=settings.max_bytes,
         max_wait_seconds=settings.max_wait_seconds,
+        phase_seconds=settings.interval_seconds * crc32(pipeline.name.encode()) / 2**32,
     )
 
 

@@ -207,17 +207,17 @@ def test_a_tick_counts_and_names_those_that_fail_and_ten_that_changed() -> None:
     assert text_of({"orders": (WAITING, "no new records")}, {}) == "no new records", "one alone is not counted"
 
 
-def test_all_due_pipelines_get_their_runs_twenty_in_a_tick_and_each_in_its_turn(
+def test_all_due_pipelines_get_their_runs_so_many_in_a_tick_and_each_in_its_turn(
     home: Home, instance: DagsterInstance
 ) -> None:
-    pipelines = pipelines_of(home, 50)
+    pipelines = pipelines_of(home, 5 * MOST_REQUESTS // 2)
     fleet = Fleet(pipelines, lambda pipeline, instance, now: request_of(pipeline))
     first, second, third = (names_of(evaluated(fleet, instance)) for _ in range(3))
     names = [pipeline.name for pipeline in pipelines]
     assert (len(first), len(second), len(third)) == (MOST_REQUESTS,) * 3
-    assert {*first} == {*names[:20]}
-    assert {*second} == {*names[20:40]}
-    assert {*names[40:]} <= {*third}
+    assert {*first} == {*names[:MOST_REQUESTS]}
+    assert {*second} == {*names[MOST_REQUESTS : 2 * MOST_REQUESTS]}
+    assert {*names[2 * MOST_REQUESTS :]} <= {*third}
 
 
 def test_after_a_start_the_topics_that_are_new_come_first_and_the_others_in_the_next_tick(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 
@@ -19,6 +20,7 @@ from hudi_ingest.transaction.plan.arithmetic import (
     backlog_limit,
     fair_shares,
     group_slices,
+    next_turn,
     reason_to_wait,
     slice_starts,
     undisturbed,
@@ -115,15 +117,41 @@ def test_f2_an_idle_partition_gets_an_empty_slice() -> None:
     assert found.slices == (Slice("orders", 0, 0, 5), Slice("orders", 1, 3, 3))
 
 
-def test_h3_waits_for_the_interval_unless_full() -> None:
+def test_h3_waits_for_its_turn_unless_full() -> None:
     source = TopicPartition("orders", 0)
     checkpoint = Checkpoint(1, "t", {source: 10})
     just_now = NOW - timedelta(seconds=20)
-    waits = plan(checkpoint, {source: Watermarks(0, 20)}, last=just_now)
+    limits = replace(ANY, phase_seconds=(just_now.timestamp() - 7) % 60)
+    waits = plan(checkpoint, {source: Watermarks(0, 20)}, limits, last=just_now)
     assert isinstance(waits, NothingToDo)
-    assert "due in 40 s" in waits.reason
-    assert isinstance(plan(checkpoint, {source: Watermarks(0, 5000)}, last=just_now), IngestPlan)
-    assert isinstance(plan(checkpoint, {source: Watermarks(0, 20)}, last=NOW - timedelta(seconds=61)), IngestPlan)
+    assert "due in 33 s" in waits.reason, "the last one was 7 s late"
+    assert isinstance(plan(checkpoint, {source: Watermarks(0, 5000)}, limits, last=just_now), IngestPlan)
+    late = NOW - timedelta(seconds=54)
+    assert isinstance(
+        plan(
+            checkpoint,
+            {source: Watermarks(0, 20)},
+            replace(limits, phase_seconds=(late.timestamp() - 7) % 60),
+            last=late,
+        ),
+        IngestPlan,
+    )
+
+
+@given(
+    st.floats(1, 86_400, allow_subnormal=False),
+    st.floats(0, 1, exclude_max=True),
+    st.lists(st.floats(0, 0.499), min_size=1, max_size=50),
+)
+def test_h3_turns_are_an_interval_apart_however_late_each_transaction_is(
+    interval: float, phase: float, lateness: list[float]
+) -> None:
+    limits = replace(ANY, interval_seconds=interval, phase_seconds=phase * interval)
+    first = due = next_turn(limits, NOW)
+    assert interval / 2 - 0.001 <= (due - NOW).total_seconds() <= interval * 1.5 + 0.001
+    for late in lateness:
+        due = next_turn(limits, due + timedelta(seconds=late * interval))
+    assert abs((due - first).total_seconds() - interval * len(lateness)) < 0.001
 
 
 @given(
@@ -187,7 +215,8 @@ def test_records_begin_a_transaction_when_enough_wait_or_long_enough(
     limits = Limits(interval, least, most, most_bytes, longest)
     full = waits >= backlog_limit(limits, 0)
     found = plan(Checkpoint(1, "t", {source: 0}), {source: Watermarks(0, waits)}, limits, NOW - timedelta(seconds=age))
-    begins = full or (age >= interval and (waits >= least or age >= longest))
+    is_due = next_turn(limits, NOW - timedelta(seconds=age)) <= NOW
+    begins = full or (is_due and (waits >= least or age >= longest))
     assert isinstance(found, IngestPlan) == begins, found
     # Before the first transaction nothing tells how long the records have waited.
     assert isinstance(plan(None, {source: Watermarks(0, waits)}, limits), IngestPlan)
