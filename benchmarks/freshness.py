@@ -188,7 +188,9 @@ def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[P
             "config": config,
         }
     }
-    (folder / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage, "telemetry": {"enabled": False}}))
+    # The two settings of an instance that docs/operations.md recommends for fresh tables.
+    settings = {"storage": storage, "run_queue": {"dequeue_interval_seconds": 1}, "telemetry": {"enabled": False}}
+    (folder / "dagster.yaml").write_text(yaml.safe_dump(settings))
     module = {"module_name": "hudi_ingest.orchestration.definitions", "location_name": dagster_api.LOCATION}
     (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
     environment = {**os.environ, **stack.environment, "DAGSTER_HOME": str(folder), LEDGER_VARIABLE: ledger_url}

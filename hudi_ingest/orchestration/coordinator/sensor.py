@@ -58,7 +58,7 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
     It starts no JVM, and each tick plans from the tables. `sensors`: how many the code location has."""
     first, fleet = pipelines[0], Fleet(pipelines, tick)
     wanted = min(pipeline.transaction.tick_seconds for pipeline in pipelines)
-    interval = f"at most every {first.transaction.interval_seconds:g} s."
+    interval = f"every {first.transaction.interval_seconds:g} s while records come."
     description = f"Begins a transaction of {first.name} {interval}"
     if first.template:
         description = (

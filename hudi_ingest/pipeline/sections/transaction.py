@@ -30,8 +30,8 @@ class Transaction(_Model):
     """How much one transaction publishes, and how long it may take."""
 
     interval_seconds: Annotated[Seconds, Field(ge=LEAST_INTERVAL_SECONDS, le=A_YEAR)] = 60.0
-    """A transaction begins at most this often, unless `max_records` are waiting. The sensor ticks about ten times as often,
-    but at least every 30 s, and at most every second, or every 5 s with Dagster's own daemon. Short intervals cost CPU; see
+    """While records come, a transaction begins once in this time, or sooner if `max_records` are waiting. The sensor ticks about ten times
+    as often, but at least every 30 s, and at most every second, or every 5 s with Dagster's own daemon. Short intervals cost CPU; see
     docs/operations.md."""
 
     min_records: Annotated[Whole, Field(ge=1)] = 1
