@@ -32,7 +32,7 @@ from hudi_ingest.orchestration.pipeline_definitions import maintenance_of
 from hudi_ingest.pipeline.file import LoadedFile, pipeline_from
 from hudi_ingest.pipeline.folder import LoadedFolder, conflicts, load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.describe import keys
+from hudi_ingest.pipeline.settings.describe import keys, purposes
 from hudi_ingest.transaction.columns.decoding import format_problems
 
 _FILE = "pipeline_file"
@@ -78,7 +78,7 @@ def _attributes() -> type[BaseModel]:
         # Below the top level `dg` accepts any value, because it may be a template like {{ env.TOPIC }}, which has no type yet.
         block = isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
         kind = Mapping[str, Any] if block else Any
-        fields[key] = (kind | None, Field(default=None, description=info.description))
+        fields[key] = (kind | None, Field(default=None, description=purposes(Pipeline)[key]))
     return create_model("KafkaToHudiAttributes", __base__=_Attributes, **fields)
 
 

@@ -13,7 +13,7 @@ from hudi_ingest.pipeline.code_location import AlertSettings, HousekeepingSettin
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.hudi_options import REASONS
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.describe import allowed, default, keys, nested_model
+from hudi_ingest.pipeline.settings.describe import allowed, default, keys, nested_model, purposes
 from hudi_ingest.records.schema.avsc import AVRO_TYPES
 from hudi_ingest.records.schema.columns import DDL_TYPES
 
@@ -155,7 +155,7 @@ def render() -> str:
 def _sections(model: type[BaseModel], place: str) -> Iterator[str]:
     title = f"`{place}`" if place else "The top level"
     rows = [
-        f"| `{key}` | {_cell(allowed(info))} | {_cell(_default(info_default))} | {_cell(info.description or '')} |"
+        f"| `{key}` | {_cell(allowed(info))} | {_cell(_default(info_default))} | {_cell(purposes(model)[key])} |"
         for key, info in keys(model).items()
         for info_default in [default(info)]
     ]

@@ -13,13 +13,13 @@ import pyarrow as pa
 from hudi_ingest.records.hudi_keys import partition_path
 from hudi_ingest.records.kafka_columns import OFFSET
 
-_ONE_VALUE = pa.scalar(0, pa.int32())
-ONE_TEXT = pa.dictionary(_ONE_VALUE.type, pa.string())
+_INDEX = pa.int32()
+ONE_TEXT = pa.dictionary(_INDEX, pa.string())
 """Their type."""
 
 
 def same_for_all(value: str | None, count: int) -> pa.DictionaryArray:
-    indices = pa.nulls(count, _ONE_VALUE.type) if value is None else pa.repeat(_ONE_VALUE, count)
+    indices = pa.nulls(count, _INDEX) if value is None else pa.repeat(pa.scalar(0, _INDEX), count)
     return pa.DictionaryArray.from_arrays(indices, pa.array([value or ""]))
 
 

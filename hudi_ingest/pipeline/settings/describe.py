@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -28,6 +33,21 @@ class Entries:
 def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """A model's fields by their keys in a pipeline file."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+@cache
+def purposes(model: type[BaseModel]) -> Mapping[str, str]:
+    """Return the purposes of a model's fields, by their keys in a pipeline file: the texts below them in the source. Pydantic can read them,
+    too, but for each model when it is imported, and few processes show one."""
+    texts: dict[str, str] = {}
+    for owner in [each for each in reversed(model.__mro__) if issubclass(each, Model)]:
+        (definition,) = ast.parse(dedent(inspect.getsource(owner))).body
+        assert isinstance(definition, ast.ClassDef)
+        for statement, below in pairwise(definition.body):
+            match statement, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    texts[name] = " ".join(text.split())
+    return {info.alias or name: texts.get(name, "") for name, info in model.model_fields.items()}
 
 
 def nested_model(info: FieldInfo) -> type[BaseModel] | None:
@@ -145,6 +165,8 @@ class PlacedSetting:
     """The field of each step of the place; None for an unknown key, and for what is below one."""
     _hidden_from: int
     """The first step that is an unknown key next to a secret, and may be a misplaced secret itself."""
+    _owner: type[BaseModel] | None
+    """The model that has the place's last key; None for an unknown one."""
 
     @property
     def shown(self) -> str:
@@ -197,8 +219,8 @@ class PlacedSetting:
     @property
     def description(self) -> str:
         """The purpose of the setting; "" if it is unknown."""
-        field = self._fields[-1] if self._fields else None
-        return " ".join((field.description or "").split()) if field is not None else ""
+        key = self.place[-1] if self.place else None
+        return purposes(self._owner)[key] if self._owner is not None and isinstance(key, str) else ""
 
 
 def setting_at(place: Place, root: type[BaseModel]) -> PlacedSetting:
@@ -207,10 +229,12 @@ def setting_at(place: Place, root: type[BaseModel]) -> PlacedSetting:
     field: FieldInfo | None = None
     fields: list[FieldInfo | None] = []
     hidden_from = len(place)
+    owner: type[BaseModel] | None = None
     below: type[BaseModel] | None = None
     for step, part in enumerate(place):
         if isinstance(part, str):
             field = keys(model).get(part) if model is not None else None
+            owner = model if field is not None else None
             if field is None and model is not None and has_secrets(model):
                 hidden_from = min(hidden_from, step)
             model = below if below is not None else nested_model(field) if field is not None else None
@@ -218,4 +242,4 @@ def setting_at(place: Place, root: type[BaseModel]) -> PlacedSetting:
             entries = [part for part in field.metadata if isinstance(part, Entries)] if field is not None else []
             below = entries[0].model if entries else None
         fields.append(field)
-    return PlacedSetting(place, model, tuple(fields), hidden_from)
+    return PlacedSetting(place, model, tuple(fields), hidden_from, owner)

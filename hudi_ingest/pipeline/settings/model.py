@@ -52,7 +52,7 @@ Topic = Annotated[str, AfterValidator(_legal_topic)]
 class Model(BaseModel):
     """A mapping of a pipeline file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def beside_the_file(path: Path, info: ValidationInfo) -> Path:

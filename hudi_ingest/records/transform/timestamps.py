@@ -46,7 +46,7 @@ EPOCHS: Mapping[str, int] = {"epoch_seconds": 1_000_000, "epoch_millis": 1_000, 
 ISO8601 = "iso8601"
 
 _LOCAL = pa.timestamp("us")
-_MONTHS = pa.array(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DIRECTIVES: Mapping[str, str] = {
     "Y": r"(?P<year>[0-9]{4})",
     "m": r"(?P<month>[0-9]{1,2})",
@@ -180,7 +180,7 @@ def _of_text(regex: str, zone: str, ambiguous: str, column: pa.Array) -> pa.Arra
 
     month: pa.Array | str
     if "month_name" in names:
-        index = pc.index_in(pc.utf8_lower(part["month_name"]), value_set=_MONTHS)
+        index = pc.index_in(pc.utf8_lower(part["month_name"]), value_set=pa.array(_MONTHS))
         refuse(pc.and_(pc.is_null(index), pc.is_valid(column)))
         month = pc.utf8_lpad(pc.add(index, 1).cast(pa.string()), 2, "0")
     else:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.describe import keys, nested_model
+from hudi_ingest.pipeline.settings.describe import keys, nested_model, purposes
 from hudi_ingest_tests.support import configuration_page
 
 pytestmark = pytest.mark.fast
@@ -34,10 +34,10 @@ def test_the_page_is_what_the_models_say() -> None:
 def test_every_key_is_on_the_page_with_one_or_two_sentences() -> None:
     page = configuration_page.render()
     for model in (*_models(Pipeline), *_models(EngineSettings)):
-        for key, info in keys(model).items():
+        for key, purpose in purposes(model).items():
             assert f"| `{key}` |" in page
-            assert info.description, f"{model.__name__}.{key} has no docstring"
-            assert info.description.endswith("."), f"{model.__name__}.{key}: {info.description}"
+            assert purpose, f"{model.__name__}.{key} has no docstring"
+            assert purpose.endswith("."), f"{model.__name__}.{key}: {purpose}"
 
 
 def test_the_page_says_what_is_required_and_what_the_defaults_are() -> None:

@@ -41,9 +41,10 @@ EVENT_FIELDS: Mapping[str, pa.DataType] = {
 }
 """The fields of an event itself that can be columns, and their types."""
 
-_WRITES = pa.array(["r", "c", "u"])
-_INSERTS = pa.array(["r", "c"])
-_OF_ROWS = pa.array(["r", "c", "u", "d"])
+# Arrays only where records are: Arrow imports pandas for the first that it makes of a list, and most processes have no other use for it.
+_WRITES = ("r", "c", "u")
+_INSERTS = ("r", "c")
+_OF_ROWS = ("r", "c", "u", "d")
 _OPERATIONS = "r, c, u or d"
 _ONLY_INSERTS = (
     "r or c, because with `table.mode: append` rows are only inserted: list columns that identify a row as `table.key`, with "
@@ -173,17 +174,17 @@ class DebeziumConverter:
                 faults.setdefault(index, Rejected(index, field, expected, found, control))
 
         operations, after = events["op"], events["after"]
-        if not pc.all(pc.is_in(operations, value_set=_OF_ROWS), min_count=0).as_py():
+        if not pc.all(pc.is_in(operations, value_set=pa.array(_OF_ROWS)), min_count=0).as_py():
             why = self._refused_truncates
             expected = f"{_OPERATIONS}, because {why}{_TRUNCATE}"
             refuse(pc.equal(operations, "t"), "op", expected, "t, a truncate", "" if why else "truncates")
             refuse(pc.equal(operations, "m"), "op", _OPERATIONS, "m, a message", "messages")
         if self._inserts_only:
-            inserts = pc.is_in(operations, value_set=_INSERTS)
+            inserts = pc.is_in(operations, value_set=pa.array(_INSERTS))
             refuse(pc.invert(inserts), "op", _ONLY_INSERTS, "another operation")
             refuse(pc.and_(inserts, after.is_null()), "after", "a row, because op is r or c", "null")
             return faults
-        deletes, writes = pc.equal(operations, "d"), pc.is_in(operations, value_set=_WRITES)
+        deletes, writes = pc.equal(operations, "d"), pc.is_in(operations, value_set=pa.array(_WRITES))
         if not pc.all(pc.or_(deletes, writes), min_count=0).as_py():
             refuse(pc.invert(pc.or_(deletes, writes)), "op", _OPERATIONS, "another operation")
         if after.null_count:
