@@ -12,15 +12,31 @@ from typing import Any
 
 from dagster import Definitions
 
-from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
-from hudi_ingest.orchestration.embedded.executor import EXECUTOR
-from hudi_ingest.orchestration.embedded.run_launcher import RUN_ASSETS, RUN_PIPELINE
-from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
-from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
-from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.template import Template
-from hudi_ingest.transaction.columns.decoding import format_problems
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Load much that stays until the process ends. The collector would look through all of it again and again: now, which takes a quarter of
+    the CPU of the imports below, and later in each full collection."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+with _without_garbage_collection():
+    from hudi_ingest.home.folder import Home
+    from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
+    from hudi_ingest.orchestration.embedded.executor import EXECUTOR
+    from hudi_ingest.orchestration.embedded.run_launcher import RUN_ASSETS, RUN_PIPELINE
+    from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
+    from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
+    from hudi_ingest.pipeline.pipeline import Pipeline
+    from hudi_ingest.pipeline.template import Template
+    from hudi_ingest.transaction.columns.decoding import format_problems
 
 __all__ = ["build_definitions", "defs"]
 
@@ -43,20 +59,6 @@ def build_definitions(
     # The process of a pipeline's run has no use for what pipelines share.
     shared = Definitions() if only else shared_definitions(folder.pipelines, folder.broken)
     return Definitions.merge(ours, definitions, shared)
-
-
-@contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Load much that stays until the process ends. The collector would look through all of it again and again, now, and later in
-    each full collection."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_enabled:
-            gc.enable()
 
 
 def _defined() -> Definitions:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import cache, partial
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.lib import ArrowInvalid
 from pydantic import (
@@ -344,7 +346,10 @@ def _is_linear(pattern: str) -> bool:
 
 
 def _re2_match(pattern: str, topic: str) -> bool:
-    return bool(pc.match_substring_regex(topic, f"^(?:{pattern})$").as_py())
+    text = topic.encode()
+    # An array of buffers, because Arrow imports pandas to convert a Python object, for which a run has no other use.
+    only = pa.StringArray.from_buffers(1, pa.py_buffer(array("i", [0, len(text)])), pa.py_buffer(text))
+    return bool(pc.match_substring_regex(only, f"^(?:{pattern})$")[0].as_py())
 
 
 _TIME = TypeAdapter(datetime)
