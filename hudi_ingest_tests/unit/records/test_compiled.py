@@ -26,13 +26,15 @@ def test_without_a_folder_for_its_cache_each_process_compiles_for_itself() -> No
     subprocess.run([sys.executable, "-c", WITHOUT_A_FOLDER], check=True, timeout=300)
 
 
-def test_only_workers_wait_for_the_compiler() -> None:
+def test_only_workers_wait_for_the_compiler_and_for_pandas() -> None:
     modules = ["cli.app", "transaction.write.job", "transaction.run", "orchestration.definitions"]
     code = (
         "import importlib, sys\n"
         "for module in sys.argv[1:]:\n"
         "    importlib.import_module(f'hudi_ingest.{module}')\n"
-        "    print(module, 'numba' in sys.modules)"
+        "    print(module, 'numba' in sys.modules or 'pandas' in sys.modules)\n"
+        "from hudi_ingest.pipeline.sections.source import is_match\n"
+        "assert is_match('shop_.+', 'shop_orders') and 'pandas' not in sys.modules"
     )
     answer = subprocess.run(
         [sys.executable, "-c", code, *modules], capture_output=True, text=True, check=True, timeout=300
