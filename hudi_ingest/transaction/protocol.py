@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from operator import attrgetter
+from zlib import crc32
 
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
@@ -74,7 +75,8 @@ _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
 """A begin, commit or abort is not interrupted by another before this."""
 COMMITS_A_CLEANING = 10
-"""Looking for replaced files takes as long as half a small commit, and they are kept for some commits anyway."""
+"""Looking for replaced files takes as long as half a small commit, and they are kept for some commits anyway. Tables that were made together
+have turns of their own."""
 
 
 class TransactionProtocol(TransactionPorts):
@@ -395,7 +397,7 @@ class TransactionProtocol(TransactionPorts):
             replaced=plan.replaces,
             seen=seen,
             read=committed.instants,
-            clean=plan.sequence % COMMITS_A_CLEANING == 0,
+            clean=(plan.sequence + crc32(plan.pipeline.encode())) % COMMITS_A_CLEANING == 0,
         )
 
     def _tell_the_others(
