@@ -141,14 +141,14 @@ def test_h3_waits_for_its_turn_unless_full() -> None:
 @given(
     st.floats(1, 86_400, allow_subnormal=False),
     st.floats(0, 1, exclude_max=True),
-    st.lists(st.floats(0, 0.499), min_size=1, max_size=50),
+    st.lists(st.floats(0, 0.749), min_size=1, max_size=50),
 )
 def test_h3_turns_are_an_interval_apart_however_late_each_transaction_is(
     interval: float, phase: float, lateness: list[float]
 ) -> None:
     limits = replace(ANY, interval_seconds=interval, phase_seconds=phase * interval)
     first = due = next_turn(limits, NOW)
-    assert interval / 2 - 0.001 <= (due - NOW).total_seconds() <= interval * 1.5 + 0.001
+    assert interval / 4 - 0.001 <= (due - NOW).total_seconds() <= interval * 1.25 + 0.001
     for late in lateness:
         due = next_turn(limits, due + timedelta(seconds=late * interval))
     assert abs((due - first).total_seconds() - interval * len(lateness)) < 0.001
