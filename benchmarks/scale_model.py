@@ -49,7 +49,7 @@ class Costs:
     commit_file_seconds: float = measured(0.001, "s per base file under the table's lock", "point orders-1k@4x100")
     start_seconds: float = measured(1.0, "s from tick to first op", "events of small runs, Dagster in one process")
     run_cpu: float = measured(
-        2.9,
+        1.8,
         "CPU s of Dagster per run with ops in its process",
         "trial freshness_stock, without what follows",
         "2026-11-27",

@@ -71,8 +71,8 @@ def lag(starts: Offsets, watermarks: Mapping[TopicPartition, Watermarks]) -> Lag
 
 
 def next_turn(limits: Limits, last_began_at: datetime) -> datetime:
-    """Return when the transaction is due that follows one begun at `last_began_at`: at the first turn a quarter of an interval later. Turns
-    are an interval apart, so a transaction that begins late does not delay all those after it.
+    """Return when the transaction is due that follows one begun at `last_began_at`: at the first turn that is at least a quarter of an
+    interval later. Turns are an interval apart, so a transaction that begins late does not delay all those after it.
 
     Spark's Structured Streaming keeps to multiples of a trigger's interval, too; but hundreds of pipelines must not be due at once.
     """
