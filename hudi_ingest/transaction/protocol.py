@@ -76,7 +76,7 @@ SHORTEST_STALE_SECONDS = 60
 """A begin, commit or abort is not interrupted by another before this."""
 COMMITS_A_CLEANING = 10
 """Looking for replaced files takes as long as half a small commit, and they are kept for some commits anyway. Tables that were made together
-have turns of their own."""
+do it at different commits."""
 
 
 class TransactionProtocol(TransactionPorts):

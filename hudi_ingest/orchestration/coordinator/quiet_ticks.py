@@ -32,7 +32,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.arithmetic import next_turn
+from hudi_ingest.transaction.plan.arithmetic import next_due
 from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, limits_of, time_to_wait
 
 WHOLE_SECONDS = 30.0
@@ -201,7 +201,7 @@ def _note_committed(ended: Sequence[_Busy], instance: DagsterInstance) -> None:
     for run in [each for each in instance.get_runs(filters) if tags.INSTANT in each.tags]:
         after, transaction_id = by_id[run.tags[tags.TRANSACTION]], run.tags[tags.TRANSACTION]
         began, limits = instant_time(run.tags[tags.INSTANT]), limits_of(after.pipeline)
-        if began <= now < (due := next_turn(limits, began)):
+        if began <= now < (due := next_due(limits, began)):
             reason = (
                 f"{transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds "
                 f"{limits.interval_seconds:g})"

@@ -33,7 +33,7 @@ class Limits:
     max_wait_seconds: float = math.inf
     """How long `min_records` may hold a transaction back."""
     phase_seconds: float = 0.0
-    """How long after the multiples of the interval, counted from 1970, the pipeline has its turns."""
+    """How long after the multiples of the interval, counted from 1970, the pipeline's transactions are due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +70,18 @@ def lag(starts: Offsets, watermarks: Mapping[TopicPartition, Watermarks]) -> Lag
     return Lag({source: marks.end - starts[source] for source, marks in sorted(watermarks.items()) if marks.led})
 
 
-def next_turn(limits: Limits, last_began_at: datetime) -> datetime:
-    """Return when the transaction is due that follows one begun at `last_began_at`: at the first turn that is at least a quarter of an
-    interval later. Turns are an interval apart, so a transaction that begins late does not delay all those after it.
+def next_due(limits: Limits, last_began_at: datetime) -> datetime:
+    """Return when the transaction is due that follows one begun at `last_began_at`. A pipeline's due times are an interval apart, so a
+    transaction that begins late does not delay all those after it: the next is due at the first that is a quarter of an interval later
+    or more.
 
     Spark's Structured Streaming keeps to multiples of a trigger's interval, too; but hundreds of pipelines must not be due at once.
     """
     interval = limits.interval_seconds
     if not interval:
         return last_began_at
-    turn = math.ceil((last_began_at.timestamp() - limits.phase_seconds) / interval + 0.25)
-    return datetime.fromtimestamp(turn * interval + limits.phase_seconds, timezone.utc)
+    multiple = math.ceil((last_began_at.timestamp() - limits.phase_seconds) / interval + 0.25)
+    return datetime.fromtimestamp(multiple * interval + limits.phase_seconds, timezone.utc)
 
 
 def reason_to_wait(
@@ -103,7 +104,7 @@ def reason_to_wait(
         # That clock was ahead; do not wait until its time comes.
         last_began_at = None
     if last_began_at is not None and waiting < most:
-        due = next_turn(limits, last_began_at)
+        due = next_due(limits, last_began_at)
         if now < due:
             return (
                 f"{counted(waiting, 'record')} waiting; the next transaction is due in {(due - now).total_seconds():.0f} s "
@@ -126,7 +127,7 @@ def undisturbed(
     `reason_to_wait`; 0 and 0 if that is unknown."""
     if last_began_at is None or last_began_at > now:
         return 0.0, 0
-    due = next_turn(limits, last_began_at)
+    due = next_due(limits, last_began_at)
     if now < due:
         return (due - now).total_seconds(), max(0, most - waiting)
     passed = (now - last_began_at).total_seconds()

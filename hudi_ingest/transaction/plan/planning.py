@@ -310,7 +310,7 @@ def plan_transaction(
 ) -> IngestPlan:
     """The next transaction. Pure.
 
-    `suffix` makes the transaction's id unique among attempts at the same sequence. `max_wait_seconds` and the turn (`next_turn`) count
+    `suffix` makes the transaction's id unique among attempts at the same sequence. `max_wait_seconds` and the due time (`next_due`) count
     from the start of the table's last transaction; the first transaction and a full one do not wait. Every partition gets a slice, an
     empty one if idle; all
     are empty when a first start is pinned at the topics' ends. A partition whose committed offset the broker cannot honour

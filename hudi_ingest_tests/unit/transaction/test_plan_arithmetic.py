@@ -20,7 +20,7 @@ from hudi_ingest.transaction.plan.arithmetic import (
     backlog_limit,
     fair_shares,
     group_slices,
-    next_turn,
+    next_due,
     reason_to_wait,
     slice_starts,
     undisturbed,
@@ -117,7 +117,7 @@ def test_f2_an_idle_partition_gets_an_empty_slice() -> None:
     assert found.slices == (Slice("orders", 0, 0, 5), Slice("orders", 1, 3, 3))
 
 
-def test_h3_waits_for_its_turn_unless_full() -> None:
+def test_h3_waits_until_it_is_due_unless_full() -> None:
     source = TopicPartition("orders", 0)
     checkpoint = Checkpoint(1, "t", {source: 10})
     just_now = NOW - timedelta(seconds=20)
@@ -143,14 +143,14 @@ def test_h3_waits_for_its_turn_unless_full() -> None:
     st.floats(0, 1, exclude_max=True),
     st.lists(st.floats(0, 0.749), min_size=1, max_size=50),
 )
-def test_h3_turns_are_an_interval_apart_however_late_each_transaction_is(
+def test_h3_transactions_are_due_an_interval_apart_however_late_each_begins(
     interval: float, phase: float, lateness: list[float]
 ) -> None:
     limits = replace(ANY, interval_seconds=interval, phase_seconds=phase * interval)
-    first = due = next_turn(limits, NOW)
+    first = due = next_due(limits, NOW)
     assert interval / 4 - 0.001 <= (due - NOW).total_seconds() <= interval * 1.25 + 0.001
     for late in lateness:
-        due = next_turn(limits, due + timedelta(seconds=late * interval))
+        due = next_due(limits, due + timedelta(seconds=late * interval))
     assert abs((due - first).total_seconds() - interval * len(lateness)) < 0.001
 
 
@@ -215,7 +215,7 @@ def test_records_begin_a_transaction_when_enough_wait_or_long_enough(
     limits = Limits(interval, least, most, most_bytes, longest)
     full = waits >= backlog_limit(limits, 0)
     found = plan(Checkpoint(1, "t", {source: 0}), {source: Watermarks(0, waits)}, limits, NOW - timedelta(seconds=age))
-    is_due = next_turn(limits, NOW - timedelta(seconds=age)) <= NOW
+    is_due = next_due(limits, NOW - timedelta(seconds=age)) <= NOW
     begins = full or (is_due and (waits >= least or age >= longest))
     assert isinstance(found, IngestPlan) == begins, found
     # Before the first transaction nothing tells how long the records have waited.
