@@ -75,8 +75,12 @@ _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
 """A begin, commit or abort is not interrupted by another before this."""
 COMMITS_A_CLEANING = 10
-"""Looking for replaced files takes as long as half a small commit, and they are kept for some commits anyway. Tables that were made together
-do it at different commits."""
+"""Looking for replaced files takes as long as half a small commit, and they are kept for some commits anyway."""
+
+
+def is_cleaning_due(plan: TransactionPlan) -> bool:
+    """Whether the plan's commit is to clean: one of COMMITS_A_CLEANING, but not in all tables that were made together at the same time."""
+    return (plan.sequence + crc32(plan.pipeline.encode())) % COMMITS_A_CLEANING == 0
 
 
 class TransactionProtocol(TransactionPorts):
@@ -397,7 +401,7 @@ class TransactionProtocol(TransactionPorts):
             replaced=plan.replaces,
             seen=seen,
             read=committed.instants,
-            clean=(plan.sequence + crc32(plan.pipeline.encode())) % COMMITS_A_CLEANING == 0,
+            clean=is_cleaning_due(plan),
         )
 
     def _tell_the_others(

@@ -313,7 +313,7 @@ def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_chec
         ground.send_rows(0, 4, 3)
         ground.send_rows(1, 2)
         retention(0, 5)
-        request = tick(soon, instance, now() + timedelta(seconds=soon.transaction.interval_seconds))
+        request = tick(soon, instance, now() + timedelta(seconds=2 * soon.transaction.interval_seconds))
         assert isinstance(request, RunRequest)
         assert request.tags[tags.STOPPED] == f"{ground.name}:0"
         assert not evaluation(instance).passed

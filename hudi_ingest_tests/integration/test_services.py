@@ -139,7 +139,7 @@ def test_p11_options_of_hudi_reach_clustering(ground: Ground, topic: str) -> Non
     assert rows(ground) == before
 
 
-def test_each_tenth_commit_deletes_what_was_replaced(
+def test_a_commit_that_cleans_deletes_what_was_replaced(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "COMMITS_A_CLEANING", 2**33)

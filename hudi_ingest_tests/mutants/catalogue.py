@@ -371,6 +371,15 @@ MUTANTS: Mapping[str, Mutant] = {
         "even_share = remaining",
         "transaction/test_plan_arithmetic.py",
     ),
+    "a transaction that begins late delays those after it": Mutant(
+        "transaction/plan/arithmetic.py",
+        "math.ceil((last_began_at.timestamp() - limits.phase_seconds) / interval + 0.25)",
+        "(last_began_at.timestamp() - limits.phase_seconds) / interval + 1",
+        "transaction/test_plan_arithmetic.py",
+    ),
+    "a transaction may be due just after the last": Mutant(
+        "transaction/plan/arithmetic.py", " / interval + 0.25)", " / interval)", "transaction/test_plan_arithmetic.py"
+    ),
     "a clock that was ahead holds transactions back": Mutant(
         "transaction/plan/arithmetic.py",
         "        last_began_at = None\n",

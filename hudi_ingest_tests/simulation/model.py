@@ -623,7 +623,7 @@ class Simulation:
         """P5: whatever Dagster shows of runs that are dead, ticks of the sensors go on."""
         last: BaseException | None = None
         for turn in range(MOST_TICKS):
-            self.time_passes(60)
+            self.time_passes(75)
             if self.plan() is None:
                 return
             before = len(self.runs)

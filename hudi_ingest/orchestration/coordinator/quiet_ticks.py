@@ -1,5 +1,5 @@
 """Ticks that check only the event that each pipeline waits for: new end offsets if it is idle, enough records or the time of the next
-transaction if some are waiting, the end of its run if it has one, and then of its interval.
+transaction if some are waiting, the end of its run if it has one, and then the time of the next.
 
 A full look at a pipeline also reads the table, the ledger and Dagster, and reports. Most of its cost is wasted while a topic has nothing
 new, or while a run is at work. So a process remembers the result of each pipeline's last full look. For some time after it, ticks only

@@ -58,11 +58,11 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
     It starts no JVM, and each tick plans from the tables. `sensors`: how many the code location has."""
     first, fleet = pipelines[0], Fleet(pipelines, tick)
     wanted = min(pipeline.transaction.tick_seconds for pipeline in pipelines)
-    interval = f"every {first.transaction.interval_seconds:g} s while records come."
+    interval = f"every {first.transaction.interval_seconds:g} s while records arrive."
     description = f"Begins a transaction of {first.name} {interval}"
     if first.template:
         description = (
-            f"Begins the transactions of {counted(len(pipelines), 'pipeline')} of {first.template}, those of each {interval} Off, it "
+            f"Begins the transactions of {counted(len(pipelines), 'pipeline')} of {first.template}, one of each {interval} Off, it "
             "stops all of them; `hudi-ingest pause` and `resume` switch one."
         )
     # A pipeline of a template that is not enabled may be resumed on its own.

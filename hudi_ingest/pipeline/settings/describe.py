@@ -37,16 +37,20 @@ def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 @cache
 def purposes(model: type[BaseModel]) -> Mapping[str, str]:
-    """Return the purposes of a model's fields, by their keys in a pipeline file: the texts below them in the source. Pydantic can read them,
-    too, but for each model when it is imported, and few processes show one."""
+    """Return the purposes of a model's fields, by their keys in a pipeline file: the texts below them in the source, "" where there is no
+    source. Pydantic can read them, too, but for each model when it is imported, and few processes show one."""
     texts: dict[str, str] = {}
     for owner in [each for each in reversed(model.__mro__) if issubclass(each, Model)]:
-        (definition,) = ast.parse(dedent(inspect.getsource(owner))).body
-        assert isinstance(definition, ast.ClassDef)
-        for statement, below in pairwise(definition.body):
-            match statement, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    texts[name] = " ".join(text.split())
+        try:
+            parsed = ast.parse(dedent(inspect.getsource(owner)))
+        except (OSError, SyntaxError):
+            # Compiled files only, or an upgrade has replaced the source of this process. The texts only help.
+            continue
+        for definition in [each for each in parsed.body if isinstance(each, ast.ClassDef)]:
+            for statement, below in pairwise(definition.body):
+                match statement, below:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                        texts[name] = " ".join(text.split())
     return {info.alias or name: texts.get(name, "") for name, info in model.model_fields.items()}
 
 
@@ -166,7 +170,7 @@ class PlacedSetting:
     _hidden_from: int
     """The first step that is an unknown key next to a secret, and may be a misplaced secret itself."""
     _owner: type[BaseModel] | None
-    """The model that has the place's last key; None for an unknown one."""
+    """The model that has the last key of the place; None for an unknown one."""
 
     @property
     def shown(self) -> str:
@@ -219,8 +223,8 @@ class PlacedSetting:
     @property
     def description(self) -> str:
         """The purpose of the setting; "" if it is unknown."""
-        key = self.place[-1] if self.place else None
-        return purposes(self._owner)[key] if self._owner is not None and isinstance(key, str) else ""
+        key = next((part for part in reversed(self.place) if isinstance(part, str)), "")
+        return purposes(self._owner)[key] if self._owner is not None else ""
 
 
 def setting_at(place: Place, root: type[BaseModel]) -> PlacedSetting:

@@ -310,9 +310,8 @@ def plan_transaction(
 ) -> IngestPlan:
     """The next transaction. Pure.
 
-    `suffix` makes the transaction's id unique among attempts at the same sequence. `max_wait_seconds` and the due time (`next_due`) count
-    from the start of the table's last transaction; the first transaction and a full one do not wait. Every partition gets a slice, an
-    empty one if idle; all
+    `suffix` makes the transaction's id unique among attempts at the same sequence. `next_due` and `max_wait_seconds` say when it is due
+    after the table's last one; the first transaction and a full one do not wait. Every partition gets a slice, an empty one if idle; all
     are empty when a first start is pinned at the topics' ends. A partition whose committed offset the broker cannot honour
     is reset if `accepts` says so (for all partitions of a recreated topic, or for none), else it is stopped: the plan
     names it and gives it no slice. One without a leader gets an empty slice where it is committed, and none if it is not.

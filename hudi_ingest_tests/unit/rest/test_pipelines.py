@@ -84,6 +84,9 @@ def test_nothing_that_is_wrong_is_written_and_all_of_it_is_said(api: RestApi) ->
     assert problems["source.format"]["line"] == 6
     assert "json" in problems["source.format"]["allowed"]
     assert problems["source.format"]["help"]
+    nameless = document(name="other", source__topics=["a b"])
+    (nameless_topic,) = api.ask("POST", "/validate", yaml.safe_dump(nameless)).body["problems"]
+    assert nameless_topic["place"] == "source.topics[0]" and nameless_topic["help"]
 
     beside = yaml.safe_dump(document(name="other"))
     (conflict,) = api.ask("POST", "/validate", beside).body["problems"]

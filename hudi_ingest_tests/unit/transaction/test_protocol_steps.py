@@ -23,7 +23,9 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.transaction.protocol import is_cleaning_due
 from hudi_ingest_tests.simulation.model import Ground, Run, Simulation, simulated
 from hudi_ingest_tests.simulation.programs import Program
 from hudi_ingest_tests.simulation.world import Setting, storage_in
@@ -284,3 +286,12 @@ def test_a_transaction_that_is_aborted_leaves_no_dead_letters(model: Simulation)
     model.protocols[0].abort(run.transaction, "asked for")
     assert not model.world.letters
     assert _row(model, run).state is TransactionState.ABORTED
+
+
+def test_one_of_ten_commits_cleans_but_not_the_same_in_all_tables() -> None:
+    firsts = set[int]()
+    for name in ("orders", "payments", "clicks"):
+        due = [number for number in range(1, 31) if is_cleaning_due(IngestPlan(name, f"{name}-{number}", number, ()))]
+        assert due == [due[0], due[0] + 10, due[0] + 20]
+        firsts.add(due[0])
+    assert len(firsts) > 1
