@@ -213,9 +213,9 @@ def test_records_that_are_not_replicated_keep_a_table_from_being_complete(broker
     send()
     hidden_at = time.time()
     wait_until(lambda: time.time() > hidden_at + BROKER_TIME_SECONDS, what="it is old", timeout_seconds=60)
-    written, empty = marks()
-    assert written == Mark(1, 0), "nothing is known of what is hidden"
-    assert seconds_ago(empty) < 300
+    assert marks()[0] == Mark(1, 0), "nothing is known of what is hidden"
+    # The topic's settings may have been asked of the broker that is stopped; without them, nothing is known of any partition.
+    wait_until(lambda: seconds_ago(marks()[1]) < 300, what="the other broker is asked", timeout_seconds=300)
     os.kill(brokers.records[1].pid, signal.SIGCONT)
     wait_until(lambda: marks()[0].offset == 2, what="the record is replicated", timeout_seconds=300)
     assert marks()[0].since > 0
