@@ -150,11 +150,11 @@ def test_a_commit_that_cleans_deletes_what_was_replaced(
     replaced = live_files(ground)
     assert run(ground, pipeline, clean=False).replaced == len(replaced)
     ground.send_rows(0, 9, 18)
-    ground.run(pipeline)
+    assert ground.run(pipeline).plan.sequence == 3
     assert replaced <= {str(path.relative_to(ground.base_path)) for path in ground.data_files()}
     ground.send_rows(0, 9, 27)
     monkeypatch.setattr(transaction, "COMMITS_A_CLEANING", 1)
-    ground.run(pipeline)
+    assert ground.run(pipeline).plan.sequence == 4
     assert not replaced & {str(path.relative_to(ground.base_path)) for path in ground.data_files()}
     assert verify(ground.base_path, ground.produced).exact
     # The power is cut before the flush of that cleaning's plan.

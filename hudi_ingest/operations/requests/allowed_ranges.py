@@ -28,7 +28,7 @@ from hudi_ingest.model.offsets import (
 )
 from hudi_ingest.model.plan import BackfillPlan, LossReason, RangePlan, ReplayPlan, TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.arithmetic import Limits, backlog_limit, fair_shares, find_losses, loss_text
+from hudi_ingest.transaction.plan.arithmetic import backlog_limit, fair_shares, find_losses, limits_of, loss_text
 
 _SHOWN_SLICES = 8
 RemainingRanges = Mapping[TopicPartition, Ranges]
@@ -155,9 +155,7 @@ def next_ranges(remaining: RemainingRanges, most: int) -> tuple[Slice, ...]:
 
 def most_offsets(pipeline: Pipeline, context: RangeContext) -> int:
     """Return the maximum number of offsets per transaction."""
-    settings = pipeline.transaction
-    limits = Limits(settings.interval_seconds, settings.min_records, settings.max_records, settings.max_bytes)
-    return backlog_limit(limits, context.checkpoint.record_bytes if context.checkpoint else 0)
+    return backlog_limit(limits_of(pipeline), context.checkpoint.record_bytes if context.checkpoint else 0)
 
 
 def as_slices(remaining: RemainingRanges) -> tuple[Slice, ...]:

@@ -32,8 +32,8 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.arithmetic import next_due
-from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, limits_of, time_to_wait
+from hudi_ingest.transaction.plan.arithmetic import limits_of, next_due
+from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, time_to_wait
 
 WHOLE_SECONDS = 30.0
 """A pipeline gets a full look at least this often, unless it is an idle one of many."""

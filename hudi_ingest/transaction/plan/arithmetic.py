@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from zlib import crc32
 
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost, TableMismatch
 from hudi_ingest.exceptions.problems import counted, listed
@@ -34,6 +35,19 @@ class Limits:
     """How long `min_records` may hold a transaction back."""
     phase_seconds: float = 0.0
     """How long after the multiples of the interval, counted from 1970, the pipeline's transactions are due."""
+
+
+def limits_of(pipeline: Pipeline) -> Limits:
+    """Return when the pipeline's transactions are due, and how large they may be."""
+    settings = pipeline.transaction
+    return Limits(
+        interval_seconds=settings.interval_seconds,
+        min_records=settings.min_records,
+        max_records=settings.max_records,
+        max_bytes=settings.max_bytes,
+        max_wait_seconds=settings.max_wait_seconds,
+        phase_seconds=settings.interval_seconds * crc32(pipeline.name.encode()) / 2**32,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
-from zlib import crc32
 
 from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableUnreachable
 from hudi_ingest.exceptions.problems import listed
@@ -38,6 +37,7 @@ from hudi_ingest.transaction.plan.arithmetic import (
     find_losses,
     is_stopped,
     lag,
+    limits_of,
     reason_to_wait,
     require_held,
     require_offset_order,
@@ -424,19 +424,6 @@ def time_to_wait(
     most = backlog_limit(limits, committed.checkpoint.record_bytes if committed.checkpoint else 0)
     waiting = situation.lag.total - (planned.count if planned else 0)
     return undisturbed(waiting, most, limits, now, now if planned else committed.last_began_at)
-
-
-def limits_of(pipeline: Pipeline) -> Limits:
-    """Return when the pipeline's transactions are due, and how large they may be."""
-    settings = pipeline.transaction
-    return Limits(
-        interval_seconds=settings.interval_seconds,
-        min_records=settings.min_records,
-        max_records=settings.max_records,
-        max_bytes=settings.max_bytes,
-        max_wait_seconds=settings.max_wait_seconds,
-        phase_seconds=settings.interval_seconds * crc32(pipeline.name.encode()) / 2**32,
-    )
 
 
 def plan_now(pipeline: Pipeline) -> IngestPlan:
