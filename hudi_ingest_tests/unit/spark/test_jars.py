@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -159,9 +158,7 @@ def test_a_set_is_fetched_once(machine: Machine) -> None:
     assert sorted(path.name for path in machine.root.iterdir() if path.is_dir()) == [found[0].parent.name]
 
     said.clear()
-    began = time.process_time()
     assert jars.kafka_jars(said.append) == found
-    assert time.process_time() - began < 1
     assert (machine.runs(), said) == (1, [])
 
 
