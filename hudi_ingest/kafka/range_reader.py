@@ -19,6 +19,7 @@ from hudi_ingest.kafka.client_settings import (
     Trouble,
     client_logger,
     librdkafka_options,
+    overriding,
     tokens_of,
     unusable_settings,
 )
@@ -39,6 +40,9 @@ _OPTIONS: Mapping[str, str] = {
     # Also bounds what one compressed batch may grow to; larger ones would never be read.
     "receive.message.max.bytes": "1000000000",
 }
+# librdkafka connects to a broker that another one has named after half of this at the earliest. The other clients' second would
+# hold up one of eight small reads; but they may be refused, and must not come back ten times a second.
+_PROMPT = {"reconnect.backoff.ms": "100"}
 _POLL_MILLISECONDS = 100
 _SHOWN_RANGES = 3
 
@@ -160,6 +164,7 @@ def _consumer(source: KafkaSource, group: str, trouble: Trouble, on_statistics: 
     options = {
         **_OPTIONS,
         **librdkafka_options(source),
+        **overriding(_PROMPT, source),
         **statistics_options(source.request_timeout_seconds),
         "group.id": group,
     }
