@@ -128,24 +128,28 @@ def _defaults() -> str:
 _logger = logging.getLogger(__name__)
 
 
-def forget_sources_of_defaults(jvm: Any, context: Any) -> None:
-    """Forget which of Hadoop's files each default setting comes from. `context` is the JavaSparkContext.
+def shorten_settings(jvm: Any, context: Any) -> None:
+    """Take what nobody reads from Hadoop's settings: those of YARN that are as by default, unless it runs the driver, and which file
+    each other default comes from. `context` is the JavaSparkContext.
 
-    Hadoop writes the file's name with each of its thousand defaults, compressed one by one, and Spark does that up to three times
-    a job. The settings stay as they are. Where it fails (another Hadoop), jobs are slower but as correct. Raises py4j's errors
-    when the JVM is gone.
+    Hadoop copies all its thousand settings many times in a transaction, and writes the file's name with each default, compressed
+    one by one, up to three times a Spark job. Where it fails (another Hadoop), transactions are slower but as correct. Raises py4j's
+    errors when the JVM is gone.
     """
     try:
         configuration = jvm.org.apache.hadoop.conf.Configuration
-        sources = jvm.java.lang.Class.forName("org.apache.hadoop.conf.Configuration").getDeclaredField(
-            "updatingResource"
-        )
-        sources.setAccessible(True)
-        settings, defaults = context.hadoopConfiguration(), configuration()
-        for loaded in (settings, defaults):
+        of_class = jvm.java.lang.Class.forName("org.apache.hadoop.conf.Configuration").getDeclaredField
+        sources, values = of_class("updatingResource"), of_class("properties")
+        for hidden in (sources, values):
+            hidden.setAccessible(True)
+        settings, defaults, of_yarn = context.hadoopConfiguration(), configuration(), configuration(False)
+        of_yarn.addResource("yarn-default.xml")
+        for loaded in (settings, defaults, of_yarn):
             # They are read from the files on first use.
             loaded.size()
         sources.get(settings).keySet().removeAll(sources.get(defaults).keySet())
+        if not context.master().startswith("yarn"):
+            values.get(settings).entrySet().removeAll(values.get(of_yarn).entrySet())
     except Py4JJavaError as error:
         _logger.warning(
             "begin and commit take a tenth of a second longer: Hadoop's settings cannot be made smaller (%s).",
@@ -192,3 +196,18 @@ class JavaPackage:
         if name[:1].isupper():
             return JavaClass(full, self._gateway._gateway_client)
         return JavaPackage(self._gateway, full)
+
+
+_PYSPARKS = {
+    "org.apache.spark.api.python.": ("PythonAccumulatorV2", "PythonRDD", "PythonUtils", "SimplePythonFunction"),
+    "org.apache.spark.sql.": ("SparkSession", "SparkSession$"),
+}
+"""Java classes that pyspark names without their package when it attaches to a driver and runs a job of ours."""
+
+
+def name_packages(gateway: Any) -> None:
+    """Have pyspark's own names of packages and classes resolved as those of JavaPackage are. Names that are not known here are still
+    asked for."""
+    client = gateway._gateway_client
+    known = {name: JavaClass(f"{package}{name}", client) for package, names in _PYSPARKS.items() for name in names}
+    vars(gateway.jvm).update(known, **{root: JavaPackage(gateway, root) for root in ("java", "org", "scala")})

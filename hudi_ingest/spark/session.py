@@ -36,9 +36,10 @@ from hudi_ingest.spark import OWN_PYTHON, note_version
 from hudi_ingest.spark.driver_jvm import (
     JVM_LOCALE,
     JVM_OPTIONS,
-    forget_sources_of_defaults,
+    name_packages,
     require_usable_account,
     require_usable_jvm,
+    shorten_settings,
     start_jvm,
     use_system_calls,
 )
@@ -250,7 +251,7 @@ def own_session(
         _require_usable(session)
         session.sparkContext.setLogLevel("ERROR")
         use_system_calls(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
-        forget_sources_of_defaults(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
+        shorten_settings(session.sparkContext._gateway.jvm, session.sparkContext._jsc)
     except (Py4JError, ConnectionError, PySparkRuntimeError) as error:
         if not _has_ended(error):
             raise
@@ -297,6 +298,7 @@ def attached_session(connection: EngineConnection) -> SparkSession:
     os.environ["PYSPARK_GATEWAY_SECRET"] = connection.secret
     try:
         gateway: Any = launch_gateway()
+        name_packages(gateway)
         existing = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         context: Any = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(existing)
         with _keeping_interrupt_handler():

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JJavaError
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.engine import EngineSettings
-from hudi_ingest.spark.driver_jvm import use_system_calls
+from hudi_ingest.spark.driver_jvm import shorten_settings, use_system_calls
 from hudi_ingest.spark.session import EngineConnection, answers, attached_session, current_session, session_options
 from hudi_ingest_tests.support.command_line import environment
 
@@ -72,6 +72,47 @@ def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
 def test_workers_are_forked_with_the_modules_of_a_write_task(spark_home: Home) -> None:
     modules = current_session(spark_home).sparkContext.parallelize([0], 1).map(lambda number: [*sys.modules])
     assert {"numba", "hudi_ingest.kafka.range_reader", "hudi_ingest.transaction.write.task"} <= {*modules.first()}
+
+
+_ATTACHED = """
+import sys
+from pathlib import Path
+from py4j.java_gateway import JVMView
+from hudi_ingest.spark.session import EngineConnection, attached_session
+
+ask, asked = JVMView.__getattr__, []
+JVMView.__getattr__ = lambda view, name: asked.append(name) or ask(view, name)
+session = attached_session(EngineConnection.read(Path(sys.argv[1])))
+print(session.sparkContext.parallelize([1], 1).mapPartitions(list).collect(), asked)
+"""
+
+
+def test_a_process_that_attaches_asks_the_driver_for_no_names(spark_home: Home, tmp_path: Path) -> None:
+    """For each it would look for a class in all jars."""
+    gateway: Any = current_session(spark_home).sparkContext._gateway
+    parameters = gateway.gateway_parameters
+    EngineConnection.of_this_process(parameters.port, parameters.auth_token).write(tmp_path / "engine.json")
+    command = [sys.executable, "-c", _ATTACHED, str(tmp_path / "engine.json")]
+    attached = subprocess.run(command, env=environment(spark_home), capture_output=True, text=True, timeout=120)
+    assert attached.stdout == "[1] []\n", attached.stderr
+
+
+def test_hadoops_settings_lack_the_defaults_of_yarn_unless_it_runs_the_driver(spark_home: Home) -> None:
+    context: Any = current_session(spark_home).sparkContext
+    settings, address = context._jsc.hadoopConfiguration(), "yarn.resourcemanager.address"
+    assert settings.get(address) is None
+    assert settings.get("io.file.buffer.size") is not None
+
+    def shortened(master: str, **own: str) -> dict[str, str]:
+        new = context._jvm.org.apache.hadoop.conf.Configuration()
+        for name, value in own.items():
+            new.set(f"yarn.{name}", value)
+        shorten_settings(context._jvm, SimpleNamespace(hadoopConfiguration=lambda: new, master=lambda: master))
+        return dict(new.getPropsWithPrefix("yarn."))
+
+    of_user = {"resourcemanager.hostname": "one"}
+    assert shortened("local[2]", **of_user) == {**shortened("local[2]"), **of_user}
+    assert shortened("yarn").keys() > shortened("local[2]").keys()
 
 
 def test_a_hadoop_that_cannot_be_given_system_calls_goes_on_without(
