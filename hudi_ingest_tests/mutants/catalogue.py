@@ -373,12 +373,15 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a transaction that begins late delays those after it": Mutant(
         "transaction/plan/arithmetic.py",
-        "math.ceil((last_began_at.timestamp() - limits.phase_seconds) / interval + 0.25)",
-        "(last_began_at.timestamp() - limits.phase_seconds) / interval + 1",
+        "math.ceil((last - limits.phase_seconds) / interval + 0.25)",
+        "((last - limits.phase_seconds) / interval + 1)",
         "transaction/test_plan_arithmetic.py",
     ),
     "a transaction may be due just after the last": Mutant(
         "transaction/plan/arithmetic.py", " / interval + 0.25)", " / interval)", "transaction/test_plan_arithmetic.py"
+    ),
+    "a transaction is due more than an interval after the last": Mutant(
+        "transaction/plan/arithmetic.py", "due -= interval / 2", "pass", "transaction/test_plan_arithmetic.py"
     ),
     "a clock that was ahead holds transactions back": Mutant(
         "transaction/plan/arithmetic.py",

@@ -155,12 +155,12 @@ class Turn:
 
 def turns(transactions: Sequence[Transaction], interval: float) -> list[Turn]:
     """Of each live transaction but the first, if a range transaction ran between it and the live one before. Records wait all
-    the time, so a live one is due at the latest when `interval` and a quarter have passed since the one before began."""
+    the time, so a live one is due at the latest when `interval` has passed since the one before began."""
     ordered = sorted(transactions, key=lambda each: each.began)
     live = [each for each in ordered if each.kind == "ingest"]
     found = []
     for last, following in pairwise(live):
-        due = last.began + 1.25 * interval
+        due = last.began + interval
         between = [each for each in ordered if each.kind != "ingest" and last.began < each.began < following.began]
         if between:
             overtaken = sum(1 for each in between if each.began > due)

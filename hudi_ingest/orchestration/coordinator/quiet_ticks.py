@@ -41,6 +41,8 @@ GROUP_SECONDS = 300.0
 _WHOLE_SECONDS_OF_MANY = 300.0
 _WHOLE_SECONDS_EACH = 1.5
 """Idle and waiting pipelines of one sensor share out their full looks: there is one in this time, but each has its own in 300 s."""
+_LATE_SECONDS = 0.5
+"""Between two ticks while a run is at work when its pipeline's next transaction is due."""
 _ANSWER_SECONDS = 5.0
 """A tick asks a cluster two or three questions, and has looks to do after them."""
 
@@ -165,9 +167,14 @@ def quiet_reasons(
 
 
 def seconds_to_next(pipelines: Sequence[Pipeline]) -> float:
-    """Return after how many seconds, from now, the first of these pipelines is due whose records wait for their interval's end."""
-    waiting = [known for known in _recent(_idle, pipelines, math.inf) if known.seconds < math.inf]
-    return min((known.since + known.seconds - time.monotonic() for known in waiting), default=math.inf)
+    """Return after how many seconds, from now, the first of these pipelines may be due: its records wait for their interval's end, or its
+    run is at work at that time."""
+    now = time.monotonic()
+    waits = [known.since + known.seconds - now for known in _recent(_idle, pipelines, math.inf)]
+    for known in _recent(_busy, pipelines, WHOLE_SECONDS):
+        if known.after is not None:
+            waits.append(max(_LATE_SECONDS, known.since + known.pipeline.transaction.interval_seconds - now))
+    return min(waits, default=math.inf)
 
 
 def _recent(remembered: Mapping[str, _Known], pipelines: Sequence[Pipeline], seconds: float) -> Iterator[_Known]:

@@ -87,15 +87,19 @@ def lag(starts: Offsets, watermarks: Mapping[TopicPartition, Watermarks]) -> Lag
 def next_due(limits: Limits, last_began_at: datetime) -> datetime:
     """Return when the transaction is due that follows one begun at `last_began_at`. A pipeline's due times are an interval apart, so a
     transaction that begins late does not delay all those after it: the next is due at the first that is a quarter of an interval later
-    or more.
+    or more. If that is more than an interval later, it is due half an interval before that time, and the one after it at its time.
 
     Spark's Structured Streaming keeps to multiples of a trigger's interval, too; but hundreds of pipelines must not be due at once.
     """
     interval = limits.interval_seconds
     if not interval:
         return last_began_at
-    multiple = math.ceil((last_began_at.timestamp() - limits.phase_seconds) / interval + 0.25)
-    return datetime.fromtimestamp(multiple * interval + limits.phase_seconds, timezone.utc)
+    last = last_began_at.timestamp()
+    due = math.ceil((last - limits.phase_seconds) / interval + 0.25) * interval + limits.phase_seconds
+    # Times are rounded, and one that begins on time is followed an interval later.
+    if due - last > 1.001 * interval:
+        due -= interval / 2
+    return datetime.fromtimestamp(due, timezone.utc)
 
 
 def reason_to_wait(
