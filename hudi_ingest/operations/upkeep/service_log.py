@@ -5,7 +5,7 @@ for metrics and alerts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -23,6 +23,9 @@ _LOG = logging.getLogger(__name__)
 MERGING_SHARE = 0.25
 """The part of the time that merging files takes at most, of all tables with frequent commits together."""
 _COMPETES_SECONDS = 3600
+_TURN_MINUTES = 3
+"""Within so many minutes each table may have its files merged. All at once, they would keep the cores busy for so long that transactions
+fall behind."""
 
 
 @dataclass
@@ -72,6 +75,14 @@ def merges_again_at(runs: Iterable[ServiceRun], base_path: str, now: datetime) -
         return None
     others = {run.base_path for run in merges if (now - run.began_at).total_seconds() < _COMPETES_SECONDS} - {table}
     return own.began_at + timedelta(seconds=(own.seconds or 0.0) * (1 + len(others)) / MERGING_SHARE)
+
+
+def merged_now(due: Iterable[str], tables: Sequence[str], now: datetime) -> list[str]:
+    """Return those of the tables that are `due` whose files are merged in this minute: a third of all at most, each first in its turn."""
+    most = -(-len(tables) // _TURN_MINUTES)
+    first = int(now.timestamp()) // 60 * most
+    turns = {table: (place - first) % len(tables) for place, table in enumerate(tables)}
+    return sorted(due, key=turns.__getitem__)[:most]
 
 
 @contextmanager

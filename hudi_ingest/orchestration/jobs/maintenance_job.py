@@ -37,6 +37,7 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions.problems import listed
+from hudi_ingest.operations.upkeep.service_log import merged_now
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
@@ -127,7 +128,10 @@ class MaintenanceSchedule:
                 requests.append(_of_pipeline(found, pipeline, now))
         if errors and len(errors) == len(turns):
             raise errors[0]
-        return requests, reasons
+        merging = [name for request in requests if tags.MERGING in request.tags and (name := request.partition_key)]
+        late = {*merging} - {*merged_now(merging, [pipeline.name for pipeline in pipelines], now)}
+        reasons += [f"{name}: other tables' files are merged in this minute" for name in sorted(late)]
+        return [request for request in requests if request.partition_key not in late], reasons
 
 
 def reasons_text(reasons: Sequence[str]) -> str:

@@ -8,9 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from typing import Protocol
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.files.read_amplification import (
@@ -22,7 +25,7 @@ from hudi_ingest.hudi.files.read_amplification import (
 )
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import Service, ServiceRun
-from hudi_ingest.operations.upkeep.service_log import MERGING_SHARE, merges_again_at
+from hudi_ingest.operations.upkeep.service_log import MERGING_SHARE, merged_now, merges_again_at
 from hudi_ingest.pipeline.sections.table_parts import CompactionLimits
 from hudi_ingest.pipeline.sections.transaction import Transaction
 
@@ -146,12 +149,18 @@ def simulate(tables: list[Table], seconds: int) -> tuple[int, float]:
                 merging += took
                 began_at = runs[table.name].began_at
                 runs[table.name] = ServiceRun(table.name, table.service.value, "", began_at, at(second), seconds=took)
-            if second % LOOK == 0 and table.name not in ends:
-                rested_at = merges_again_at(runs.values(), table.name, at(second))
-                if (rested_at is None or rested_at <= at(second)) and table.is_due(second):
-                    runs[table.name] = ServiceRun(table.name, table.service.value, "", at(second))
-                    ends[table.name] = second + table.plan(second)
             most = max(most, table.live_files())
+        if second % LOOK == 0:
+            rested = [
+                table
+                for table in tables
+                if table.name not in ends
+                and (merges_again_at(runs.values(), table.name, at(second)) or at(second)) <= at(second)
+            ]
+            due = {table.name: table for table in rested if table.is_due(second)}
+            for name in merged_now(due, [table.name for table in tables], at(second)):
+                runs[name] = ServiceRun(name, due[name].service.value, "", at(second))
+                ends[name] = second + due[name].plan(second)
     return most, merging / seconds
 
 
@@ -162,6 +171,19 @@ def test_a_day_of_commits_every_two_seconds_leaves_five_tables_few_live_files(
     most, share = simulate([kind(f"/tables/{number}") for number in range(5)], DAY)
     assert most <= most_live, "without merging it would be 172,800"
     assert 0 < share <= MERGING_SHARE
+
+
+@given(st.integers(1, 40), st.integers(0, 10**6), st.data())
+def test_each_table_has_its_turn_within_three_minutes_and_a_minute_has_a_third_of_them(
+    count: int, minute: int, data: st.DataObject
+) -> None:
+    tables = [f"t{number}" for number in range(count)]
+    of_minutes = [merged_now(tables, tables, at(60 * (minute + later))) for later in range(3)]
+    assert {*chain(*of_minutes)} == {*tables}
+    due = data.draw(st.lists(st.sampled_from(tables), unique=True))
+    chosen = merged_now(due, tables, at(60 * minute))
+    assert {*chosen} <= {*due}
+    assert len(chosen) == min(len(due), -(-count // 3))
 
 
 def test_such_tables_are_those_with_an_interval_below_a_minute() -> None:
