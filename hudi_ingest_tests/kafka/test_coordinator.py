@@ -388,6 +388,7 @@ def test_x1_once_its_run_has_committed_a_pipeline_is_looked_at_when_its_interval
     situation = observe(pipeline)
     plan = plan_next(pipeline, situation)
     assert "is working on" in str(reason(run_of(DagsterRunStatus.STARTED)))
+    assert 500 < seconds_to_next(fleet) <= 600, "it is looked at once the next may be due"
     assert reason(run_of(DagsterRunStatus.SUCCESS)) is None, "it has begun nothing"
     assert reason(run_of(DagsterRunStatus.FAILURE, now())) is None
     assert reason(run_of(DagsterRunStatus.SUCCESS, now() - timedelta(seconds=901))) is None, "the next is due"

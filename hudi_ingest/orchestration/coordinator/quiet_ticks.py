@@ -41,8 +41,6 @@ GROUP_SECONDS = 300.0
 _WHOLE_SECONDS_OF_MANY = 300.0
 _WHOLE_SECONDS_EACH = 1.5
 """Idle and waiting pipelines of one sensor share out their full looks: there is one in this time, but each has its own in 300 s."""
-_LATE_SECONDS = 0.5
-"""Between two ticks while a run is at work when its pipeline's next transaction is due."""
 _ANSWER_SECONDS = 5.0
 """A tick asks a cluster two or three questions, and has looks to do after them."""
 
@@ -168,12 +166,13 @@ def quiet_reasons(
 
 def seconds_to_next(pipelines: Sequence[Pipeline]) -> float:
     """Return after how many seconds, from now, the first of these pipelines may be due: its records wait for their interval's end, or its
-    run is at work at that time."""
+    run is still at work then, which is looked at four times an interval."""
     now = time.monotonic()
     waits = [known.since + known.seconds - now for known in _recent(_idle, pipelines, math.inf)]
     for known in _recent(_busy, pipelines, WHOLE_SECONDS):
         if known.after is not None:
-            waits.append(max(_LATE_SECONDS, known.since + known.pipeline.transaction.interval_seconds - now))
+            interval = known.pipeline.transaction.interval_seconds
+            waits.append(max(interval / 4, known.since + interval - now))
     return min(waits, default=math.inf)
 
 
