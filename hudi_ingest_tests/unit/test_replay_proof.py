@@ -79,9 +79,9 @@ def test_a_live_transaction_that_is_due_is_overtaken_once_at_most() -> None:
         return Transaction(f"{kind}-{began:g}", str(began), kind, began, began + 4, {})
 
     fair = [one("ingest", 0), one("replay", 4), one("replay", 6), one("ingest", 11), one("ingest", 16)]
-    assert turns(fair, 4) == [Turn("ingest-11", 6, 1)]
+    assert turns(fair, 4) == [Turn("ingest-11", 7, 1)]
     unfair = [one("ingest", 0), one("replay", 6), one("replay", 11), one("ingest", 16)]
-    assert turns(unfair, 4) == [Turn("ingest-16", 11, 2)]
+    assert turns(unfair, 4) == [Turn("ingest-16", 12, 2)]
 
 
 def test_the_reader_tells_the_rows_by_their_borders() -> None:
