@@ -153,6 +153,24 @@ def test_a_tick_requests_a_run_for_each_pipeline_that_is_due_and_has_the_reasons
         schedule.evaluate([pipeline("broken")], instance, NIGHT)
 
 
+def test_merges_of_tables_with_frequent_commits_are_spread_over_minutes_and_others_are_not(
+    instance: DagsterInstance,
+) -> None:
+    def due(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest:
+        return RunRequest(tags={} if pipeline.name == "rare" else {tags.MERGING: "true"})
+
+    pipelines = [*map(pipeline, ("a", "b", "rare", "c", "d"))]
+    schedule = MaintenanceSchedule("merging", "* * * * *", "Merges.", due)
+    merged = set()
+    for minute in range(3):
+        requests, reasons = schedule.evaluate(pipelines, instance, NIGHT + timedelta(minutes=minute))
+        names = {request.partition_key for request in requests}
+        assert (len(names), len(reasons), "rare" in names) == (3, 2, True)
+        assert all(reason.endswith(": other tables' files are merged in this minute") for reason in reasons)
+        merged |= names
+    assert merged == {"a", "b", "c", "d", "rare"}
+
+
 def test_a_pipeline_that_was_never_turned_on_is_left_alone_until_its_sensor_is(tmp_path: Path) -> None:
     off = pipeline("orders", enabled=False)
     schedule = MaintenanceSchedule("polish_daily", "0 1 * * *", "Polishes.", lambda *_: RunRequest())
