@@ -6,17 +6,20 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
+from multiprocessing.util import Finalize
 from pathlib import Path
 from pwd import getpwuid
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+from py4j.finalizer import ThreadSafeFinalizer
 from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import MEMORY_COMMAND_NAME, MEMORY_DEL_SUBCOMMAND_NAME, Py4JJavaError
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
@@ -211,3 +214,38 @@ def name_packages(gateway: Any) -> None:
     client = gateway._gateway_client
     known = {name: JavaClass(f"{package}{name}", client) for package, names in _PYSPARKS.items() for name in names}
     vars(gateway.jvm).update(known, **{root: JavaPackage(gateway, root) for root in ("java", "org", "scala")})
+
+
+_RELEASE_SECONDS = 5.0
+_OBJECT = "o"
+"""How py4j's ids of objects begin that a call returned."""
+
+
+def release_at_exit(gateway: Any) -> None:
+    """Let the driver drop this process's objects when the process ends, also one of multiprocessing's. `gateway`: as it was attached.
+
+    A driver keeps what it has returned to a process until py4j says that nobody there refers to it, which a thread of py4j's does once a
+    second: a run that is over before would leave its objects, a megabyte or so, in the driver for good.
+    """
+    Finalize(None, _release, args=(gateway,), exitpriority=0)
+
+
+def _release(gateway: Any) -> None:
+    client, parameters = gateway._gateway_client, gateway.gateway_parameters
+    # Ids are of one driver; the process may know those of a former one, too.
+    with ThreadSafeFinalizer.lock:
+        known = [reference() for reference in ThreadSafeFinalizer.finalizers.values()]
+    ids = [each._target_id for each in known if each is not None and each._gateway_client is client]
+    ids += [entry[1] for entry in [*client.finalizer_deque] if isinstance(entry, tuple) and entry[0] is client]
+    commands = [
+        f"{MEMORY_COMMAND_NAME}{MEMORY_DEL_SUBCOMMAND_NAME}{each}\ne\n" for each in ids if each.startswith(_OBJECT)
+    ]
+    # Without an answer the driver is gone, or hangs, and will be started anew.
+    with (
+        suppress(OSError),
+        socket.create_connection((parameters.address, parameters.port), _RELEASE_SECONDS) as connection,
+    ):
+        connection.sendall(f"A\n{parameters.auth_token}\n{''.join(commands)}".encode())
+        answers = connection.makefile("rb")
+        for _ in range(1 + len(commands)):
+            answers.readline()

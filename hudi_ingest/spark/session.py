@@ -37,6 +37,7 @@ from hudi_ingest.spark.driver_jvm import (
     JVM_LOCALE,
     JVM_OPTIONS,
     name_packages,
+    release_at_exit,
     require_usable_account,
     require_usable_jvm,
     shorten_settings,
@@ -298,6 +299,7 @@ def attached_session(connection: EngineConnection) -> SparkSession:
     os.environ["PYSPARK_GATEWAY_SECRET"] = connection.secret
     try:
         gateway: Any = launch_gateway()
+        release_at_exit(gateway)
         name_packages(gateway)
         existing = gateway.jvm.org.apache.spark.SparkContext.getOrCreate()
         context: Any = gateway.jvm.org.apache.spark.api.java.JavaSparkContext.fromSparkContext(existing)

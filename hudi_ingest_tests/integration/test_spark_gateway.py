@@ -18,7 +18,8 @@ from typing import Any
 
 import psutil
 import pytest
-from py4j.protocol import Py4JJavaError
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError, Py4JJavaError
 
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.home.folder import Home
@@ -95,6 +96,39 @@ def test_a_process_that_attaches_asks_the_driver_for_no_names(spark_home: Home, 
     command = [sys.executable, "-c", _ATTACHED, str(tmp_path / "engine.json")]
     attached = subprocess.run(command, env=environment(spark_home), capture_output=True, text=True, timeout=120)
     assert attached.stdout == "[1] []\n", attached.stderr
+
+
+_ENDED = """
+import multiprocessing, sys
+from pathlib import Path
+from hudi_ingest.spark.session import EngineConnection, attached_session
+
+def run():
+    jvm = attached_session(EngineConnection.read(Path(sys.argv[1]))).sparkContext._jvm
+    kept, dropped = jvm.java.util.Date(), jvm.java.util.Date()
+    print(kept._target_id, dropped._target_id, flush=True)
+    del dropped
+
+child = multiprocessing.get_context("fork").Process(target=run)
+child.start()
+child.join()
+run()
+"""
+
+
+def test_a_driver_keeps_no_objects_of_processes_that_have_ended(spark_home: Home, tmp_path: Path) -> None:
+    gateway: Any = current_session(spark_home).sparkContext._gateway
+    parameters = gateway.gateway_parameters
+    EngineConnection.of_this_process(parameters.port, parameters.auth_token).write(tmp_path / "engine.json")
+    own = gateway.jvm.java.util.Date()
+    command = [sys.executable, "-c", _ENDED, str(tmp_path / "engine.json")]
+    ended = subprocess.run(command, env=environment(spark_home), capture_output=True, text=True, timeout=120)
+    ids = ended.stdout.split()
+    assert len(ids) == 4, ended.stderr
+    for each in ids:
+        with pytest.raises(Py4JError, match="does not exist"):
+            JavaObject(each, gateway._gateway_client).toString()
+    assert own.toString()
 
 
 def test_hadoops_settings_lack_the_defaults_of_yarn_unless_it_runs_the_driver(spark_home: Home) -> None:
