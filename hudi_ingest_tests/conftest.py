@@ -119,6 +119,12 @@ def ground(bootstrap_servers: str, spark_home: Home, tmp_path: Path) -> Iterator
 
 
 @pytest.fixture
+def no_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions of this process do not clean. Each tenth would, at a number that depends on the pipeline's name."""
+    monkeypatch.setattr("hudi_ingest.transaction.protocol.is_cleaning_due", lambda _: False)
+
+
+@pytest.fixture
 def topic(ground: Ground) -> str:
     """The ground's topic, with two partitions."""
     create_topic(ground.bootstrap_servers, ground.name, 2)

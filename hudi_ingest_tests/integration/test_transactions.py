@@ -66,10 +66,8 @@ def never(run_id: str) -> bool | None:
 
 
 def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(
-    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+    ground: Ground, pipeline: Pipeline, no_cleaning: None
 ) -> None:
-    # Each tenth cleans, at a number that depends on the pipeline's name.
-    monkeypatch.setattr("hudi_ingest.transaction.protocol.is_cleaning_due", lambda _: False)
     receipts, jobs = [], []
     scheduler = current_session(ground.home).sparkContext._jsc.sc().dagScheduler()
     for start in (0, 300, 600):
