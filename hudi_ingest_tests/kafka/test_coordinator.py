@@ -36,10 +36,10 @@ from hudi_ingest.orchestration.coordinator import quiet_ticks
 from hudi_ingest.orchestration.coordinator.fleet import Fleet
 from hudi_ingest.orchestration.coordinator.quiet_ticks import (
     keep_group_told_now_and_then,
+    next_tick,
     quiet_reasons,
     remember_idle,
     remember_requested,
-    seconds_to_next,
 )
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -388,14 +388,16 @@ def test_x1_once_its_run_has_committed_a_pipeline_is_looked_at_when_its_interval
     situation = observe(pipeline)
     plan = plan_next(pipeline, situation)
     assert "is working on" in str(reason(run_of(DagsterRunStatus.STARTED)))
-    assert 500 < seconds_to_next(fleet) <= 600, "it is looked at once the next may be due"
+    assert [round(due - time.time(), -2) for due in next_tick(fleet, 1).runs.values()] == [600], (
+        "it is looked at once the next may be due"
+    )
     assert reason(run_of(DagsterRunStatus.SUCCESS)) is None, "it has begun nothing"
     assert reason(run_of(DagsterRunStatus.FAILURE, now())) is None
     assert reason(run_of(DagsterRunStatus.SUCCESS, now() - timedelta(seconds=901))) is None, "the next is due"
     assert reason(run_of(DagsterRunStatus.SUCCESS, now() + timedelta(seconds=60))) is None, "that clock is ahead"
     committed = run_of(DagsterRunStatus.SUCCESS, now() - timedelta(seconds=100))
     assert f"{plan.transaction_id} is committed; the next is due" in str(reason(committed))
-    assert 0 < seconds_to_next(fleet) <= 800
+    assert 0 < next_tick(fleet, 1).due - time.time() <= 800
     ground.send_rows(0, 9)
     assert reason(committed) is not None, "they wait for their interval"
     ground.send_rows(0, 1)

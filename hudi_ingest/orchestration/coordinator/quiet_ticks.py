@@ -29,9 +29,11 @@ from hudi_ingest.ledger.requests import Wishes
 from hudi_ingest.model.offsets import Offsets, TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.transaction import rest_seconds
 from hudi_ingest.transaction.plan.arithmetic import limits_of, next_due
 from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, time_to_wait
 
@@ -68,6 +70,8 @@ class _Busy:
 
     pipeline: Pipeline
     transaction_id: str = ""
+    run_id: str = ""
+    """Known once Dagster has made the run."""
     after: _Idle | None = None
     """What the pipeline waits for once this transaction is committed, if the look requested it."""
     since: float = field(default_factory=time.monotonic)
@@ -117,7 +121,7 @@ def remember_requested(pipeline: Pipeline, situation: Situation, plan: Transacti
     after = replace(_idle.pop(pipeline.name), records=time_to_wait(pipeline, situation, now, plan)[1])
     # A request continues at once, a commit may complete a period, and the end of a partition without a leader is unknown.
     waits = not plan.request and after.period_seconds == math.inf and not situation.leaderless
-    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after if waits else None)
+    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=after if waits else None)
 
 
 def keep_group_told_now_and_then(pipeline: Pipeline, situation: Situation, cluster: KafkaCluster) -> str:
@@ -164,16 +168,22 @@ def quiet_reasons(
     return {**still_busy, **_still_idle(idle, wishes)}
 
 
-def seconds_to_next(pipelines: Sequence[Pipeline]) -> float:
-    """Return after how many seconds, from now, the first of these pipelines may be due: its records wait for their interval's end, or its
-    run is still at work then, which is looked at four times an interval."""
-    now = time.monotonic()
-    waits = [known.since + known.seconds - now for known in _recent(_idle, pipelines, math.inf)]
+def next_tick(pipelines: Sequence[Pipeline], sensors: int) -> NextTick:
+    """Return when a sensor's pipelines need a tick next: when a transaction that waits for its interval's end is due, or when a run has
+    ended and the transaction after it is due. `sensors`: how many the code location has."""
+    now = time.time()
+    epoch = now - time.monotonic()
+    due = [known.since + known.seconds for known in _recent(_idle, pipelines, math.inf)]
+    runs = dict[str, float]()
     for known in _recent(_busy, pipelines, WHOLE_SECONDS):
-        if known.after is not None:
-            interval = known.pipeline.transaction.interval_seconds
-            waits.append(max(interval / 4, known.since + interval - now))
-    return min(waits, default=math.inf)
+        # Of a transaction that the last full look did not request, the interval is unknown.
+        ends = known.since + (known.pipeline.transaction.interval_seconds if known.after is not None else 0.0)
+        if known.run_id:
+            runs[known.run_id] = epoch + ends
+        else:
+            due.append(ends)
+    interval = min(pipeline.transaction.interval_seconds for pipeline in pipelines)
+    return NextTick(epoch + min(due, default=math.inf), runs, now + rest_seconds(interval, sensors))
 
 
 def _recent(remembered: Mapping[str, _Known], pipelines: Sequence[Pipeline], seconds: float) -> Iterator[_Known]:
@@ -188,6 +198,9 @@ def _still_busy(busy: Sequence[_Busy], instance: DagsterInstance) -> dict[str, s
         return {}
     runs = instance.get_runs(active_runs([known.pipeline for known in busy]))
     by_table = {run.tags[tags.TABLE]: run for run in runs}
+    for known in busy:
+        if (run := by_table.get(known.pipeline.table.base_path)) is not None and known.run_id != run.run_id:
+            _busy[known.pipeline.name] = replace(known, run_id=run.run_id)
     _note_committed([each for each in busy if each.pipeline.table.base_path not in by_table], instance)
     return {
         known.pipeline.name: busy_text(by_table[path])

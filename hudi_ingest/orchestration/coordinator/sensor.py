@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
@@ -37,7 +35,7 @@ from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator.fleet import Fleet
-from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, remember_busy, seconds_to_next
+from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, next_tick, remember_busy
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
@@ -84,9 +82,8 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
             require_startable(request, pipeline, repository)
 
         evaluation = fleet.evaluate(kept_instance(context), datetime.now(timezone.utc), require_valid)
-        if wanted < TICK_SECONDS and (seconds := seconds_to_next(pipelines)) < math.inf:
-            # The embedded daemon's sensors tick then, too.
-            context.update_cursor(f"{tags.DUE}{time.time() + seconds:.2f}")
+        if wanted < TICK_SECONDS:
+            context.update_cursor(next_tick(pipelines, sensors).cursor)
         if not evaluation.requests:
             return SkipReason(evaluation.text)
         for name, error in evaluation.errors.items():

@@ -3,13 +3,14 @@ as the shortest interval needs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
 import pytest
-from dagster import DagsterInstance
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.remote_origin import (
     RegisteredCodeLocationOrigin,
@@ -20,13 +21,14 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 from dagster._daemon import sensor as dagster_sensors
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.embedded.daemon import __main__ as run_queue
 from hudi_ingest.orchestration.embedded.daemon.__main__ import (
+    EndedRuns,
     PromptRunQueue,
     PromptSensors,
     daemons,
-    is_due,
+    must_wait,
     sensor_loop_seconds,
 )
 
@@ -104,12 +106,19 @@ def test_the_loop_sleeps_for_as_long_as_the_sensors_of_the_moment_allow(monkeypa
         "loaded": SimpleNamespace(code_location=location),
         "with an error": SimpleNamespace(code_location=None),
     }
-    context = SimpleNamespace(create_request_context=lambda: SimpleNamespace(get_code_location_entries=lambda: entries))
+    context = context_of(entries)
     loop = PromptSensors({}).core_loop(context, Sleeps())  # type: ignore[arg-type]
     while len(slept) < 3:
         next(loop)
         intervals[:] = [[30], [30, 1], [30]][len(slept) % 3]
     assert slept == [5, 0.125, 5]
+
+
+def context_of(entries: dict[str, SimpleNamespace]) -> SimpleNamespace:
+    return SimpleNamespace(
+        instance=DagsterInstance.ephemeral(),
+        create_request_context=lambda: SimpleNamespace(get_code_location_entries=lambda: entries),
+    )
 
 
 def state_of(cursor: str | None, ticked: float) -> InstigatorState:
@@ -121,27 +130,55 @@ def state_of(cursor: str | None, ticked: float) -> InstigatorState:
 
 
 @pytest.mark.parametrize(
-    ("cursor", "ticked", "due"),
+    ("cursor", "ticked", "waits"),
     [
-        (f"{tags.DUE}1000.25", 999.0, True),
-        (f"{tags.DUE}1000.25", 1000.5, False),
-        (f"{tags.DUE}1001.25", 999.0, False),
-        ("1000.25", 999.0, False),
+        (NextTick(1000.25).cursor, 1000.1, False),
+        (NextTick(1000.25).cursor, 1000.5, True),
+        (NextTick(1001.25).cursor, 1000.1, True),
+        (NextTick(1001.25).cursor, 999.0, False),
+        (NextTick(1001.25, rests_until=1001.5).cursor, 999.0, True),
+        (NextTick(1000.25, rests_until=1001.5).cursor, 999.0, False),
+        (None, 1000.5, True),
         (None, 999.0, False),
     ],
 )
-def test_a_coordinators_cursor_says_when_a_transaction_is_due_until_it_has_ticked(
-    monkeypatch: pytest.MonkeyPatch, cursor: str | None, ticked: float, due: bool
+def test_a_sensor_ticks_after_its_interval_or_rest_or_when_its_cursor_says_that_a_transaction_is_due(
+    monkeypatch: pytest.MonkeyPatch, cursor: str | None, ticked: float, waits: bool
 ) -> None:
     monkeypatch.setattr("time.time", lambda: 1001.0)
-    assert is_due(state_of(cursor, ticked)) == due
+    monkeypatch.setattr("dagster._daemon.sensor.get_current_timestamp", lambda: 1001.0)
+    ended = EndedRuns(DagsterInstance.ephemeral(), lambda: True)
+    assert must_wait(ended, state_of(cursor, ticked), SimpleNamespace(min_interval_seconds=1)) == waits
+
+
+def test_a_run_has_ended_when_it_is_first_found_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = [True]
+    with DagsterInstance.ephemeral() as instance:
+        ended = EndedRuns(instance, lambda: changed[0])
+        run = instance.add_run(DagsterRun(job_name="__ASSET_JOB", status=DagsterRunStatus.STARTED))
+        ended.read()
+        assert ended.ended_at(run.run_id) == math.inf
+        instance.report_run_failed(run)
+        changed[0] = False
+        ended.read()
+        assert ended.ended_at(run.run_id) == math.inf, "nothing has changed, so nobody asked"
+        changed[0] = True
+        monkeypatch.setattr("time.time", lambda: 1000.0)
+        ended.read()
+        assert ended.ended_at(run.run_id) == 1000
+        monkeypatch.setattr("time.time", lambda: 1599.0)
+        ended.read()
+        assert ended.ended_at(run.run_id) == 1000, "else its sensor would tick for it twice"
+        monkeypatch.setattr("time.time", lambda: 1601.0)
+        ended.read()
+        assert ended.ended_at(run.run_id) == 1601, "it was forgotten"
 
 
 def test_a_coordinator_ticks_within_its_interval_when_a_transaction_is_due_and_only_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [1000.0]
-    looked, slept, cursor = [], [], [f"{tags.DUE}1000.6"]
+    looked, slept, cursor = [], [], [NextTick(1000.6).cursor]
 
     def look(*_: object, **__: object) -> Iterator[None]:
         looked.append(dagster_sensors.is_under_min_interval(state_of(cursor[0], 999.9), sensor))  # type: ignore[arg-type]
@@ -163,7 +200,7 @@ def test_a_coordinator_ticks_within_its_interval_when_a_transaction_is_due_and_o
     repository = SimpleNamespace(get_sensors=lambda: [sensor])
     location = SimpleNamespace(get_repositories=lambda: {"": repository})
     entries = {"loaded": SimpleNamespace(code_location=location)}
-    context = SimpleNamespace(create_request_context=lambda: SimpleNamespace(get_code_location_entries=lambda: entries))
+    context = context_of(entries)
     loop = PromptSensors({}).core_loop(context, Sleeps())  # type: ignore[arg-type]
     while len(looked) < 6:
         next(loop)

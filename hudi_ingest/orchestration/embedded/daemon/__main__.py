@@ -9,16 +9,18 @@ In a package of its own, because a process that multiprocessing starts imports i
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import dagster._daemon.sensor
-from dagster import DagsterInstance
+from dagster import DagsterInstance, RunsFilter
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 from dagster._core.scheduler.instigation import InstigatorState, SensorInstigatorData
 from dagster._core.workspace.context import IWorkspaceProcessContext
@@ -28,8 +30,9 @@ from dagster._daemon.daemon import DaemonIterator, DagsterDaemon, SensorDaemon, 
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster._utils.interrupts import capture_interrupts, setup_interrupt_handlers
 
-from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickRunStorage
+from hudi_ingest.orchestration.jobs.run_config import ACTIVE
 
 _LOG_LEVEL = "warning"
 _LOOK_SECONDS = 0.02
@@ -37,6 +40,7 @@ _LOOKS_BEFORE_HEARTBEAT = 10
 _SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
 _IS_UNDER_MIN_INTERVAL = dagster._daemon.sensor.is_under_min_interval
 _LOOKS_AN_INTERVAL = 8
+_ENDED_SECONDS = 600.0
 _LOOKING_SHARE = 0.05
 
 
@@ -73,18 +77,40 @@ def sensor_loop_seconds(intervals: Iterable[int], look_seconds: float) -> float:
     return min(_SENSOR_LOOP_SECONDS, max(max(shortest, 1) / _LOOKS_AN_INTERVAL, look_seconds / _LOOKING_SHARE))
 
 
-def is_due(state: InstigatorState) -> bool:
-    """Whether a transaction has become due since the coordinator's last tick, which said when it would."""
+class EndedRuns:
+    """When runs ended, to the daemon's loop. `changed` says whether something about runs has changed since it was last called."""
+
+    def __init__(self, instance: DagsterInstance, changed: Callable[[], bool]) -> None:
+        self._instance = instance
+        self._changed = changed
+        self._active: frozenset[str] = frozenset()
+        self._ended: dict[str, float] = {}
+
+    def read(self) -> None:
+        """Read which runs are active, in the loop's thread: a connection of SQLite's serves one."""
+        if self._changed():
+            self._active = frozenset(self._instance.get_run_ids(RunsFilter(statuses=ACTIVE)))
+            forgotten = time.time() - _ENDED_SECONDS
+            self._ended = {
+                each: at for each, at in [*self._ended.items()] if at > forgotten and each not in self._active
+            }
+
+    def ended_at(self, run_id: str) -> float:
+        """Return when the run was first found to have ended, in seconds since 1970; infinity if it has not."""
+        return math.inf if run_id in self._active else self._ended.setdefault(run_id, time.time())
+
+
+def must_wait(ended: EndedRuns, state: InstigatorState, *sensor: Any) -> bool:
+    """Whether the sensor's minimum interval, or a coordinator's rest, has not passed, and nothing that its cursor names has become due."""
     data = state.instigator_data
-    cursor = (data.cursor or "") if isinstance(data, SensorInstigatorData) else ""
-    if not isinstance(data, SensorInstigatorData) or not cursor.startswith(tags.DUE):
-        return False
+    next_tick = NextTick.of(data.cursor) if isinstance(data, SensorInstigatorData) else None
+    if not isinstance(data, SensorInstigatorData) or next_tick is None:
+        return _IS_UNDER_MIN_INTERVAL(state, *sensor)
     ticked = max(data.last_tick_start_timestamp or 0.0, data.last_tick_timestamp or 0.0)
-    return ticked < float(cursor.removeprefix(tags.DUE)) <= time.time()
-
-
-def _must_wait(state: InstigatorState, *sensor: Any) -> bool:
-    return _IS_UNDER_MIN_INTERVAL(state, *sensor) and not is_due(state)
+    now = time.time()
+    if next_tick.is_due(ticked, now, ended.ended_at):
+        return False
+    return now < next_tick.rests_until or _IS_UNDER_MIN_INTERVAL(state, *sensor)
 
 
 class PromptSensors(SensorDaemon):
@@ -95,16 +121,23 @@ class PromptSensors(SensorDaemon):
         self, workspace_process_context: IWorkspaceProcessContext[Any], shutdown_event: Event
     ) -> DaemonIterator:
         began = time.thread_time()
-        dagster._daemon.sensor.is_under_min_interval = _must_wait  # type: ignore[assignment]
+        ended = EndedRuns(workspace_process_context.instance, _changes(workspace_process_context.instance))
+        dagster._daemon.sensor.is_under_min_interval = partial(must_wait, ended)
         for event in super().core_loop(workspace_process_context, shutdown_event):
             if event is SpanMarker.START_SPAN:
                 began = time.thread_time()
+                ended.read()
             elif event is SpanMarker.END_SPAN:
                 # A constant of Dagster's, which this loop reads only after this point, to know how long to sleep.
                 intervals = _sensor_intervals(workspace_process_context)
                 seconds = sensor_loop_seconds(intervals, time.thread_time() - began)
                 dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME = seconds  # type: ignore[assignment]
             yield event
+
+
+def _changes(instance: DagsterInstance) -> Callable[[], bool]:
+    runs = instance.run_storage
+    return runs.changes() if isinstance(runs, QuickRunStorage) else lambda: True
 
 
 def _sensor_intervals(context: IWorkspaceProcessContext[Any]) -> Iterable[int]:
