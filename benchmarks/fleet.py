@@ -16,8 +16,9 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
@@ -29,9 +30,11 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import SensorInstigatorData
 
-from benchmarks import freshness, many_topics
+from benchmarks import freshness, many_topics, topics
+from benchmarks.contenders.dagster_stack import commit_time
 from benchmarks.freshness import cpu_seconds, postmaster, stock_dagster
 from benchmarks.idle_pipelines import (
+    PARTITIONS,
     SETTLE_SECONDS,
     await_all_read,
     await_ticks,
@@ -39,10 +42,13 @@ from benchmarks.idle_pipelines import (
     make_topics,
     measure,
     produce,
+    running,
     say,
     ticks_since,
     topic,
 )
+from benchmarks.loads import even, orders_load
+from benchmarks.pipelines import write_template
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
@@ -50,14 +56,18 @@ from hudi_ingest.local import postgresql
 from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import DAGSTER
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
+from hudi_ingest.operations.topic_discovery import refresh_topics
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.jobs.run_config import ACTIVE
 from hudi_ingest.orchestration.reports.checks import newest_results
-from hudi_ingest.pipeline.folder import load_folder
+from hudi_ingest.pipeline.folder import find_template, load_folder
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 TOPICS_PER_PIPELINE = 2.5
 """So that the definitions are of 500 topics when 200 pipelines run."""
 BUSY_RECORDS = 100
 BUSY_INTERVAL_SECONDS = 60
+TOGETHER_RECORDS = 20_000
 IDLE_MINUTES = 3.0
 FRESHNESS_MINUTES = 10.0
 """More than these changes nothing about the figures of idle pipelines and of freshness."""
@@ -221,6 +231,53 @@ def _busy(root: Path, pipelines: int, minutes: float, report: Report) -> dict[st
         }
 
 
+def _together(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
+    """Let a tenth of the pipelines commit at once: new tables first, and then those."""
+    home, count = _home(root), max(1, round(pipelines / 10))
+    load = orders_load("", even(TOGETHER_RECORDS, PARTITIONS))
+    loads = [replace(load, name=f"together-{number:04d}") for number in range(count + 1)]
+    home.pipelines.mkdir(parents=True)
+    with running(home) as stack, Ledger.open(home.ledger_url) as ledger:
+        for each in loads:
+            topics.produce(each, stack.bootstrap_servers, report)
+        write_template(home.pipelines, "together", load, stack.bootstrap_servers, home.tables)
+        template = find_template(home.pipelines, "together")
+        refresh_topics(template, home, ledger, datetime.now(timezone.utc))
+        # The first one starts Python workers, and lets the JVM load its classes.
+        first, *others = load_folder(home.pipelines).pipelines
+        _commit_at_once(home, ledger, [first], 1)
+        new = _commit_at_once(home, ledger, others, 1)
+        for each in loads[1:]:
+            topics.append(each, stack.bootstrap_servers, report)
+        return {
+            "pipelines": count,
+            "all_committed_seconds": new,
+            "second_all_committed_seconds": _commit_at_once(home, ledger, others, 2),
+        }
+
+
+def _commit_at_once(home: Home, ledger: Ledger, pipelines: Sequence[Pipeline], commit: int) -> float:
+    """Switch the pipelines on until each has this number of commits; return the seconds from the first tick that requested one."""
+    began, committed = time.time(), dict[str, float]()
+    for pipeline in pipelines:
+        ledger.requests.switch(pipeline.name, True)
+    while len(committed) < len(pipelines):
+        for pipeline in pipelines:
+            if pipeline.name not in committed and (at := commit_time(pipeline.table.base_path, commit)) is not None:
+                committed[pipeline.name] = at
+        if time.time() > began + _LAST_SECONDS:
+            raise EnvironmentProblem(
+                f"{len(pipelines) - len(committed)} of {len(pipelines)} pipelines have not committed; see the logs in {home.logs}."
+            )
+        time.sleep(_LOOK_SECONDS)
+    for pipeline in pipelines:
+        ledger.requests.switch(pipeline.name, False)
+    with DagsterInstance.from_config(str(home.dagster)) as instance:
+        while instance.get_run_ids(RunsFilter(statuses=ACTIVE)):
+            time.sleep(_LOOK_SECONDS)
+    return round(max(committed.values()) - min(ticks_since(home, began).requested_at), 1)
+
+
 def _freshness(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:
     return freshness.figures(root, min(minutes, FRESHNESS_MINUTES), stock=False, report=report)
 
@@ -236,6 +293,7 @@ TRIALS: Mapping[str, Trial] = {
     "idle_stock": _idle_stock,
     "new_topic": _new_topic,
     "busy": _busy,
+    "together": _together,
     "freshness": _freshness,
     "freshness_stock": _freshness_stock,
 }

@@ -352,7 +352,7 @@ def _turned_on(stack: DagsterStack, pipelines: list[Pipeline], loads: list[Load]
 
 
 def _fleet(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, report: Report) -> None:
-    """Run the fleet's trials with so many pipelines, and transactions of a tenth of them at once."""
+    """Run the fleet's trials with so many pipelines."""
     results: list[dict[str, Any]] = []
     for point in points:
         figures: dict[str, Any] = {"at": point}
@@ -360,13 +360,6 @@ def _fleet(home: Home, settings: Settings, points: tuple[int, ...], keep: Keep, 
         for name in fleet.TRIALS:
             figures[name] = fleet.trial(name, home.root, point, settings.minutes, report)
             keep("fleet", results)
-        together = max(1, round(point / 10))
-
-        def keep_together(_: str, measured: list[dict[str, Any]], figures: dict[str, Any] = figures) -> None:
-            figures["together"] = measured[-1]
-            keep("fleet", results)
-
-        _pipelines(home, settings, (together,), keep_together, report)
 
 
 _MEASURES: Mapping[str, Callable[[Home, Settings, tuple[int, ...], Keep, Report], None]] = {

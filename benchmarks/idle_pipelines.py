@@ -180,13 +180,15 @@ class Ticks:
     """Seconds between two ticks of one coordinator."""
     sensors: Set[str]
     """The coordinators that have ticked."""
+    requested_at: Sequence[float]
+    """When those began that requested runs, in seconds since 1970."""
 
 
 def ticks_since(home: Home, since: float) -> Ticks:
     database = home.dagster / "schedules" / "schedules.db"
     with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute("SELECT status, tick_body FROM job_ticks WHERE type = 'SENSOR'").fetchall()
-    seconds, statuses, began = [], dict[str, int](), dict[str, list[float]]()
+    seconds, statuses, began, requested_at = [], dict[str, int](), dict[str, list[float]](), []
     for status, text in rows:
         data = json.loads(text)
         if data["timestamp"] < since or not data.get("end_timestamp"):
@@ -196,12 +198,14 @@ def ticks_since(home: Home, since: float) -> Ticks:
         if name.endswith(("_coordinator", "_coordinators")):
             seconds.append(data["end_timestamp"] - data["timestamp"])
             began.setdefault(name, []).append(data["timestamp"])
+            if status == "SUCCESS":
+                requested_at.append(data["timestamp"])
     gaps = [
         later - earlier
         for times in began.values()
         for earlier, later in zip(sorted(times), sorted(times)[1:], strict=False)
     ]
-    return Ticks(seconds, statuses, gaps, began.keys())
+    return Ticks(seconds, statuses, gaps, began.keys(), requested_at)
 
 
 @contextmanager

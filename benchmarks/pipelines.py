@@ -27,12 +27,31 @@ def write_pipeline(
     storage: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a pipeline that ingests the load's topic in a single transaction, with defaults for everything else."""
-    settings: dict[str, Any] = {
+    settings = _settings(name, load, bootstrap_servers, base_path, {"topics": [load.topic]}, storage or {})
+    return _write(folder, name, load, settings)
+
+
+def write_template(folder: Path, name: str, load: Load, bootstrap_servers: str, tables: Path) -> Path:
+    """Write a template, switched off, for all topics of loads like this one whose names begin with the template's."""
+    topics = {"topics_pattern": rf"bench-{name}-.+"}
+    settings = _settings("{topic}", load, bootstrap_servers, tables / "{topic}", topics, {})
+    return _write(folder, name, load, {**settings, "enabled": False})
+
+
+def _settings(
+    name: str,
+    load: Load,
+    bootstrap_servers: str,
+    base_path: Path | str,
+    topics: Mapping[str, Any],
+    storage: Mapping[str, str],
+) -> dict[str, Any]:
+    return {
         "name": name,
-        "source": {"bootstrap_servers": bootstrap_servers, "topics": [load.topic], **load.shape.source},
+        "source": {"bootstrap_servers": bootstrap_servers, **topics, **load.shape.source},
         "table": {
             "base_path": str(base_path),
-            **({"storage": dict(storage)} if storage is not None else {}),
+            **({"storage": dict(storage)} if storage else {}),
             "schema": load.shape.ddl,
             "partition_by": [load.shape.partition_by],
             **load.table,
@@ -44,11 +63,14 @@ def write_pipeline(
             **load.transaction,
         },
     }
+
+
+def _write(folder: Path, name: str, load: Load, settings: Mapping[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in load.shape.files().items():
         (folder / file).write_bytes(content)
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    path.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
     return path
 
 

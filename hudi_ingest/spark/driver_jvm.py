@@ -8,7 +8,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import resources
 from multiprocessing.util import Finalize
@@ -241,11 +241,14 @@ def _release(gateway: Any) -> None:
         f"{MEMORY_COMMAND_NAME}{MEMORY_DEL_SUBCOMMAND_NAME}{each}\ne\n" for each in ids if each.startswith(_OBJECT)
     ]
     # Without an answer the driver is gone, or hangs, and will be started anew.
-    with (
-        suppress(OSError),
-        socket.create_connection((parameters.address, parameters.port), _RELEASE_SECONDS) as connection,
-    ):
-        connection.sendall(f"A\n{parameters.auth_token}\n{''.join(commands)}".encode())
-        answers = connection.makefile("rb")
-        for _ in range(1 + len(commands)):
-            answers.readline()
+    with suppress(OSError):
+        answers_of((parameters.address, parameters.port), parameters.auth_token, commands, _RELEASE_SECONDS)
+
+
+def answers_of(address: tuple[str, int], secret: str, commands: Sequence[str], seconds: float) -> list[bytes]:
+    """Send a driver py4j's greeting and these commands on a connection of their own, and return its answers, that to the greeting first,
+    shorter or empty if it ends the connection. Raises OSError, also if an answer takes longer than these seconds, which py4j's own
+    connections would wait for without end."""
+    with socket.create_connection(address, seconds) as connection, connection.makefile("rb") as answers:
+        connection.sendall(f"A\n{secret}\n{''.join(commands)}".encode())
+        return [answers.readline() for _ in range(1 + len(commands))]

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import stat
 import sys
 import threading
@@ -36,6 +35,7 @@ from hudi_ingest.spark import OWN_PYTHON, note_version
 from hudi_ingest.spark.driver_jvm import (
     JVM_LOCALE,
     JVM_OPTIONS,
+    answers_of,
     name_packages,
     release_at_exit,
     require_usable_account,
@@ -328,12 +328,9 @@ class _EngineConf(SparkConf):  # type: ignore[misc]
 
 
 def require_answer(connection: EngineConnection) -> None:
-    """Exchange py4j's greeting with a timeout first, because py4j itself would wait forever for a driver that hangs."""
+    """Raises EngineLost unless the engine's driver answers and takes the secret."""
     try:
-        with socket.create_connection(("127.0.0.1", connection.port), _ANSWER_SECONDS) as gateway:
-            gateway.settimeout(_ANSWER_SECONDS)
-            gateway.sendall(f"A\n{connection.secret}\ne\n".encode())
-            answer = gateway.makefile("rb").readline()
+        (answer,) = answers_of(("127.0.0.1", connection.port), connection.secret, (), _ANSWER_SECONDS)
     except OSError as error:
         raise _no_answer(connection, error) from error
     if not answer.startswith(b"!y"):
