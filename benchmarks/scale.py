@@ -28,7 +28,15 @@ from benchmarks.scale_model import (
 )
 from benchmarks.scale_points import RESULTS, Point, fitted, points
 
-FITTED = ("tiny", "orders-1m", "large-10k", "orders-300@300x3", "orders-1k@4x100", "orders-1k@1000x1")
+FITTED = (
+    "tiny",
+    "orders-1m",
+    "large-10k",
+    "orders-300@300x3",
+    "orders-1k@4x100",
+    "orders-1k@1000x1",
+    "orders-500k@100x3",
+)
 """The points that the constants come from; all others check them."""
 _DEFAULT, _SITE = Workload(), Site()
 _LOCAL_CORES = 2

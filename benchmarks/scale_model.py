@@ -34,15 +34,13 @@ def _fitted(value: float, unit: str) -> Any:
 class Costs:
     """The constants. Replace them after `python -m benchmarks.scale_points` on another machine or version."""
 
-    transaction_cpu: float = _fitted(0.255, "driver's CPU s per transaction")
-    file_driver_cpu: float = _fitted(0, "driver's CPU s per base file")
-    partition_cpu: float = _fitted(0.00111, "driver's CPU s per Kafka partition")
-    folder_cpu: float = _fitted(0.00381, "driver's CPU s per table partition")
-    job_cpu: float = _fitted(0.0055, "workers' CPU s per transaction")
-    record_cpu: float = _fitted(1.92e-07, "workers' CPU s per record")
+    transaction_cpu: float = _fitted(0.261, "driver's CPU s per transaction")
+    file_driver_cpu: float = _fitted(0.00113, "driver's CPU s per base file")
+    job_cpu: float = _fitted(0.0052, "workers' CPU s per transaction")
+    record_cpu: float = _fitted(2.52e-07, "workers' CPU s per record")
     byte_cpu: float = _fitted(4.01e-09, "workers' CPU s per byte of values")
-    file_worker_cpu: float = _fitted(0.00115, "workers' CPU s per base file")
-    partition_worker_cpu: float = _fitted(0.00159, "workers' CPU s per Kafka partition")
+    file_worker_cpu: float = _fitted(0.00119, "workers' CPU s per base file")
+    partition_worker_cpu: float = _fitted(0.00161, "workers' CPU s per Kafka partition")
     begin_commit_seconds: float = measured(
         0.5, "s under the table's lock", "trial freshness: begin and commit, p50, on a local disk", "2026-11-27"
     )
@@ -208,10 +206,7 @@ def transaction(
         + records * (costs.record_cpu + costs.byte_cpu * record_bytes)
         + files * costs.file_worker_cpu
         + busy * costs.partition_worker_cpu,
-        driver_cpu=costs.transaction_cpu
-        + files * costs.file_driver_cpu
-        + busy * costs.partition_cpu
-        + table_partitions * costs.folder_cpu,
+        driver_cpu=costs.transaction_cpu + files * costs.file_driver_cpu,
         dagster_cpu=costs.run_cpu + ops * costs.op_cpu,
         ledger_cpu=costs.ledger_cpu + ops * costs.ledger_op_cpu + busy * costs.ledger_partition_cpu,
         lock_seconds=costs.begin_commit_seconds

@@ -117,15 +117,13 @@ def fitted(measured: Sequence[Point]) -> dict[str, float]:
     driver = {
         "transaction_cpu": [1.0 for _ in measured],
         "file_driver_cpu": [float(point.files) for point in measured],
-        "partition_cpu": [float(min(point.kafka_partitions, point.records)) for point in measured],
-        "folder_cpu": [float(point.table_partitions) for point in measured],
     }
     workers = {
         "job_cpu": [1.0 for _ in measured],
         "record_cpu": [float(point.records) for point in measured],
         "byte_cpu": [float(point.records * point.record_bytes) for point in measured],
         "file_worker_cpu": [float(point.files) for point in measured],
-        "partition_worker_cpu": driver["partition_cpu"],
+        "partition_worker_cpu": [float(min(point.kafka_partitions, point.records)) for point in measured],
     }
     return {
         **_solved(driver, [point.driver_cpu for point in measured]),
