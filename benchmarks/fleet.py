@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -38,6 +39,7 @@ from benchmarks.idle_pipelines import (
     SETTLE_SECONDS,
     await_all_read,
     await_ticks,
+    find_topics,
     idle_stack,
     make_topics,
     measure,
@@ -53,14 +55,14 @@ from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local import postgresql
+from hudi_ingest.local.processes import wait_until
 from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import DAGSTER
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
-from hudi_ingest.operations.topic_discovery import refresh_topics
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.jobs.run_config import ACTIVE
 from hudi_ingest.orchestration.reports.checks import newest_results
-from hudi_ingest.pipeline.folder import find_template, load_folder
+from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 TOPICS_PER_PIPELINE = 2.5
@@ -241,8 +243,7 @@ def _together(root: Path, pipelines: int, minutes: float, report: Report) -> dic
         for each in loads:
             topics.produce(each, stack.bootstrap_servers, report)
         write_template(home.pipelines, "together", load, stack.bootstrap_servers, home.tables)
-        template = find_template(home.pipelines, "together")
-        refresh_topics(template, home, ledger, datetime.now(timezone.utc))
+        find_topics(home, "together")
         # The first one starts Python workers, and lets the JVM load its classes.
         first, *others = load_folder(home.pipelines).pipelines
         _commit_at_once(home, ledger, [first], 1)
@@ -258,24 +259,25 @@ def _together(root: Path, pipelines: int, minutes: float, report: Report) -> dic
 
 def _commit_at_once(home: Home, ledger: Ledger, pipelines: Sequence[Pipeline], commit: int) -> float:
     """Switch the pipelines on until each has this number of commits; return the seconds from the first tick that requested one."""
-    began, committed = time.time(), dict[str, float]()
+    began, committed = time.time(), list[float]()
     for pipeline in pipelines:
         ledger.requests.switch(pipeline.name, True)
-    while len(committed) < len(pipelines):
-        for pipeline in pipelines:
-            if pipeline.name not in committed and (at := commit_time(pipeline.table.base_path, commit)) is not None:
-                committed[pipeline.name] = at
-        if time.time() > began + _LAST_SECONDS:
-            raise EnvironmentProblem(
-                f"{len(pipelines) - len(committed)} of {len(pipelines)} pipelines have not committed; see the logs in {home.logs}."
-            )
-        time.sleep(_LOOK_SECONDS)
+    for pipeline in pipelines:
+        found = wait_until(
+            partial(commit_time, pipeline.table.base_path, commit),
+            what=f"{pipeline.name} has committed (the logs are in {home.logs})",
+            timeout_seconds=_LAST_SECONDS,
+        )
+        committed.append(found)
     for pipeline in pipelines:
         ledger.requests.switch(pipeline.name, False)
     with DagsterInstance.from_config(str(home.dagster)) as instance:
-        while instance.get_run_ids(RunsFilter(statuses=ACTIVE)):
-            time.sleep(_LOOK_SECONDS)
-    return round(max(committed.values()) - min(ticks_since(home, began).requested_at), 1)
+        wait_until(
+            lambda: not instance.get_run_ids(RunsFilter(statuses=ACTIVE)),
+            what="all runs have ended",
+            timeout_seconds=_LAST_SECONDS,
+        )
+    return round(max(committed) - min(ticks_since(home, began).requested_at), 1)
 
 
 def _freshness(root: Path, pipelines: int, minutes: float, report: Report) -> dict[str, Any]:

@@ -36,17 +36,14 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord, RunsFilter
 from hudi import HudiQueryType, HudiReadOptions, HudiTable
 
-from benchmarks.idle_pipelines import running, say
+from benchmarks.idle_pipelines import find_topics, running, say
 from benchmarks.measure import ProcessTrees
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
-from hudi_ingest.ledger import Ledger
 from hudi_ingest.local import dagster_api, postgresql
 from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.stack import DAGSTER, Stack
-from hudi_ingest.operations.topic_discovery import refresh_topics
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
-from hudi_ingest.pipeline.folder import find_template
 
 PIPELINES = 5
 RECORDS_A_SECOND = 200
@@ -167,8 +164,7 @@ def _prepare(home: Home, servers: str) -> list[str]:
     }
     home.pipelines.mkdir(parents=True, exist_ok=True)
     (home.pipelines / f"{_TEMPLATE}.yaml").write_text(yaml.safe_dump(settings))
-    with Ledger.open(home.ledger_url) as ledger:
-        refresh_topics(find_template(home.pipelines, _TEMPLATE), home, ledger, datetime.now(timezone.utc))
+    find_topics(home, _TEMPLATE)
     return topics
 
 

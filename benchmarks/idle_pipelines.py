@@ -117,6 +117,12 @@ def produce(producer: Producer, topics: Iterable[str], records: int) -> None:
         raise TimeoutError(f"the broker did not take all records within {_TIMEOUT_SECONDS} s")
 
 
+def find_topics(home: Home, template: str) -> None:
+    """Give the template the topics that the broker has, at once."""
+    with Ledger.open(home.ledger_url) as ledger:
+        refresh_topics(find_template(home.pipelines, template), home, ledger, datetime.now(timezone.utc))
+
+
 def make_tables(home: Home) -> None:
     """Run the first pipeline's first transaction, and give the other pipelines copies of its table, with their own topic in it."""
     pipelines = load_folder(home.pipelines).pipelines
@@ -229,8 +235,7 @@ def idle_stack(
     write_template(home, enabled=False, interval_seconds=interval_seconds)
     with running(home) as stack:
         make_topics(stack.bootstrap_servers, count)
-        with Ledger.open(home.ledger_url) as ledger:
-            refresh_topics(find_template(home.pipelines, "idle"), home, ledger, datetime.now(timezone.utc))
+        find_topics(home, "idle")
         if copied:
             make_tables(home)
         if files:

@@ -65,12 +65,12 @@ def _settings(
     }
 
 
-def _write(folder: Path, name: str, load: Load, settings: Mapping[str, Any]) -> Path:
+def _write(folder: Path, name: str, load: Load, settings: dict[str, Any]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in load.shape.files().items():
         (folder / file).write_bytes(content)
     path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(dict(settings), sort_keys=False))
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
     return path
 
 

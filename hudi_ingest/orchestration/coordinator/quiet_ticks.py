@@ -33,7 +33,6 @@ from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
 from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.transaction import rest_seconds
 from hudi_ingest.transaction.plan.arithmetic import limits_of, next_due
 from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, time_to_wait
 
@@ -168,9 +167,9 @@ def quiet_reasons(
     return {**still_busy, **_still_idle(idle, wishes)}
 
 
-def next_tick(pipelines: Sequence[Pipeline], sensors: int) -> NextTick:
+def next_tick(pipelines: Sequence[Pipeline], rest_seconds: float) -> NextTick:
     """Return when a sensor's pipelines need a tick next: when a transaction that waits for its interval's end is due, or when a run has
-    ended and the transaction after it is due. `sensors`: how many the code location has."""
+    ended and the transaction after it is due. `rest_seconds`: how long the sensor need not tick otherwise."""
     now = time.time()
     epoch = now - time.monotonic()
     due = [known.since + known.seconds for known in _recent(_idle, pipelines, math.inf)]
@@ -182,8 +181,7 @@ def next_tick(pipelines: Sequence[Pipeline], sensors: int) -> NextTick:
             runs[known.run_id] = epoch + ends
         else:
             due.append(ends)
-    interval = min(pipeline.transaction.interval_seconds for pipeline in pipelines)
-    return NextTick(epoch + min(due, default=math.inf), runs, now + rest_seconds(interval, sensors))
+    return NextTick(epoch + min(due, default=math.inf), runs, now + rest_seconds)
 
 
 def _recent(remembered: Mapping[str, _Known], pipelines: Sequence[Pipeline], seconds: float) -> Iterator[_Known]:

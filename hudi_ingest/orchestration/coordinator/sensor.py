@@ -41,7 +41,7 @@ from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
 from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS, shared_tick_seconds
+from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS, rest_seconds, shared_tick_seconds
 from hudi_ingest.transaction.plan.planning import Situation, observe
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 
@@ -56,6 +56,7 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
     It starts no JVM, and each tick plans from the tables. `sensors`: how many the code location has."""
     first, fleet = pipelines[0], Fleet(pipelines, tick)
     wanted = min(pipeline.transaction.tick_seconds for pipeline in pipelines)
+    rest = rest_seconds(min(pipeline.transaction.interval_seconds for pipeline in pipelines), sensors)
     interval = f"every {first.transaction.interval_seconds:g} s while records arrive."
     description = f"Begins a transaction of {first.name} {interval}"
     if first.template:
@@ -83,7 +84,7 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
 
         evaluation = fleet.evaluate(kept_instance(context), datetime.now(timezone.utc), require_valid)
         if wanted < TICK_SECONDS:
-            context.update_cursor(next_tick(pipelines, sensors).cursor)
+            context.update_cursor(next_tick(pipelines, rest).cursor)
         if not evaluation.requests:
             return SkipReason(evaluation.text)
         for name, error in evaluation.errors.items():

@@ -40,8 +40,9 @@ _LOOKS_BEFORE_HEARTBEAT = 10
 _SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
 _IS_UNDER_MIN_INTERVAL = dagster._daemon.sensor.is_under_min_interval
 _LOOKS_AN_INTERVAL = 8
-_ENDED_SECONDS = 600.0
 _LOOKING_SHARE = 0.05
+_ENDED_SECONDS = 600.0
+"""For so long it is known when a run has ended. Its sensor's next tick, which names it no more, comes at once."""
 
 
 class PromptRunQueue(QueuedRunCoordinatorDaemon):
@@ -103,8 +104,7 @@ class EndedRuns:
 def must_wait(ended: EndedRuns, state: InstigatorState, *sensor: Any) -> bool:
     """Whether the sensor's minimum interval, or a coordinator's rest, has not passed, and nothing that its cursor names has become due."""
     data = state.instigator_data
-    next_tick = NextTick.of(data.cursor) if isinstance(data, SensorInstigatorData) else None
-    if not isinstance(data, SensorInstigatorData) or next_tick is None:
+    if not isinstance(data, SensorInstigatorData) or (next_tick := NextTick.of(data.cursor)) is None:
         return _IS_UNDER_MIN_INTERVAL(state, *sensor)
     ticked = max(data.last_tick_start_timestamp or 0.0, data.last_tick_timestamp or 0.0)
     now = time.time()
