@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable
-from hudi_ingest.hudi.timeline.timeline import instant_time
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.shared_clusters import SourceSnapshot, snapshot_of_ends
@@ -73,6 +72,8 @@ class _Busy:
     """Known once Dagster has made the run."""
     after: _Idle | None = None
     """What the pipeline waits for once this transaction is committed, if the look requested it."""
+    due_seconds: float = 0.0
+    """After so long the next transaction is due, if it is known."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -90,7 +91,10 @@ _Known = TypeVar("_Known", _Idle, _Busy)
 _groups: dict[str, _Group] = {}
 _idle: dict[str, _Idle] = {}
 _busy: dict[str, _Busy] = {}
-"""By pipeline. Lost with the process, whose first looks are then full."""
+_planned: dict[str, tuple[str, datetime]] = {}
+"""The newest transaction that was requested, and when it was planned. Without it, the time when it began is used.
+
+All are by pipeline, and lost with the process, whose first looks are then full."""
 
 
 def remember_idle(pipeline: Pipeline, situation: Situation, reason: str) -> None:
@@ -118,9 +122,19 @@ def remember_requested(pipeline: Pipeline, situation: Situation, plan: Transacti
     has not."""
     remember_idle(pipeline, situation, "")
     after = replace(_idle.pop(pipeline.name), records=time_to_wait(pipeline, situation, now, plan)[1])
+    _planned[pipeline.name] = plan.transaction_id, now
     # A request continues at once, a commit may complete a period, and the end of a partition without a leader is unknown.
     waits = not plan.request and after.period_seconds == math.inf and not situation.leaderless
-    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=after if waits else None)
+    due_seconds = (next_due(limits_of(pipeline), now) - now).total_seconds() if waits else 0.0
+    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=after if waits else None, due_seconds=due_seconds)
+
+
+def with_plan_time(pipeline: Pipeline, situation: Situation) -> Situation:
+    """Add when the last committed transaction was planned, if this process requested it."""
+    transaction_id, planned_at = _planned.get(pipeline.name, ("", None))
+    checkpoint = situation.committed.checkpoint
+    is_last = checkpoint is not None and checkpoint.transaction_id == transaction_id
+    return replace(situation, planned_at=planned_at) if is_last else situation
 
 
 def keep_group_told_now_and_then(pipeline: Pipeline, situation: Situation, cluster: KafkaCluster) -> str:
@@ -175,12 +189,10 @@ def next_tick(pipelines: Sequence[Pipeline], rest_seconds: float) -> NextTick:
     due = [known.since + known.seconds for known in _recent(_idle, pipelines, math.inf)]
     runs = dict[str, float]()
     for known in _recent(_busy, pipelines, WHOLE_SECONDS):
-        # Of a transaction that the last full look did not request, the interval is unknown.
-        ends = known.since + (known.pipeline.transaction.interval_seconds if known.after is not None else 0.0)
         if known.run_id:
-            runs[known.run_id] = epoch + ends
+            runs[known.run_id] = epoch + known.since + known.due_seconds
         else:
-            due.append(ends)
+            due.append(known.since + known.due_seconds)
     return NextTick(epoch + min(due, default=math.inf), runs, now + rest_seconds)
 
 
@@ -208,24 +220,24 @@ def _still_busy(busy: Sequence[_Busy], instance: DagsterInstance) -> dict[str, s
 
 
 def _note_committed(ended: Sequence[_Busy], instance: DagsterInstance) -> None:
-    """Note of those whose transaction is committed when the next one is due."""
-    by_id = {known.transaction_id: known.after for known in ended if known.after is not None}
+    """Note which of them are committed and have to wait until the next transaction is due."""
+    now = time.monotonic()
+    by_id = {known.transaction_id: known for known in ended if now - known.since < known.due_seconds}
     if not by_id:
         return
     filters = RunsFilter(tags={tags.TRANSACTION: [*by_id]}, statuses=[DagsterRunStatus.SUCCESS])
-    now = datetime.now(timezone.utc)
     # A run that found nothing to do has no instant.
     for run in [each for each in instance.get_runs(filters) if tags.INSTANT in each.tags]:
-        after, transaction_id = by_id[run.tags[tags.TRANSACTION]], run.tags[tags.TRANSACTION]
-        began, limits = instant_time(run.tags[tags.INSTANT]), limits_of(after.pipeline)
-        if began <= now < (due := next_due(limits, began)):
+        known = by_id[run.tags[tags.TRANSACTION]]
+        if known.after is not None:
+            seconds = known.since + known.due_seconds - now
+            due = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
             reason = (
-                f"{transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds "
-                f"{limits.interval_seconds:g})"
+                f"{known.transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds "
+                f"{known.pipeline.transaction.interval_seconds:g})"
             )
-            seconds = (due - now).total_seconds()
-            _busy.pop(after.pipeline.name, None)
-            _idle[after.pipeline.name] = replace(after, reason=reason, seconds=seconds, since=time.monotonic())
+            _busy.pop(known.pipeline.name, None)
+            _idle[known.pipeline.name] = replace(known.after, reason=reason, seconds=seconds, since=now)
 
 
 def _still_idle(idle: Sequence[_Idle], wishes: Callable[[], Wishes]) -> dict[str, str]:

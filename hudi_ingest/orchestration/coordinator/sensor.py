@@ -35,7 +35,7 @@ from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator.fleet import Fleet
-from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, next_tick, remember_busy
+from hudi_ingest.orchestration.coordinator.quiet_ticks import forget, next_tick, remember_busy, with_plan_time
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
@@ -116,7 +116,7 @@ def tick(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunReq
                 # Must precede observe(): a run that ended between would let a plan begin at offsets that are already committed.
                 busy = this.busy()
                 cluster = resources.enter_context(answering_cluster(pipeline.source))
-                observed = observe(pipeline, cluster, this.table)
+                observed = with_plan_time(pipeline, observe(pipeline, cluster, this.table))
         except IngestError as error:
             # Without its frames, which refer back to this error: a client that was refused would keep trying to log in until
             # the next garbage collection.

@@ -84,17 +84,17 @@ def lag(starts: Offsets, watermarks: Mapping[TopicPartition, Watermarks]) -> Lag
     return Lag({source: marks.end - starts[source] for source, marks in sorted(watermarks.items()) if marks.led})
 
 
-def next_due(limits: Limits, last_began_at: datetime) -> datetime:
-    """Return when the transaction is due that follows one begun at `last_began_at`. A pipeline's due times are an interval apart, so a
-    transaction that begins late does not delay all those after it: the next is due at the first that is a quarter of an interval later
+def next_due(limits: Limits, last_at: datetime) -> datetime:
+    """Return when the transaction is due that follows one planned at `last_at`. A pipeline's due times are an interval apart, so a
+    transaction that is late does not delay all those after it: the next is due at the first that is a quarter of an interval later
     or more. If that is more than an interval later, it is due half an interval before that time, and the one after it at its time.
 
     Spark's Structured Streaming keeps to multiples of a trigger's interval, too; but hundreds of pipelines must not be due at once.
     """
     interval = limits.interval_seconds
     if not interval:
-        return last_began_at
-    last = last_began_at.timestamp()
+        return last_at
+    last = last_at.timestamp()
     due = math.ceil((last - limits.phase_seconds) / interval + 0.25) * interval + limits.phase_seconds
     # Times are rounded, and one that begins on time is followed an interval later.
     if due - last > 1.001 * interval:
@@ -109,7 +109,7 @@ def reason_to_wait(
     has_to_commit: bool,
     limits: Limits,
     now: datetime,
-    last_began_at: datetime | None,
+    last_at: datetime | None,
 ) -> str:
     """Why no transaction begins now; "" when one does."""
     if waiting == 0 and not has_to_commit:
@@ -118,18 +118,18 @@ def reason_to_wait(
             if partitions != 1
             else "no new records: the only partition is read to its end"
         )
-    if last_began_at is not None and last_began_at > now:
+    if last_at is not None and last_at > now:
         # That clock was ahead; do not wait until its time comes.
-        last_began_at = None
-    if last_began_at is not None and waiting < most:
-        due = next_due(limits, last_began_at)
+        last_at = None
+    if last_at is not None and waiting < most:
+        due = next_due(limits, last_at)
         if now < due:
             return (
                 f"{counted(waiting, 'record')} waiting; the next transaction is due in {(due - now).total_seconds():.0f} s "
                 f"(interval_seconds {limits.interval_seconds:g}) or at {most:,} records"
             )
-    if last_began_at is not None and waiting < min(limits.min_records, most) and not has_to_commit:
-        remaining = limits.max_wait_seconds - (now - last_began_at).total_seconds()
+    if last_at is not None and waiting < min(limits.min_records, most) and not has_to_commit:
+        remaining = limits.max_wait_seconds - (now - last_at).total_seconds()
         if remaining > 0:
             return (
                 f"{counted(waiting, 'record')} waiting, fewer than min_records {limits.min_records:,}; a transaction takes them within "
@@ -138,17 +138,15 @@ def reason_to_wait(
     return ""
 
 
-def undisturbed(
-    waiting: int, most: int, limits: Limits, now: datetime, last_began_at: datetime | None
-) -> tuple[float, int]:
+def undisturbed(waiting: int, most: int, limits: Limits, now: datetime, last_at: datetime | None) -> tuple[float, int]:
     """For how many seconds no transaction begins, and how many more records must come for one to begin sooner, while there is a
     `reason_to_wait`; 0 and 0 if that is unknown."""
-    if last_began_at is None or last_began_at > now:
+    if last_at is None or last_at > now:
         return 0.0, 0
-    due = next_due(limits, last_began_at)
+    due = next_due(limits, last_at)
     if now < due:
         return (due - now).total_seconds(), max(0, most - waiting)
-    passed = (now - last_began_at).total_seconds()
+    passed = (now - last_at).total_seconds()
     return max(0.0, limits.max_wait_seconds - passed), max(0, min(limits.min_records, most) - waiting)
 
 

@@ -63,6 +63,14 @@ class Situation:
     """Where the pipeline continues a table that another system wrote, until its own first commit."""
     lateness_seconds: float | None = None
     """The pipeline's `source.lateness_seconds`."""
+    planned_at: datetime | None = None
+    """When the last committed transaction was planned, if that is known."""
+
+    @property
+    def last_at(self) -> datetime | None:
+        """The time from which the interval to the next transaction counts: when the last one was planned, which fixed its end offsets or,
+        if that is unknown, when it began."""
+        return self.planned_at or self.committed.last_began_at
 
     @property
     def marks(self) -> dict[TopicPartition, Mark]:
@@ -342,8 +350,7 @@ def plan_transaction(
     wait = "no topic on the broker matches source.topics_pattern yet"
     if readable:
         led = len(backlog.by_partition)
-        began = situation.committed.last_began_at
-        wait = reason_to_wait(backlog.total, most, led, has_to_commit, limits, now, began)
+        wait = reason_to_wait(backlog.total, most, led, has_to_commit, limits, now, situation.last_at)
     leaderless = situation.leaderless
     if wait and leaderless:
         wait += f"; it is unknown how many records wait in {listed(leaderless, SHOWN)}, which {'has' if len(leaderless) == 1 else 'have'} no leader"
@@ -423,7 +430,7 @@ def time_to_wait(
     limits, committed = limits_of(pipeline), situation.committed
     most = backlog_limit(limits, committed.checkpoint.record_bytes if committed.checkpoint else 0)
     waiting = situation.lag.total - (planned.count if planned else 0)
-    return undisturbed(waiting, most, limits, now, now if planned else committed.last_began_at)
+    return undisturbed(waiting, most, limits, now, now if planned else situation.last_at)
 
 
 def plan_now(pipeline: Pipeline) -> IngestPlan:
