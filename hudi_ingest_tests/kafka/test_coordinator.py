@@ -40,9 +40,11 @@ from hudi_ingest.orchestration.coordinator.quiet_ticks import (
     quiet_reasons,
     remember_idle,
     remember_requested,
+    with_plan_time,
 )
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.arithmetic import limits_of, next_due
 from hudi_ingest.transaction.plan.planning import observe, plan_next
 from hudi_ingest.transaction.write import reports
 from hudi_ingest.transaction.write.reports import require_true_gaps
@@ -368,8 +370,8 @@ def test_x1_once_its_run_has_committed_a_pipeline_is_looked_at_when_its_interval
     pipeline = make_pipeline(ground, transaction={"interval_seconds": 600, "max_records": 10})
     fleet = [pipeline, pipeline.model_copy(update={"name": "another"})]
 
-    def reason(run: DagsterRun) -> str | None:
-        remember_requested(pipeline, situation, plan, now())
+    def reason(run: DagsterRun, planned_at: datetime | None = None) -> str | None:
+        remember_requested(pipeline, situation, plan, planned_at or now())
         with instance_with(run) as instance:
             return quiet_reasons(fleet, instance, ground.ledger.requests.wishes).get(pipeline.name)
 
@@ -379,26 +381,41 @@ def test_x1_once_its_run_has_committed_a_pipeline_is_looked_at_when_its_interval
             instance.add_run(run)
             yield instance
 
-    def run_of(status: DagsterRunStatus, began: datetime | None = None) -> DagsterRun:
-        instant = {tags.INSTANT: f"{began:%Y%m%d%H%M%S}000"} if began else {}
-        run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: plan.transaction_id, **instant}
+    def run_of(status: DagsterRunStatus, instant: str = "") -> DagsterRun:
+        instant_tag = {tags.INSTANT: instant} if instant else {}
+        run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: plan.transaction_id, **instant_tag}
         return DagsterRun(job_name="__ASSET_JOB", status=status, tags=run_tags)
 
     ground.send_rows(0, 3)
     situation = observe(pipeline)
     plan = plan_next(pipeline, situation)
     assert "is working on" in str(reason(run_of(DagsterRunStatus.STARTED)))
-    assert [round(due - time.time(), -2) for due in next_tick(fleet, 1).runs.values()] == [600], (
-        "it is looked at once the next may be due"
-    )
+    (due,) = next_tick(fleet, 1).runs.values()
+    assert due == pytest.approx(next_due(limits_of(pipeline), now()).timestamp(), abs=60), "then the next is due"
     assert reason(run_of(DagsterRunStatus.SUCCESS)) is None, "it has begun nothing"
-    assert reason(run_of(DagsterRunStatus.FAILURE, now())) is None
-    assert reason(run_of(DagsterRunStatus.SUCCESS, now() - timedelta(seconds=901))) is None, "the next is due"
-    assert reason(run_of(DagsterRunStatus.SUCCESS, now() + timedelta(seconds=60))) is None, "that clock is ahead"
-    committed = run_of(DagsterRunStatus.SUCCESS, now() - timedelta(seconds=100))
+    committed = run_of(DagsterRunStatus.SUCCESS, "20260101000000000")
+    assert reason(run_of(DagsterRunStatus.FAILURE, committed.tags[tags.INSTANT])) is None
+    assert reason(committed, now() - timedelta(seconds=601)) is None, "the next is due"
     assert f"{plan.transaction_id} is committed; the next is due" in str(reason(committed))
-    assert 0 < next_tick(fleet, 1).due - time.time() <= 800
+    assert 0 < next_tick(fleet, 1).due - time.time() <= 600
     ground.send_rows(0, 9)
     assert reason(committed) is not None, "they wait for their interval"
     ground.send_rows(0, 1)
     assert reason(committed) is None, "max_records are waiting"
+
+
+def test_h3_the_interval_counts_from_the_time_when_the_last_transaction_was_planned(ground: Ground, topic: str) -> None:
+    pipeline, planned_at = make_pipeline(ground), now() - timedelta(seconds=50)
+    ground.send_rows(0, 3)
+    situation = observe(pipeline)
+    remember_requested(pipeline, situation, plan_next(pipeline, situation, now=planned_at), planned_at)
+    other = replace(
+        situation, committed=CommittedState(True, Checkpoint(1, "of another process", {}), last_began_at=now())
+    )
+    assert with_plan_time(pipeline, other).last_at == other.committed.last_began_at
+    plan = plan_next(pipeline, situation, now=planned_at)
+    remember_requested(pipeline, situation, plan, planned_at)
+    known = replace(
+        situation, committed=CommittedState(True, Checkpoint(1, plan.transaction_id, {}), last_began_at=now())
+    )
+    assert with_plan_time(pipeline, known).last_at == planned_at

@@ -385,8 +385,14 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a clock that was ahead holds transactions back": Mutant(
         "transaction/plan/arithmetic.py",
-        "        last_began_at = None\n",
+        "        last_at = None\n",
         "        pass\n",
+        "transaction/test_plan_arithmetic.py",
+    ),
+    "a transaction that began late delays the next": Mutant(
+        "transaction/plan/planning.py",
+        "self.planned_at or self.committed.last_began_at",
+        "self.committed.last_began_at",
         "transaction/test_plan_arithmetic.py",
     ),
     "a slice ends one offset late": Mutant(

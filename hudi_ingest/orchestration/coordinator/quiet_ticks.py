@@ -125,7 +125,7 @@ def remember_requested(pipeline: Pipeline, situation: Situation, plan: Transacti
     _planned[pipeline.name] = plan.transaction_id, now
     # A request continues at once, a commit may complete a period, and the end of a partition without a leader is unknown.
     waits = not plan.request and after.period_seconds == math.inf and not situation.leaderless
-    due_seconds = (next_due(limits_of(pipeline), now) - now).total_seconds() if waits else 0.0
+    due_seconds = next_due(limits_of(pipeline), now).timestamp() - time.time() if waits else 0.0
     _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=after if waits else None, due_seconds=due_seconds)
 
 

@@ -39,15 +39,15 @@ def plan(
     marks: dict[TopicPartition, Watermarks],
     limits: Limits = ANY,
     last: datetime | None = None,
+    planned_at: datetime | None = None,
 ) -> IngestPlan | NothingToDo:
     first = {source: each.begin for source, each in marks.items()}
+    committed = CommittedState(True, checkpoint, last_began_at=last)
     try:
         return plan_transaction(
             pipeline="orders",
             suffix="abc",
-            situation=Situation(
-                CommittedState(True, checkpoint, last_began_at=last), marks, first, {"orders": "o1", "payments": "p1"}
-            ),
+            situation=Situation(committed, marks, first, {"orders": "o1", "payments": "p1"}, planned_at=planned_at),
             limits=limits,
             now=NOW,
         )
@@ -149,7 +149,7 @@ def test_h3_transactions_are_due_an_interval_apart_however_late_each_begins(
     limits = replace(ANY, interval_seconds=interval, phase_seconds=phase * interval)
     due = next_due(limits, NOW)
     assert interval / 4 - 0.001 <= (due - NOW).total_seconds() <= 1.001 * interval + 0.001
-    # If it began too late for that, the next is due half an interval before its time, and the one after that at its time.
+    # If it was planned too late for that, the next is due half an interval before its time, and the one after that at its time.
     first = due = next_due(limits, due)
     for late in lateness:
         due = next_due(limits, due + timedelta(seconds=late * interval))
@@ -185,6 +185,13 @@ def test_p5_nobody_waits_for_the_time_of_a_clock_that_was_ahead() -> None:
     for limits in (ANY, few):
         found = plan(checkpoint, {source: Watermarks(0, 20)}, limits, last=NOW + timedelta(days=40))
         assert isinstance(found, IngestPlan), found
+
+
+@given(st.floats(0, 300))
+def test_h3_a_transaction_that_began_late_is_followed_an_interval_after_it_was_planned(passed: float) -> None:
+    source, planned_at = TopicPartition("orders", 0), NOW - timedelta(seconds=passed)
+    found = plan(Checkpoint(4, "t4", {source: 10}), {source: Watermarks(0, 20)}, last=NOW, planned_at=planned_at)
+    assert isinstance(found, IngestPlan) == (next_due(ANY, planned_at) <= NOW), found
 
 
 def test_min_records_and_no_records_say_why() -> None:
