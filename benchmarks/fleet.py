@@ -137,7 +137,7 @@ def _idle_stock(root: Path, pipelines: int, minutes: float, report: Report) -> d
             raise EnvironmentProblem("PostgreSQL is not installed; on Debian, `apt-get install postgresql`.")
         home = Home(root, root / "pipelines", url)
         stack = started.enter_context(idle_stack(home, pipelines))
-        folder, dagster = started.enter_context(stock_dagster(home, stack, url))
+        folder, processes = started.enter_context(stock_dagster(home, stack, url))
         instance = started.enter_context(DagsterInstance.from_config(str(folder)))
         names = {pipeline.coordinator for pipeline in load_folder(home.pipelines).pipelines}
         began = time.time()
@@ -149,7 +149,7 @@ def _idle_stock(root: Path, pipelines: int, minutes: float, report: Report) -> d
             time.sleep(_LOOK_SECONDS)
         time.sleep(SETTLE_SECONDS)
         trees = {record.name: record.pid for record in stack.processes if record.name not in DAGSTER}
-        trees |= {"dagster": dagster.pid, "postgresql": postmaster(url)}
+        trees |= {**processes, "postgresql": postmaster(url)}
         before, since = cpu_seconds(trees), time.time()
         time.sleep(minutes * 60)
         used, seconds = cpu_seconds(trees), time.time() - since

@@ -3,8 +3,8 @@ commit as soon as it is on the timeline.
 
     python -m benchmarks.freshness HOME [--minutes 10] [--stock]
 
-`--stock`: Dagster as its own commands start it, with its own daemon, launcher and executor, on PostgreSQL through the storage that keeps
-its connections, beside our broker and engine.
+`--stock`: Dagster as its own commands start it, with its own daemon and launcher, on PostgreSQL through the storage that keeps
+its connections, beside our broker, engine and code server.
 What the seconds are made of is from Dagster's events of the runs, CPU from the processes. HOME must be new.
 """
 
@@ -40,7 +40,7 @@ from benchmarks.idle_pipelines import find_topics, running, say
 from benchmarks.measure import ProcessTrees
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
 from hudi_ingest.local import dagster_api, postgresql
-from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
+from hudi_ingest.local.processes import free_port, start, stop, wait_until
 from hudi_ingest.local.stack import DAGSTER, Stack
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
@@ -169,9 +169,9 @@ def _prepare(home: Home, servers: str) -> list[str]:
 
 
 @contextmanager
-def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[Path, ProcessRecord]]:
+def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[Path, dict[str, int]]]:
     """Replace the stack's Dagster by one as Dagster's own commands start it, on PostgreSQL through the storage that keeps its
-    connections. Yields its folder and its process."""
+    connections, which `hudi-ingest code-server` serves. Yields its folder and the processes of both, by name."""
     by_name = {process.name: process for process in stack.processes}
     stop([by_name[name] for name in DAGSTER])
     folder = home.root / "stock"
@@ -187,25 +187,28 @@ def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[P
     # The two settings of an instance that docs/operations.md recommends for fresh tables.
     settings = {"storage": storage, "run_queue": {"dequeue_interval_seconds": 1}, "telemetry": {"enabled": False}}
     (folder / "dagster.yaml").write_text(yaml.safe_dump(settings))
-    module = {"module_name": "hudi_ingest.orchestration.definitions", "location_name": dagster_api.LOCATION}
-    (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
+    code_port = free_port()
+    server = {"host": "127.0.0.1", "port": code_port, "location_name": dagster_api.LOCATION}
+    (folder / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"grpc_server": server}]}))
     environment = {**os.environ, **stack.environment, "DAGSTER_HOME": str(folder), LEDGER_VARIABLE: ledger_url}
     # Only one process at a time makes an instance's tables.
     with DagsterInstance.from_config(str(folder)):
         pass
     port = free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)]
+    serve = [sys.executable, "-m", "hudi_ingest.cli", "code-server", "--port", str(code_port)]
+    code_server = start("code-server", serve, log=home.logs / "stock.log", env=environment, cwd=folder)
     record = start("dagster", command, log=home.logs / "stock.log", env=environment, cwd=folder)
     try:
         wait_until(
             lambda: dagster_api.daemons_are_healthy(f"http://127.0.0.1:{port}"),
             what="Dagster's daemons have reported",
             timeout_seconds=_START_SECONDS,
-            records_to_watch=[record],
+            records_to_watch=[record, code_server],
         )
-        yield folder, record
+        yield folder, {"dagster": record.pid, "code-server": code_server.pid}
     finally:
-        stop([record])
+        stop([record, code_server])
 
 
 def postmaster(url: str) -> int:
@@ -263,9 +266,9 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
         topics = _prepare(home, stack.bootstrap_servers)
         dagster_home, trees = home.dagster, {record.name: record.pid for record in stack.processes}
         if stock:
-            dagster_home, record = started.enter_context(stock_dagster(home, stack, ledger_url))
+            dagster_home, processes = started.enter_context(stock_dagster(home, stack, ledger_url))
             trees = {name: pid for name, pid in trees.items() if name not in DAGSTER}
-            trees |= {"dagster": record.pid, "postgresql": postmaster(ledger_url)}
+            trees |= {**processes, "postgresql": postmaster(ledger_url)}
         instance = started.enter_context(DagsterInstance.from_config(str(dagster_home)))
         tables = [Seen(str(home.tables / topic)) for topic in topics]
         counts = dict.fromkeys(topics, 0)

@@ -15,7 +15,7 @@ listen=(--socket /var/lib/dagster/code.sock)
 
 hudi-ingest engine --memory "$1" &
 engine=$!
-dagster code-server start "${listen[@]}" -m hudi_ingest.orchestration.definitions --location-name hudi_ingest &
+hudi-ingest code-server "${listen[@]}" &
 code_server=$!
 
 end() {

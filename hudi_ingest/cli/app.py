@@ -44,7 +44,7 @@ PANELS = {
     "When something is wrong": ("doctor", "accept-loss", "dead-letters", "recover", "test-alerts"),
     "History": ("backfill", "replay", "requests"),
     "Tables": ("files", "audit", "services", "sweep", "ttl", "savepoints", "sync-catalog"),
-    "Servers and upkeep": ("serve", "housekeeping"),
+    "Servers and upkeep": ("serve", "code-server", "housekeeping"),
 }
 """How `--help` lists the commands."""
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

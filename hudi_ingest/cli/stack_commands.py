@@ -1,4 +1,4 @@
-"""demo, up, down, engine, serve: servers on this machine, alone or as the embedded stack."""
+"""demo, up, down, engine, serve, code-server: servers on this machine, alone or as the embedded stack."""
 
 from __future__ import annotations
 
@@ -117,6 +117,26 @@ def engine(
     home = Home.from_environment()
     options = {"master": master, "driver_memory": memory, "driver_host": driver_host}
     run_engine(home, load_engine_settings(home, options), progress)
+
+
+@app.command("code-server")
+def code_server(
+    socket: Annotated[Path | None, typer.Option(help="A Unix socket to serve on instead of host and port.")] = None,
+    host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to serve on.")] = 4000,
+) -> None:
+    """Serve the pipelines to your own Dagster, in the foreground, and start its runs within a second. A changed pipeline file is loaded
+    by itself.
+
+    In its workspace.yaml: `load_from: [{grpc_server: {host: localhost, port: 4000, location_name: hudi_ingest}}]`. It has no login:
+    whoever can connect can start runs.
+    """
+    from hudi_ingest.orchestration.embedded.code_server import serve_at_port, serve_at_socket
+
+    if socket is not None:
+        serve_at_socket(socket, forks_runs=True, log_level="info")
+    else:
+        serve_at_port(host, port)
 
 
 @app.command("cluster-demo")

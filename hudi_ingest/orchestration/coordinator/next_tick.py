@@ -31,7 +31,13 @@ class NextTick:
 
     @classmethod
     def of(cls, cursor: str | None) -> NextTick | None:
-        """Read a sensor's cursor; None if it is not a coordinator's."""
+        """Read a sensor's cursor; None if it is not a coordinator's, or if somebody has set it to something else: the next tick sets it
+        anew."""
         if cursor is None or not cursor.startswith(_PREFIX):
             return None
-        return cls(*json.loads(cursor.removeprefix(_PREFIX)))
+        try:
+            due, runs, rests_until = json.loads(cursor.removeprefix(_PREFIX))
+            by_run = {str(run_id): float(at) for run_id, at in runs.items()}
+            return cls(float(due), by_run, float(rests_until))
+        except (ValueError, TypeError, AttributeError):
+            return None

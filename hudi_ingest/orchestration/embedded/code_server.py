@@ -1,4 +1,5 @@
-"""Dagster's code server for the pipeline files. It reloads them as soon as one of them has changed.
+"""Dagster's code server for the pipeline files. It reloads them as soon as one of them has changed, and can fork the runs that Dagster's
+own launcher asks it for.
 
 Dagster's daemon would otherwise start a new server each minute to see whether code has changed, which costs a tenth of a core
 all the time. Dagster's own code server forwards all requests to a child that has loaded the code, and does not notice when that
@@ -14,8 +15,10 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import dagster._grpc.server
 import psutil
 from dagster._cli.code_server import code_server_cli
 from dagster._core.errors import DagsterUserCodeUnreachableError
@@ -31,9 +34,10 @@ _RELOAD_SECONDS = 600
 """Hundreds of pipelines take a minute to load on a busy machine."""
 _LOGS_SECONDS = 60.0
 _MODULE = "hudi_ingest.orchestration.definitions"
+_FORKS_RUNS = "from hudi_ingest.orchestration.embedded.forked_runs import serve; serve()"
 
 
-def _watch(home: Home, socket: Path) -> None:
+def _watch(home: Home, client: DagsterGrpcClient) -> None:
     """Reload the pipelines when their files have changed and then been stable for a second, and when the child that had
     loaded them has died."""
     loaded = before = _version(home)
@@ -46,7 +50,7 @@ def _watch(home: Home, socket: Path) -> None:
             _log.warning("The process that had loaded the pipelines has died; starting another")
         if (now == before and now != loaded) or (had_child and not has_child):
             try:
-                DagsterGrpcClient(socket=str(socket)).reload_code(timeout=_RELOAD_SECONDS)
+                client.reload_code(timeout=_RELOAD_SECONDS)
                 loaded = now
             except DagsterUserCodeUnreachableError as problem:
                 # It is still starting, or is stopping, or has replaced a dead child, which could not be ended. If
@@ -82,6 +86,10 @@ def _is_running(process: psutil.Process) -> bool:
         return False
 
 
+def _forking_child(executable_path: str) -> Sequence[str]:
+    return [executable_path, "-c", _FORKS_RUNS]
+
+
 def _keep_logs_short(home: Home) -> None:
     while True:
         time.sleep(_LOGS_SECONDS)
@@ -91,15 +99,29 @@ def _keep_logs_short(home: Home) -> None:
             _log.warning("Could not cut back the logs of %s: %s. Free space on its disk.", home.root, problem)
 
 
-def main(socket: Path) -> None:
-    """Serve until the process is stopped."""
-    home = Home.from_environment()
+def serve_at_socket(socket: Path, *, forks_runs: bool = False, log_level: str = "warning") -> None:
+    """Serve until the process is stopped. `forks_runs`: for an instance with Dagster's own launcher."""
     socket.unlink(missing_ok=True)
-    threading.Thread(target=_watch, args=(home, socket), name="pipeline-files", daemon=True).start()
+    client = DagsterGrpcClient(socket=str(socket))
+    _serve(client, ["--socket", str(socket)], forks_runs=forks_runs, log_level=log_level)
+
+
+def serve_at_port(host: str, port: int) -> None:
+    """As `serve_at_socket`, for an instance with Dagster's own launcher."""
+    client = DagsterGrpcClient(host=host, port=port)
+    _serve(client, ["--host", host, "--port", str(port)], forks_runs=True, log_level="info")
+
+
+def _serve(client: DagsterGrpcClient, listen: Sequence[str], *, forks_runs: bool, log_level: str) -> None:
+    home = Home.from_environment()
+    threading.Thread(target=_watch, args=(home, client), name="pipeline-files", daemon=True).start()
     threading.Thread(target=_keep_logs_short, args=(home,), name="logs", daemon=True).start()
-    options = ["--socket", str(socket), "--module-name", _MODULE]
-    code_server_cli.main(["start", *options, "--use-python-environment-entry-point", "--log-level", "warning"])
+    options = ["--module-name", _MODULE, "--location-name", "hudi_ingest", "--use-python-environment-entry-point"]
+    if forks_runs:
+        # A constant of Dagster's: the command with which its code server starts the child that loads the code.
+        dagster._grpc.server.get_python_environment_entry_point = _forking_child  # type: ignore[attr-defined]
+    code_server_cli.main(["start", *listen, *options, "--log-level", log_level])
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    serve_at_socket(Path(sys.argv[1]))

@@ -122,10 +122,14 @@ def _execute(instance_ref: InstanceRef, run_id: str) -> None:
 
     with capture_interrupts(), DagsterInstance.from_ref(instance_ref) as instance:
         instance.add_run_tags(run_id, {tags.WORKER: str(Owner.this_process())})
-        run = instance.get_run_by_id(run_id)
-        os.environ[RUN_PIPELINE] = pipeline_of(run) if run is not None else ""
-        os.environ[RUN_ASSETS] = "yes" if run is not None and run.asset_selection else ""
+        build_only_for(instance.get_run_by_id(run_id))
         _execute_run_command_body(run_id, instance, lambda event: None, set_exit_code_on_failure=False)
+
+
+def build_only_for(run: DagsterRun | None) -> None:
+    """Have this process build no definitions but those that the run needs."""
+    os.environ[RUN_PIPELINE] = pipeline_of(run) if run is not None else ""
+    os.environ[RUN_ASSETS] = "yes" if run is not None and run.asset_selection else ""
 
 
 def pipeline_of(run: DagsterRun) -> str:

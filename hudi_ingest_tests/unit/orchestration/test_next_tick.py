@@ -19,7 +19,19 @@ def test_a_cursor_has_all_of_it(next_tick: NextTick) -> None:
     assert NextTick.of(next_tick.cursor) == next_tick
 
 
-@pytest.mark.parametrize("cursor", [None, "", "hudi_ingest due 1000.25", '{"states": {}}'])
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        None,
+        "",
+        "hudi_ingest due 1000.25",
+        '{"states": {}}',
+        *(
+            f"hudi_ingest next tick {text}"
+            for text in ("", "1", "[1, {}]", "[1, [], 2]", '["soon", {}, 2]', '[1, {"a": null}, 2]')
+        ),
+    ],
+)
 def test_another_cursor_says_nothing(cursor: str | None) -> None:
     assert NextTick.of(cursor) is None
 
