@@ -44,6 +44,7 @@ from hudi_ingest.local.processes import free_port, start, stop, wait_until
 from hudi_ingest.local.stack import DAGSTER, Stack
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
+from hudi_ingest.orchestration.embedded.step_logs import FileComputeLogManager
 
 PIPELINES = 5
 RECORDS_A_SECOND = 200
@@ -184,8 +185,18 @@ def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[P
             "config": config,
         }
     }
-    # The two settings of an instance that docs/operations.md recommends for fresh tables.
-    settings = {"storage": storage, "run_queue": {"dequeue_interval_seconds": 1}, "telemetry": {"enabled": False}}
+    logs = {
+        "module": FileComputeLogManager.__module__,
+        "class": FileComputeLogManager.__name__,
+        "config": {"base_dir": str(folder / "logs")},
+    }
+    # The three settings of an instance that docs/operations.md recommends for fresh tables.
+    settings = {
+        "storage": storage,
+        "compute_logs": logs,
+        "run_queue": {"dequeue_interval_seconds": 1},
+        "telemetry": {"enabled": False},
+    }
     (folder / "dagster.yaml").write_text(yaml.safe_dump(settings))
     code_port = free_port()
     server = {"host": "127.0.0.1", "port": code_port, "location_name": dagster_api.LOCATION}

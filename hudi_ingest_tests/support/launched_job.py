@@ -1,4 +1,4 @@
-"""A job for the forking launcher's tests: in a module of its own, as the run's process imports it anew."""
+"""Jobs for the tests of forked runs: in a module of its own, as the run's process imports it anew."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from dagster import In, Nothing, OpExecutionContext, job, op
+from dagster import Definitions, In, Nothing, OpExecutionContext, job, op
 
 from hudi_ingest.orchestration.embedded.executor import EXECUTOR
 
@@ -49,6 +49,9 @@ def short_job() -> None:
 @job(executor_def=EXECUTOR)
 def endless_job() -> None:
     endless(first())
+
+
+definitions = Definitions(jobs=[short_job, endless_job])
 
 
 def run_config(pids: Path, *ops: str) -> dict[str, object]:
