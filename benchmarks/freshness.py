@@ -194,7 +194,7 @@ def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[P
     settings = {
         "storage": storage,
         "compute_logs": logs,
-        "run_queue": {"dequeue_interval_seconds": 1},
+        "run_queue": {"dequeue_interval_seconds": 1, "dequeue_use_threads": True, "dequeue_num_workers": 4},
         "telemetry": {"enabled": False},
     }
     (folder / "dagster.yaml").write_text(yaml.safe_dump(settings))

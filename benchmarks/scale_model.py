@@ -49,7 +49,7 @@ class Costs:
     run_cpu: float = measured(
         1.8,
         "CPU s of Dagster per run with ops in its process",
-        "trial freshness_stock, without what follows",
+        "trial freshness_stock by Dagster's code server, without what follows",
         "2026-11-27",
     )
     op_cpu: float = measured(0.2, "CPU s of Dagster per parallel op", "orders-10m: with Dagster less without")

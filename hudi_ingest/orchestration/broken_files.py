@@ -50,8 +50,8 @@ def broken_definitions(files: Sequence[BrokenFile], used_names: Collection[str])
 
 def problem_text(file: BrokenFile) -> str:
     return (
-        f"{file.path} is not loaded, so {file.effect}. Correct it. `hudi-ingest up` loads it "
-        "again within seconds; elsewhere, reload the code location.\n"
+        f"{file.path} is not loaded, so {file.effect}. Correct it. `hudi-ingest up` and `code-server` "
+        "load it again within seconds; elsewhere, reload the code location.\n"
         + "\n".join(f"- {problem}" for problem in file.problems)
     )
 

@@ -618,8 +618,7 @@ def test_the_code_server_is_reached_by_a_socket_on_a_shared_volume(compose: dict
     socket = server["grpc_server"]["socket"]
     start = (DEPLOY / "engine-and-ops.sh").read_text()
     assert f"listen=(--socket {socket})" in start
-    assert 'code-server start "${listen[@]}" -m hudi_ingest.orchestration.definitions' in start
-    assert f"--location-name {origin.location_name}" in start
+    assert 'hudi-ingest code-server "${listen[@]}"' in start
     assert f"--socket {socket}" in compose["services"]["engine"]["healthcheck"]["test"][1]
     for name in ("engine", "webserver", "daemon"):
         assert f"dagster:{Path(socket).parent}" in compose["services"][name]["volumes"]

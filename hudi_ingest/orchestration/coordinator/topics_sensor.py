@@ -63,8 +63,8 @@ def discovery_text(discovery: Discovery, loaded: frozenset[str]) -> str:
     parts = [counted(len(known), "topic")]
     if without := sorted(known - loaded):
         parts.append(
-            f"{listed(without, _SHOWN)} without a pipeline in this code location: `hudi-ingest up` loads it again within seconds; "
-            "elsewhere, reload the code location"
+            f"{listed(without, _SHOWN)} without a pipeline in this code location: `hudi-ingest up` and `code-server` load it again within "
+            "seconds; elsewhere, reload the code location"
         )
     if forgotten := sorted(loaded - known):
         parts.append(
