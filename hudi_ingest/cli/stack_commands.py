@@ -131,6 +131,13 @@ def code_server(
     In its workspace.yaml: `load_from: [{grpc_server: {host: localhost, port: 4000, location_name: hudi_ingest}}]`. It has no login:
     whoever can connect can start runs.
     """
+    from hudi_ingest.local.processes import require_port_free, require_socket_free
+
+    if socket is not None:
+        require_socket_free(socket)
+    else:
+        require_port_free(port, "the code server", "--port", host)
+    progress("starting the code server")
     from hudi_ingest.orchestration.embedded.code_server import serve_at_port, serve_at_socket
 
     if socket is not None:

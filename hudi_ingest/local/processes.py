@@ -31,6 +31,8 @@ from hudi_ingest.home.liveness import same_start, started_since_boot
 T = TypeVar("T")
 
 LOOPBACK = "127.0.0.1"
+LONGEST_SOCKET_PATH = 100
+"""Bytes; the system's limit is 107, or 103 on macOS."""
 MARK = "HUDI_INGEST_PROCESS"
 KILL_SECONDS = 10.0
 FIRST_POLL_SECONDS = 0.02
@@ -303,24 +305,40 @@ def accepts_connections(address: int | Path) -> bool:
         return probe.connect_ex(str(address)) == 0
 
 
-def require_port_free(port: int, purpose: str, option: str = "") -> None:
-    """Raises EnvironmentProblem if it is impossible to listen on `port` of 127.0.0.1.
+def require_socket_free(path: Path) -> None:
+    """Raises EnvironmentProblem unless a server can make the Unix socket at `path`, or replace one that nobody listens at."""
+    if len(os.fsencode(path)) > LONGEST_SOCKET_PATH:
+        raise EnvironmentProblem(
+            f"{path} is longer than the {LONGEST_SOCKET_PATH} bytes of a socket's path; choose another path"
+        )
+    if not path.parent.is_dir():
+        raise EnvironmentProblem(
+            f"{path.parent}, for the socket {path.name}, is no folder; make it, or choose another path"
+        )
+    if path.exists() and not path.is_socket():
+        raise EnvironmentProblem(f"{path} is there, and is no socket; choose another path")
+    if accepts_connections(path):
+        raise EnvironmentProblem(f"a server listens at {path}; stop it, or choose another path")
+
+
+def require_port_free(port: int, purpose: str, option: str = "", host: str = LOOPBACK) -> None:
+    """Raises EnvironmentProblem if it is impossible to listen on `port` of `host`.
 
     `purpose` says what needs the port; `option` is the command line option that chooses another, if there is one.
     """
     choose = f"choose another port with {option}" if option else "choose another port"
     try:
-        with socket.socket() as probe:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             # As servers do: connections that a stopped server left in TIME_WAIT do not block the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((LOOPBACK, port))
+            probe.bind((host, port))
     except (OSError, OverflowError) as problem:
         if isinstance(problem, OSError) and problem.errno == errno.EADDRINUSE:
             raise EnvironmentProblem(
-                f"port {port} on {LOOPBACK}, needed for {purpose}, is in use{_holder(port)}; stop that process, or {choose}"
+                f"port {port} on {host}, needed for {purpose}, is in use{_holder(port)}; stop that process, or {choose}"
             ) from problem
         raise EnvironmentProblem(
-            f"port {port} on {LOOPBACK}, needed for {purpose}, cannot be used ({problem}); {choose}"
+            f"port {port} on {host}, needed for {purpose}, cannot be used ({problem}); {choose}"
         ) from problem
 
 

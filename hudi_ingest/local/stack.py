@@ -38,6 +38,7 @@ from hudi_ingest.home.folder import (
 from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import BrokerSettings, await_broker, launch_broker
 from hudi_ingest.local.processes import (
+    LONGEST_SOCKET_PATH,
     ProcessEnded,
     ProcessRecord,
     accepts_connections,
@@ -62,8 +63,6 @@ NEEDED_BYTES = 1 << 30
 _READY_SECONDS = 300
 _TRIES = 3
 """How often `up` starts a part that is killed while it waits for it."""
-_LONGEST_SOCKET_PATH = 100
-"""Bytes; the system's limit is 107, or 103 on macOS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +385,7 @@ def _code_socket(home: Home) -> Path:
     """Return the socket of the code server: in the home or, if that path is too long for a socket, in a folder of this user in the
     system's temporary folder. Raises EnvironmentProblem if others may access that folder."""
     path = home.root / "code-server.sock"
-    if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH:
         return path
     folder = Path(tempfile.gettempdir(), f"hudi-ingest-{os.geteuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)

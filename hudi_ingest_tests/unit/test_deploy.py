@@ -678,6 +678,8 @@ def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:
     assert deployed["compute_logs"].pop("config") == {"base_dir": "/var/lib/dagster/logs"}
     assert deployed.pop("compute_logs") == embedded.pop("compute_logs")
     assert embedded.pop("storage")["custom"]["class"] == "QuickSqliteStorage"
+    # One after another, each would wait for the answers about those before it. The embedded launcher waits for none.
+    assert deployed["run_queue"].pop("dequeue_use_threads") and deployed["run_queue"].pop("dequeue_num_workers")
     assert {key: value for key, value in deployed.items() if key not in folders} == embedded
 
 

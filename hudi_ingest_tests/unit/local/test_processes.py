@@ -300,6 +300,27 @@ def test_a_port_whose_connections_just_closed_is_free() -> None:
     processes.require_port_free(port, "the test", "--port")
 
 
+def test_only_a_socket_that_nobody_listens_at_is_replaced(tmp_path: Path) -> None:
+    found, file = tmp_path / "code.sock", tmp_path / "notes.txt"
+    processes.require_socket_free(found)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(found))
+        server.listen()
+        with pytest.raises(
+            EnvironmentProblem, match=r"a server listens at .*code\.sock; stop it, or choose another path"
+        ):
+            processes.require_socket_free(found)
+    processes.require_socket_free(found)
+    file.write_text("mine")
+    for path, why in (
+        (file, "is there, and is no socket"),
+        (tmp_path / "none" / "code.sock", "is no folder"),
+        (tmp_path / ("s" * 100), "is longer than"),
+    ):
+        with pytest.raises(EnvironmentProblem, match=rf"{why}.*; .*choose another path"):
+            processes.require_socket_free(path)
+
+
 def test_a_port_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EnvironmentProblem, match=r"port 70000 on 127\.0\.0\.1, needed for x, cannot be used"):
         processes.require_port_free(70000, "x", "--port")
