@@ -14,6 +14,7 @@ from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobO
 from dagster._core.test_utils import instance_for_test
 from dagster._grpc.client import DagsterGrpcClient
 
+from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, start, stop, wait_until
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.code_server import _FORKS_RUNS
@@ -111,3 +112,24 @@ def test_r10_a_killed_fork_server_is_replaced(
     run_id, _ = launched(instance, socket, later)
     instance.run_launcher.terminate(run_id)
     await_end(instance, run_id, DagsterRunStatus.CANCELED)
+
+
+def test_r10_a_code_server_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    socket, log = tmp_path / "code.sock", tmp_path / "code.log"
+    home = {HOME_VARIABLE: str(tmp_path / "home"), PIPELINES_VARIABLE: str(tmp_path / "pipelines")}
+    command = [sys.executable, "-m", "hudi_ingest.cli", "code-server", "--socket", str(socket)]
+    server = start("code server", command, log=log, env={**os.environ, **home})
+    try:
+        wait_until(
+            lambda: accepts_connections(socket), what="it serves", timeout_seconds=120, records_to_watch=[server]
+        )
+        process = psutil.Process(server.pid)
+        wait_for(lambda: len(process.children(recursive=True)) >= 2, "a fork server is there")
+        children = process.children(recursive=True)
+        process.terminate()
+        _, left = psutil.wait_procs([process, *children], timeout=60)
+        assert not left
+    finally:
+        stop([server], grace_seconds=0)
+    assert "starting another" not in log.read_text()

@@ -12,11 +12,13 @@ can start runs, so only this user may have access to its folder.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 
 import dagster._grpc.server
 import psutil
@@ -37,15 +39,16 @@ _MODULE = "hudi_ingest.orchestration.definitions"
 _FORKS_RUNS = "from hudi_ingest.orchestration.embedded.forked_runs import serve; serve()"
 
 
-def _watch(home: Home, client: DagsterGrpcClient) -> None:
+def _watch(home: Home, client: DagsterGrpcClient, ends: threading.Event) -> None:
     """Reload the pipelines when their files have changed and then been stable for a second, and when the child that had
-    loaded them has died."""
+    loaded them has died, until this process `ends` it."""
     loaded = before = _version(home)
     child, had_child = _Child(), False
-    while True:
-        time.sleep(_LOOK_SECONDS)
+    while not ends.wait(_LOOK_SECONDS):
         now = _version(home)
         has_child = child.is_alive()
+        if ends.is_set():
+            return
         if had_child and not has_child:
             _log.warning("The process that had loaded the pipelines has died; starting another")
         if (now == before and now != loaded) or (had_child and not has_child):
@@ -113,8 +116,17 @@ def serve_at_port(host: str, port: int) -> None:
 
 
 def _serve(client: DagsterGrpcClient, listen: Sequence[str], *, forks_runs: bool, log_level: str) -> None:
-    home = Home.from_environment()
-    threading.Thread(target=_watch, args=(home, client), name="pipeline-files", daemon=True).start()
+    home, ends = Home.from_environment(), threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        ends.set()
+        signal.default_int_handler(number, frame)
+
+    # Dagster takes the handler of SIGINT for SIGTERM, too.
+    signal.signal(signal.SIGINT, interrupt)
+    # Its logger prints by itself.
+    logging.getLogger("dagster").propagate = False
+    threading.Thread(target=_watch, args=(home, client, ends), name="pipeline-files", daemon=True).start()
     threading.Thread(target=_keep_logs_short, args=(home,), name="logs", daemon=True).start()
     options = ["--module-name", _MODULE, "--location-name", "hudi_ingest", "--use-python-environment-entry-point"]
     if forks_runs:
