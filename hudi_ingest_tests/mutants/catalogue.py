@@ -391,8 +391,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a transaction that began late delays the next": Mutant(
         "transaction/plan/planning.py",
-        "self.planned_at or self.committed.last_began_at",
-        "self.committed.last_began_at",
+        "min(self.planned_at, began_at) if self.planned_at and began_at else began_at",
+        "began_at",
         "transaction/test_plan_arithmetic.py",
     ),
     "a slice ends one offset late": Mutant(

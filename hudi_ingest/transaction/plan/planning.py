@@ -70,7 +70,9 @@ class Situation:
     def last_at(self) -> datetime | None:
         """The time from which the interval to the next transaction counts: when the last one was planned, which fixed its end offsets or,
         if that is unknown, when it began."""
-        return self.planned_at or self.committed.last_began_at
+        began_at = self.committed.last_began_at
+        # A plan from after its begin is one of a clock that was set back since.
+        return min(self.planned_at, began_at) if self.planned_at and began_at else began_at
 
     @property
     def marks(self) -> dict[TopicPartition, Mark]:

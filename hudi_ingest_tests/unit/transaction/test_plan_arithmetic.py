@@ -194,6 +194,17 @@ def test_h3_a_transaction_that_began_late_is_followed_an_interval_after_it_was_p
     assert isinstance(found, IngestPlan) == (next_due(ANY, planned_at) <= NOW), found
 
 
+def test_h3_p5_a_plan_from_after_its_begin_is_of_a_clock_that_was_ahead() -> None:
+    source, began_at = TopicPartition("orders", 0), NOW - timedelta(seconds=90)
+    found = plan(
+        Checkpoint(4, "t4", {source: 10}),
+        {source: Watermarks(0, 20)},
+        last=began_at,
+        planned_at=NOW + timedelta(hours=1),
+    )
+    assert isinstance(found, IngestPlan), found
+
+
 def test_min_records_and_no_records_say_why() -> None:
     source = TopicPartition("orders", 0)
     checkpoint = Checkpoint(1, "t", {source: 0})
