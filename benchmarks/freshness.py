@@ -40,7 +40,7 @@ from benchmarks.idle_pipelines import find_topics, running, say
 from benchmarks.measure import ProcessTrees
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
 from hudi_ingest.local import dagster_api, postgresql
-from hudi_ingest.local.processes import free_port, start, stop, wait_until
+from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.stack import DAGSTER, Stack
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
@@ -208,18 +208,19 @@ def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[P
     port = free_port()
     command = [sys.executable, "-m", "dagster", "dev", "-w", "workspace.yaml", "-h", "127.0.0.1", "-p", str(port)]
     serve = [sys.executable, "-m", "hudi_ingest.cli", "code-server", "--port", str(code_port)]
-    code_server = start("code-server", serve, log=home.logs / "stock.log", env=environment, cwd=folder)
-    record = start("dagster", command, log=home.logs / "stock.log", env=environment, cwd=folder)
+    records = list[ProcessRecord]()
     try:
+        for name, each in {"code-server": serve, "dagster": command}.items():
+            records.append(start(name, each, log=home.logs / "stock.log", env=environment, cwd=folder))
         wait_until(
             lambda: dagster_api.daemons_are_healthy(f"http://127.0.0.1:{port}"),
             what="Dagster's daemons have reported",
             timeout_seconds=_START_SECONDS,
-            records_to_watch=[record, code_server],
+            records_to_watch=records,
         )
-        yield folder, {"dagster": record.pid, "code-server": code_server.pid}
+        yield folder, {record.name: record.pid for record in records}
     finally:
-        stop([record, code_server])
+        stop(records)
 
 
 def postmaster(url: str) -> int:

@@ -141,7 +141,7 @@ def code_server(
     from hudi_ingest.orchestration.embedded.code_server import serve_at_port, serve_at_socket
 
     if socket is not None:
-        serve_at_socket(socket, forks_runs=True, log_level="info")
+        serve_at_socket(socket, forks_runs=True)
     else:
         serve_at_port(host, port)
 

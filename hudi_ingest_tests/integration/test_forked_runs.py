@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, DefaultRunLauncher, reconstructable
+from dagster import DagsterInstance, DagsterRunStatus, DefaultRunLauncher, reconstructable
 from dagster._core.remote_origin import GrpcServerCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import instance_for_test
 from dagster._grpc.client import DagsterGrpcClient
@@ -19,7 +19,7 @@ from hudi_ingest.local.processes import ProcessRecord, accepts_connections, star
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.code_server import _FORKS_RUNS
 from hudi_ingest_tests.support import launched_job
-from hudi_ingest_tests.support.launched_job import endless_job, run_config
+from hudi_ingest_tests.support.launched_job import await_end, endless_job, run_config
 from hudi_ingest_tests.support.waiting import wait_for
 
 
@@ -62,16 +62,6 @@ def launched(instance: DagsterInstance, socket: Path, folder: Path) -> tuple[str
     DefaultRunLauncher.launch_run_from_grpc_client(instance, run, client)
     wait_for((folder / "endless").exists, "its second op is at work")
     return run.run_id, psutil.Process(int((folder / "endless").read_text()))
-
-
-def await_end(instance: DagsterInstance, run_id: str, status: DagsterRunStatus) -> None:
-    def run() -> DagsterRun:
-        found = instance.get_run_by_id(run_id)
-        assert found is not None
-        return found
-
-    wait_for(lambda: run().is_finished, "the run ends")
-    assert run().status == status, [each.user_message for each in instance.all_logs(run_id)]
 
 
 def test_r10_a_run_of_dagsters_launcher_is_forked_and_can_be_ended(

@@ -15,7 +15,6 @@ import yaml
 from dagster import (
     DagsterEventType,
     DagsterInstance,
-    DagsterRun,
     DagsterRunStatus,
     JobDefinition,
     RunsFilter,
@@ -32,7 +31,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import report_dead
 from hudi_ingest.orchestration.embedded import run_launcher
 from hudi_ingest_tests.support import launched_job
-from hudi_ingest_tests.support.launched_job import endless_job, run_config, short_job
+from hudi_ingest_tests.support.launched_job import await_end, endless_job, found, run_config, short_job
 from hudi_ingest_tests.support.waiting import suspend, wait_for
 
 
@@ -61,17 +60,6 @@ def launched(instance: DagsterInstance, job: JobDefinition, pids: Path, in_proce
     # The launcher asks no code server.
     instance.launch_run(run.run_id, workspace=cast("Any", None))
     return run.run_id
-
-
-def found(instance: DagsterInstance, run_id: str) -> DagsterRun:
-    run = instance.get_run_by_id(run_id)
-    assert run is not None
-    return run
-
-
-def await_end(instance: DagsterInstance, run_id: str, status: DagsterRunStatus) -> None:
-    wait_for(lambda: found(instance, run_id).is_finished, "the run ends")
-    assert found(instance, run_id).status == status, [each.user_message for each in instance.all_logs(run_id)]
 
 
 def worker_of(instance: DagsterInstance, run_id: str) -> psutil.Process:

@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-from dagster import Definitions, In, Nothing, OpExecutionContext, job, op
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, Definitions, In, Nothing, OpExecutionContext, job, op
 
 from hudi_ingest.orchestration.embedded.executor import EXECUTOR
+from hudi_ingest_tests.support.waiting import wait_for
 
 PIDS = "pids"
 """Config of each op: a folder where it leaves its process id under its own name."""
@@ -56,3 +57,14 @@ definitions = Definitions(jobs=[short_job, endless_job])
 
 def run_config(pids: Path, *ops: str) -> dict[str, object]:
     return {"ops": {name: {"config": {PIDS: str(pids)}} for name in ops}}
+
+
+def found(instance: DagsterInstance, run_id: str) -> DagsterRun:
+    run = instance.get_run_by_id(run_id)
+    assert run is not None
+    return run
+
+
+def await_end(instance: DagsterInstance, run_id: str, status: DagsterRunStatus) -> None:
+    wait_for(lambda: found(instance, run_id).is_finished, "the run ends")
+    assert found(instance, run_id).status == status, [each.user_message for each in instance.all_logs(run_id)]

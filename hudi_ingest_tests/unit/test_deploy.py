@@ -40,6 +40,7 @@ from hudi_ingest.home.folder import (
     Home,
 )
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.embedded import code_server
 from hudi_ingest.orchestration.embedded.postgres_storage import MOST, PooledPostgresStorage
 from hudi_ingest.orchestration.embedded.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.embedded.web_access import HOSTS_VARIABLE, hosts_from
@@ -619,6 +620,7 @@ def test_the_code_server_is_reached_by_a_socket_on_a_shared_volume(compose: dict
     start = (DEPLOY / "engine-and-ops.sh").read_text()
     assert f"listen=(--socket {socket})" in start
     assert 'hudi-ingest code-server "${listen[@]}"' in start
+    assert origin.location_name == code_server.LOCATION
     assert f"--socket {socket}" in compose["services"]["engine"]["healthcheck"]["test"][1]
     for name in ("engine", "webserver", "daemon"):
         assert f"dagster:{Path(socket).parent}" in compose["services"][name]["volumes"]

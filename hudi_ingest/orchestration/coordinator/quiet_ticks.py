@@ -72,8 +72,6 @@ class _Busy:
     """Known once Dagster has made the run."""
     after: _Idle | None = None
     """What the pipeline waits for once this transaction is committed, if the look requested it."""
-    due_seconds: float = 0.0
-    """After so long the next transaction is due, if it is known."""
     since: float = field(default_factory=time.monotonic)
 
 
@@ -125,8 +123,8 @@ def remember_requested(pipeline: Pipeline, situation: Situation, plan: Transacti
     _planned[pipeline.name] = plan.transaction_id, now
     # A request continues at once, a commit may complete a period, and the end of a partition without a leader is unknown.
     waits = not plan.request and after.period_seconds == math.inf and not situation.leaderless
-    due_seconds = next_due(limits_of(pipeline), now).timestamp() - time.time() if waits else 0.0
-    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=after if waits else None, due_seconds=due_seconds)
+    due = replace(after, seconds=next_due(limits_of(pipeline), now).timestamp() - time.time(), since=time.monotonic())
+    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=due if waits else None)
 
 
 def with_plan_time(pipeline: Pipeline, situation: Situation) -> Situation:
@@ -189,10 +187,12 @@ def next_tick(pipelines: Sequence[Pipeline], rest_seconds: float) -> NextTick:
     due = [known.since + known.seconds for known in _recent(_idle, pipelines, math.inf)]
     runs = dict[str, float]()
     for known in _recent(_busy, pipelines, WHOLE_SECONDS):
+        # Of a transaction that the last full look did not request, the interval is unknown.
+        ends = known.since if known.after is None else known.after.since + known.after.seconds
         if known.run_id:
-            runs[known.run_id] = epoch + known.since + known.due_seconds
+            runs[known.run_id] = epoch + ends
         else:
-            due.append(known.since + known.due_seconds)
+            due.append(ends)
     return NextTick(epoch + min(due, default=math.inf), runs, now + rest_seconds)
 
 
@@ -222,22 +222,26 @@ def _still_busy(busy: Sequence[_Busy], instance: DagsterInstance) -> dict[str, s
 def _note_committed(ended: Sequence[_Busy], instance: DagsterInstance) -> None:
     """Note which of them are committed and have to wait until the next transaction is due."""
     now = time.monotonic()
-    by_id = {known.transaction_id: known for known in ended if now - known.since < known.due_seconds}
+    by_id = {
+        known.transaction_id: known.after
+        for known in ended
+        if known.after is not None and now - known.after.since < known.after.seconds
+    }
     if not by_id:
         return
     filters = RunsFilter(tags={tags.TRANSACTION: [*by_id]}, statuses=[DagsterRunStatus.SUCCESS])
     # A run that found nothing to do has no instant.
     for run in [each for each in instance.get_runs(filters) if tags.INSTANT in each.tags]:
-        known = by_id[run.tags[tags.TRANSACTION]]
-        if known.after is not None:
-            seconds = known.since + known.due_seconds - now
-            due = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
-            reason = (
-                f"{known.transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds "
-                f"{known.pipeline.transaction.interval_seconds:g})"
-            )
-            _busy.pop(known.pipeline.name, None)
-            _idle[known.pipeline.name] = replace(known.after, reason=reason, seconds=seconds, since=now)
+        transaction_id = run.tags[tags.TRANSACTION]
+        after = by_id[transaction_id]
+        seconds = after.since + after.seconds - now
+        due = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
+        reason = (
+            f"{transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds "
+            f"{after.pipeline.transaction.interval_seconds:g})"
+        )
+        _busy.pop(after.pipeline.name, None)
+        _idle[after.pipeline.name] = replace(after, reason=reason, seconds=seconds, since=now)
 
 
 def _still_idle(idle: Sequence[_Idle], wishes: Callable[[], Wishes]) -> dict[str, str]:

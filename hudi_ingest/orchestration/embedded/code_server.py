@@ -36,6 +36,7 @@ _RELOAD_SECONDS = 600
 """Hundreds of pipelines take a minute to load on a busy machine."""
 _LOGS_SECONDS = 60.0
 _MODULE = "hudi_ingest.orchestration.definitions"
+LOCATION = "hudi_ingest"
 _FORKS_RUNS = "from hudi_ingest.orchestration.embedded.forked_runs import serve; serve()"
 
 
@@ -102,20 +103,20 @@ def _keep_logs_short(home: Home) -> None:
             _log.warning("Could not cut back the logs of %s: %s. Free space on its disk.", home.root, problem)
 
 
-def serve_at_socket(socket: Path, *, forks_runs: bool = False, log_level: str = "warning") -> None:
+def serve_at_socket(socket: Path, *, forks_runs: bool = False) -> None:
     """Serve until the process is stopped. `forks_runs`: for an instance with Dagster's own launcher."""
     socket.unlink(missing_ok=True)
     client = DagsterGrpcClient(socket=str(socket))
-    _serve(client, ["--socket", str(socket)], forks_runs=forks_runs, log_level=log_level)
+    _serve(client, ["--socket", str(socket)], forks_runs=forks_runs)
 
 
 def serve_at_port(host: str, port: int) -> None:
     """As `serve_at_socket`, for an instance with Dagster's own launcher."""
     client = DagsterGrpcClient(host=host, port=port)
-    _serve(client, ["--host", host, "--port", str(port)], forks_runs=True, log_level="info")
+    _serve(client, ["--host", host, "--port", str(port)], forks_runs=True)
 
 
-def _serve(client: DagsterGrpcClient, listen: Sequence[str], *, forks_runs: bool, log_level: str) -> None:
+def _serve(client: DagsterGrpcClient, listen: Sequence[str], *, forks_runs: bool) -> None:
     home, ends = Home.from_environment(), threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -128,10 +129,12 @@ def _serve(client: DagsterGrpcClient, listen: Sequence[str], *, forks_runs: bool
     logging.getLogger("dagster").propagate = False
     threading.Thread(target=_watch, args=(home, client, ends), name="pipeline-files", daemon=True).start()
     threading.Thread(target=_keep_logs_short, args=(home,), name="logs", daemon=True).start()
-    options = ["--module-name", _MODULE, "--location-name", "hudi_ingest", "--use-python-environment-entry-point"]
+    options = ["--module-name", _MODULE, "--location-name", LOCATION, "--use-python-environment-entry-point"]
     if forks_runs:
         # A constant of Dagster's: the command with which its code server starts the child that loads the code.
         dagster._grpc.server.get_python_environment_entry_point = _forking_child  # type: ignore[attr-defined]
+    # The embedded stack's would only fill its log.
+    log_level = "info" if forks_runs else "warning"
     code_server_cli.main(["start", *listen, *options, "--log-level", log_level])
 
 
