@@ -1,10 +1,12 @@
 """How old a record is when readers see it: five pipelines with `interval_seconds: 2` get 200 records a second each, and hudi-rs reads every
 commit as soon as it is on the timeline.
 
-    python -m benchmarks.freshness HOME [--minutes 10] [--stock]
+    python -m benchmarks.freshness HOME [--minutes 10] [--stock] [--slowdown 1.7]
 
 `--stock`: Dagster as its own commands start it, with its own daemon and launcher, on PostgreSQL through the storage that keeps
 its connections, beside our broker, engine and code server.
+`--slowdown`: for a machine that takes so many times the CPU of another for the same work. Intervals are longer and records fewer a second by
+this factor, so that both have as much to do; the seconds are longer by it, too.
 What the seconds are made of is from Dagster's events of the runs, CPU from the processes. HOME must be new.
 """
 
@@ -126,10 +128,12 @@ class Seen:
         return all(len(offsets) == max(offsets) + 1 - self.ends.get(partition, 0) for partition, offsets in new.items())
 
 
-def _produce(servers: str, topics: Sequence[str], counts: dict[str, int], ended: threading.Event) -> None:
+def _produce(
+    servers: str, topics: Sequence[str], counts: dict[str, int], ended: threading.Event, slowdown: float
+) -> None:
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
     began, batch = time.monotonic(), 0
-    while not ended.wait(max(0.0, began + batch / _BATCHES_A_SECOND - time.monotonic())):
+    while not ended.wait(max(0.0, began + batch * slowdown / _BATCHES_A_SECOND - time.monotonic())):
         batch += 1
         for topic in topics:
             for _ in range(RECORDS_A_SECOND // _BATCHES_A_SECOND):
@@ -148,7 +152,7 @@ def _read(tables: Sequence[Seen], ended: threading.Event) -> None:
             table.look()
 
 
-def _prepare(home: Home, servers: str) -> list[str]:
+def _prepare(home: Home, servers: str, slowdown: float) -> list[str]:
     topics = [f"{_TEMPLATE}.{number}" for number in range(PIPELINES)]
     admin = AdminClient({"bootstrap.servers": servers})
     for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
@@ -161,7 +165,7 @@ def _prepare(home: Home, servers: str) -> list[str]:
             "base_path": f"{home.tables}/{{topic}}",
             "schema": "id string not null, n long, amount decimal(10,2)",
         },
-        "transaction": {"interval_seconds": INTERVAL_SECONDS, "single_op": True},
+        "transaction": {"interval_seconds": INTERVAL_SECONDS * slowdown, "single_op": True},
     }
     home.pipelines.mkdir(parents=True, exist_ok=True)
     (home.pipelines / f"{_TEMPLATE}.yaml").write_text(yaml.safe_dump(settings))
@@ -263,7 +267,9 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 2)}
 
 
-def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
+def measure(
+    root: Path, minutes: float, *, stock: bool, report: Callable[[str], None], slowdown: float = 1.0
+) -> dict[str, Any]:
     """Measure for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
     with ExitStack() as started:
         ledger_url = f"sqlite:///{root / 'ledger.db'}"
@@ -275,7 +281,7 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
         home = Home(root, root / "pipelines", ledger_url)
         home.pipelines.mkdir(parents=True, exist_ok=True)
         stack = started.enter_context(running(home))
-        topics = _prepare(home, stack.bootstrap_servers)
+        topics = _prepare(home, stack.bootstrap_servers, slowdown)
         dagster_home, trees = home.dagster, {record.name: record.pid for record in stack.processes}
         if stock:
             dagster_home, processes = started.enter_context(stock_dagster(home, stack, ledger_url))
@@ -290,7 +296,7 @@ def measure(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
         started.callback(enough.set)
         works = [
             executor.submit(_read, tables, all_read),
-            executor.submit(_produce, stack.bootstrap_servers, topics, counts, enough),
+            executor.submit(_produce, stack.bootstrap_servers, topics, counts, enough, slowdown),
         ]
         _until(lambda: all(table.ages for table in tables), "each pipeline has committed", _START_SECONDS, works)
         report(f"all pipelines have committed; {WARM_SECONDS} s to warm up")
@@ -353,8 +359,12 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--slowdown", type=float, default=1.0, metavar="FACTOR")
     options = parser.parse_args()
-    say(json.dumps(measure(options.home.resolve(), options.minutes, stock=options.stock, report=say), indent=2))
+    measured = measure(
+        options.home.resolve(), options.minutes, stock=options.stock, report=say, slowdown=options.slowdown
+    )
+    say(json.dumps(measured, indent=2))
 
 
 if __name__ == "__main__":
