@@ -233,10 +233,14 @@ def postmaster(url: str) -> int:
         return psutil.Process(cursor.fetchone()[0]).ppid()
 
 
-def _parts(instance: DagsterInstance, since: float) -> dict[str, dict[str, float]]:
-    """Return p50 and p99, in seconds, of what a transaction's time is made of, of those that were requested after `since`."""
+def _transactions(instance: DagsterInstance, since: float) -> list[RunRecord]:
+    """Return the runs of the transactions that were requested after `since`."""
     after = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], created_after=datetime.fromtimestamp(since, timezone.utc))
-    records = [each for each in instance.get_run_records(after) if tags.TRANSACTION in each.dagster_run.tags]
+    return [each for each in instance.get_run_records(after) if tags.TRANSACTION in each.dagster_run.tags]
+
+
+def _parts(instance: DagsterInstance, records: Sequence[RunRecord]) -> dict[str, dict[str, float]]:
+    """Return p50 and p99, in seconds, of what a transaction's time is made of."""
     found = defaultdict[str, list[float]](list)
     by_pipeline = defaultdict[str, list[RunRecord]](list)
     for record in records:
@@ -259,7 +263,7 @@ def _parts(instance: DagsterInstance, since: float) -> dict[str, dict[str, float
             created = later.create_timestamp.timestamp()
             found["requested → next requested"].append(created - earlier.create_timestamp.timestamp())
             found["ended → next requested"].append(created - (earlier.end_time or 0.0))
-    return {name: _percentiles(seconds) for name, seconds in found.items()} | {"runs": {"count": len(records)}}
+    return {name: _percentiles(seconds) for name, seconds in found.items()}
 
 
 def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
@@ -267,7 +271,7 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 2)}
 
 
-def measure(
+def figures(
     root: Path, minutes: float, *, stock: bool, report: Callable[[str], None], slowdown: float = 1.0
 ) -> dict[str, Any]:
     """Measure for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
@@ -314,29 +318,21 @@ def measure(
             works,
         )
         ages = [age for table in tables for at, age in table.ages if since <= at < until]
+        transactions = _transactions(instance, since)
         return {
+            **{f"visible_{name}_seconds": seconds for name, seconds in _percentiles(ages).items()},
+            "transactions": len(transactions),
+            "cpu_seconds_a_transaction": round(sum(used.values()) / len(transactions), 2),
+            "slowdown": slowdown,
             "pipelines": PIPELINES,
             "records": len(ages),
-            "produced_to_visible_seconds": _percentiles(ages),
-            "parts": _parts(instance, since),
+            "parts": _parts(instance, transactions),
             "cores": {name: round(seconds / (until - since), 3) for name, seconds in used.items()},
             "load": round(load, 1),
             "incremental_queries_with_gaps": [gap for table in tables for gap in table.gaps],
             "queries_beside_archival": sum(table.archived for table in tables),
             "live_files": [len(HudiTable(table.base_path).get_file_slices()) for table in tables],
         }
-
-
-def figures(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
-    """Measure as `measure` does, and return the figures with a name for each number."""
-    measured = measure(root, minutes, stock=stock, report=report)
-    ages, runs = measured.pop("produced_to_visible_seconds"), measured["parts"].pop("runs")["count"]
-    return {
-        **{f"visible_{name}_seconds": seconds for name, seconds in ages.items()},
-        "transactions": runs,
-        "cpu_seconds_a_transaction": round(sum(measured["cores"].values()) * minutes * 60 / runs, 2),
-        **measured,
-    }
 
 
 def cpu_seconds(trees: Mapping[str, int]) -> dict[str, float]:
@@ -361,7 +357,7 @@ def main() -> None:
     parser.add_argument("--stock", action="store_true")
     parser.add_argument("--slowdown", type=float, default=1.0, metavar="FACTOR")
     options = parser.parse_args()
-    measured = measure(
+    measured = figures(
         options.home.resolve(), options.minutes, stock=options.stock, report=say, slowdown=options.slowdown
     )
     say(json.dumps(measured, indent=2))

@@ -61,6 +61,11 @@ class _Idle:
     """After so long an hour or a day that is to be reported may be complete."""
     since: float = field(default_factory=time.monotonic)
 
+    @property
+    def until(self) -> float:
+        """When its `seconds` have passed, by the monotonic clock."""
+        return self.since + self.seconds
+
 
 @dataclass(frozen=True, slots=True)
 class _Busy:
@@ -119,12 +124,16 @@ def remember_requested(pipeline: Pipeline, situation: Situation, plan: Transacti
     """Note that a run of this plan is requested, so that nobody looks at the table when it has ended, only to find that the interval
     has not."""
     remember_idle(pipeline, situation, "")
-    after = replace(_idle.pop(pipeline.name), records=time_to_wait(pipeline, situation, now, plan)[1])
+    after = replace(
+        _idle.pop(pipeline.name),
+        records=time_to_wait(pipeline, situation, now, plan)[1],
+        seconds=next_due(limits_of(pipeline), now).timestamp() - time.time(),
+        since=time.monotonic(),
+    )
     _planned[pipeline.name] = plan.transaction_id, now
     # A request continues at once, a commit may complete a period, and the end of a partition without a leader is unknown.
     waits = not plan.request and after.period_seconds == math.inf and not situation.leaderless
-    due = replace(after, seconds=next_due(limits_of(pipeline), now).timestamp() - time.time(), since=time.monotonic())
-    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=due if waits else None)
+    _busy[pipeline.name] = _Busy(pipeline, plan.transaction_id, after=after if waits else None)
 
 
 def with_plan_time(pipeline: Pipeline, situation: Situation) -> Situation:
@@ -184,15 +193,15 @@ def next_tick(pipelines: Sequence[Pipeline], rest_seconds: float) -> NextTick:
     ended and the transaction after it is due. `rest_seconds`: how long the sensor need not tick otherwise."""
     now = time.time()
     epoch = now - time.monotonic()
-    due = [known.since + known.seconds for known in _recent(_idle, pipelines, math.inf)]
+    due = [known.until for known in _recent(_idle, pipelines, math.inf)]
     runs = dict[str, float]()
     for known in _recent(_busy, pipelines, WHOLE_SECONDS):
         # Of a transaction that the last full look did not request, the interval is unknown.
-        ends = known.since if known.after is None else known.after.since + known.after.seconds
+        until = known.since if known.after is None else known.after.until
         if known.run_id:
-            runs[known.run_id] = epoch + ends
+            runs[known.run_id] = epoch + until
         else:
-            due.append(ends)
+            due.append(until)
     return NextTick(epoch + min(due, default=math.inf), runs, now + rest_seconds)
 
 
@@ -223,9 +232,7 @@ def _note_committed(ended: Sequence[_Busy], instance: DagsterInstance) -> None:
     """Note which of them are committed and have to wait until the next transaction is due."""
     now = time.monotonic()
     by_id = {
-        known.transaction_id: known.after
-        for known in ended
-        if known.after is not None and now - known.after.since < known.after.seconds
+        known.transaction_id: known.after for known in ended if known.after is not None and now < known.after.until
     }
     if not by_id:
         return
@@ -234,7 +241,7 @@ def _note_committed(ended: Sequence[_Busy], instance: DagsterInstance) -> None:
     for run in [each for each in instance.get_runs(filters) if tags.INSTANT in each.tags]:
         transaction_id = run.tags[tags.TRANSACTION]
         after = by_id[transaction_id]
-        seconds = after.since + after.seconds - now
+        seconds = after.until - now
         due = datetime.fromtimestamp(time.time() + seconds, timezone.utc)
         reason = (
             f"{transaction_id} is committed; the next is due at {due:%H:%M:%S} UTC (interval_seconds "
