@@ -4,7 +4,7 @@
 
 Two Kafka partitions, three table partitions, 40 records and six new files a transaction, all in one process; the store is
 versitygw where it is installed, else moto, behind a proxy that counts and delays. The first commit creates the table, and every
-tenth cleans; the table shows the medians of the others.
+twentieth cleans; the table shows the medians of the others.
 """
 
 from __future__ import annotations

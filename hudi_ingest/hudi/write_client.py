@@ -58,7 +58,7 @@ _FEW_FILES = 64
 """A Spark job for so many folders or files of a local disk takes longer than to list or delete them one after another."""
 _FEW_HELD = 8
 """The same on an object store, for a commit that holds most of what it lists."""
-_BEGINS_A_SERVICE = 5
+_BEGINS_A_SERVICE = 10
 """Of so many begins, one lets Hudi look after the metadata table."""
 _FILES_INDEX = "files"
 """The partition that every metadata table has."""

@@ -74,8 +74,9 @@ from hudi_ingest.transaction.timeline_repair import TimelineRepair
 _logger = logging.getLogger(__name__)
 SHORTEST_STALE_SECONDS = 60
 """A begin, commit or abort is not interrupted by another before this."""
-COMMITS_A_CLEANING = 10
-"""Looking for replaced files takes as long as half a small commit, and they are kept for some commits anyway."""
+COMMITS_A_CLEANING = 20
+"""Such a commit takes twice the CPU of others. Replaced files are kept for some commits anyway, and Hudi archives twenty commits at once,
+when there are more than thirty."""
 
 
 def is_cleaning_due(plan: TransactionPlan) -> bool:

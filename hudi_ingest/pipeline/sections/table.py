@@ -157,7 +157,7 @@ class Table(_Model):
     has them keeps them."""
 
     retain_commits: Annotated[Whole, Field(ge=1, le=500)] = 10
-    """Files replaced by clustering or an update are deleted after this many further commits, or up to ten more: a query
+    """Files replaced by clustering or an update are deleted after this many further commits, or up to twenty more: a query
     that takes longer than that many commits may miss them. The more, the longer each tick reads the timeline."""
 
     compaction: CompactionLimits = CompactionLimits()

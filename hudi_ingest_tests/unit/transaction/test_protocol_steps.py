@@ -288,10 +288,10 @@ def test_a_transaction_that_is_aborted_leaves_no_dead_letters(model: Simulation)
     assert _row(model, run).state is TransactionState.ABORTED
 
 
-def test_one_of_ten_commits_cleans_but_not_the_same_in_all_tables() -> None:
+def test_one_of_twenty_commits_cleans_but_not_the_same_in_all_tables() -> None:
     firsts = set[int]()
     for name in ("orders", "payments", "clicks"):
-        due = [number for number in range(1, 31) if is_cleaning_due(IngestPlan(name, f"{name}-{number}", number, ()))]
-        assert due == [due[0], due[0] + 10, due[0] + 20]
+        due = [number for number in range(1, 61) if is_cleaning_due(IngestPlan(name, f"{name}-{number}", number, ()))]
+        assert due == [due[0], due[0] + 20, due[0] + 40]
         firsts.add(due[0])
     assert len(firsts) > 1

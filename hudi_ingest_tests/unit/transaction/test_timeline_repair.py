@@ -72,7 +72,7 @@ def test_p5_a_damaged_commit_of_ours_becomes_pending_and_its_transaction_is_over
     name = f"{OURS}_{SERVICE}.commit"
     table.put(name, content)
     table.put(f".{name}.crc", b"crc of it")
-    # Cleaning follows each tenth commit, before our flush.
+    # Cleaning follows each twentieth commit, before our flush.
     table.put(f"{LATER}_{LATER}.clean", avro_file())
     epoch = table.epoch.current()
     (text,) = table.repair()
