@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from dagster import (
+    AssetKey,
     Backoff,
     Config,
     DagsterInstance,
@@ -18,6 +20,7 @@ from dagster import (
     DagsterRunStatus,
     Failure,
     Jitter,
+    JobDefinition,
     RepositoryDefinition,
     RetryPolicy,
     RunRequest,
@@ -49,6 +52,7 @@ NO_RUN_RETRIES = "0"
 transaction is rolled back."""
 STOPPED = "Stopped, because "
 """Prefix of an op's failure that is not its own: another op of the run failed."""
+_KEPT_JOBS = 64
 _SHOWN_LINES = 2
 """Lines of an error to show: what happened, and the first place where it did."""
 
@@ -162,11 +166,17 @@ def require_startable(request: RunRequest, pipeline: Pipeline, repository: Repos
     begin = request.run_config["ops"][pipeline.name]["ops"][BEGIN]["config"]
     if BeginConfig(**begin).plan(pipeline.name) is None:
         raise ConfigError("the run's config", [f"ops.{pipeline.name}.ops.{BEGIN}.config: it has no plan"])
-    selection = {*(request.asset_selection or ())}
-    job = repository.get_implicit_job_def_for_assets(selection) if repository is not None else None
+    job = _job_of(repository, frozenset(request.asset_selection or ())) if repository is not None else None
     if job is None:
         raise ConfigError("the code location", [f"it has no job for the asset {pipeline.name}; load it anew"])
-    validate_run_config(job.get_subset(asset_selection=selection, asset_check_selection=set()), request.run_config)
+    validate_run_config(job, request.run_config)
+
+
+@lru_cache(_KEPT_JOBS)
+def _job_of(repository: RepositoryDefinition, selection: frozenset[AssetKey]) -> JobDefinition | None:
+    """Build the job as which Dagster would run the selected assets; it keeps the schema of its config. None if they have none."""
+    job = repository.get_implicit_job_def_for_assets(selection)
+    return job.get_subset(asset_selection={*selection}, asset_check_selection=set()) if job is not None else None
 
 
 def run_config(pipeline: Pipeline, plan: TransactionPlan) -> dict[str, Any]:

@@ -83,8 +83,9 @@ def report_lag(
 ) -> None:
     """Observe the lag while there are no commits to show it: at most once per interval and per minute, and only while records
     are waiting or were at the last point. `materialized`: the table's newest materialization."""
-    newest = _newest_lag(pipeline, instance, materialized)
-    if newest is not None and now.timestamp() - newest[0] < max(LEAST_SECONDS, pipeline.transaction.interval_seconds):
+    recent = now.timestamp() - max(LEAST_SECONDS, pipeline.transaction.interval_seconds)
+    newest = _newest_lag(pipeline, instance, materialized, recent)
+    if newest is not None and newest[0] > recent:
         return
     waiting = situation.lag.total
     if not waiting and (newest is None or not newest[1]):
@@ -191,18 +192,19 @@ def _transactions_of(records: Iterable[EventLogRecord | None]) -> Iterator[str]:
 
 
 def _newest_lag(
-    pipeline: Pipeline, instance: DagsterInstance, materialized: EventLogRecord | None
+    pipeline: Pipeline, instance: DagsterInstance, materialized: EventLogRecord | None, recent: float
 ) -> tuple[float, int] | None:
-    """Return when a commit or a tick last reported the lag, and what it was then."""
-    key = table_key(pipeline)
-    points = []
-    for record in (
-        *([materialized] if materialized else []),
-        *instance.fetch_observations(key, limit=10).records,
-    ):
+    """Return when a commit or a tick last reported the lag, and what it was then. A commit's report later than `recent` will do."""
+    points = [*_lags([materialized] if materialized else [])]
+    if not points or points[0][0] <= recent:
+        points += _lags(instance.fetch_observations(table_key(pipeline), limit=10).records)
+    return max(points, default=None)
+
+
+def _lags(records: Iterable[EventLogRecord]) -> Iterator[tuple[float, int]]:
+    for record in records:
         event = record.asset_materialization or record.asset_observation
         lag = event.metadata.get(LAG_RECORDS) if event else None
         # A commit that a tick reported has no lag, so it is not a point.
         if lag is not None and isinstance(lag.value, int):
-            points.append((record.timestamp, lag.value))
-    return max(points, default=None)
+            yield record.timestamp, lag.value

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
@@ -206,3 +207,22 @@ def test_a_coordinator_ticks_within_its_interval_when_a_transaction_is_due_and_o
         next(loop)
     assert slept == [0.125] * 5
     assert looked == [True] * 5 + [False]
+
+
+def test_a_job_is_asked_for_once_until_the_code_is_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Location:
+        """Stands for one load of the code."""
+
+    asked = list[tuple[Location, str]]()
+
+    def ask(location: Location, selector: str) -> str:
+        asked.append((location, selector))
+        return selector
+
+    monkeypatch.setattr(run_queue, "_GET_JOB", ask)
+    monkeypatch.setattr(run_queue, "_KEPT_JOBS", 2)
+    before, after = Location(), Location()
+    get: Any = run_queue.kept_job
+    for location, selector in ((before, "a"), (before, "b"), (before, "a"), (after, "a"), (before, "c"), (before, "a")):
+        assert get(location, selector) == selector
+    assert asked == [(before, "a"), (before, "b"), (after, "a"), (before, "c"), (before, "a")]

@@ -18,9 +18,13 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dagster._daemon.sensor
 from dagster import DagsterInstance, RunsFilter
+from dagster._core.definitions.selector import JobSubsetSelector
+from dagster._core.remote_representation.code_location import GrpcServerCodeLocation
+from dagster._core.remote_representation.external import RemoteJob
 from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 from dagster._core.scheduler.instigation import InstigatorState, SensorInstigatorData
 from dagster._core.workspace.context import IWorkspaceProcessContext
@@ -41,6 +45,9 @@ _SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
 _IS_UNDER_MIN_INTERVAL = dagster._daemon.sensor.is_under_min_interval
 _LOOKS_AN_INTERVAL = 8
 _LOOKING_SHARE = 0.05
+_GET_JOB = GrpcServerCodeLocation.get_job
+_KEPT_JOBS = 64
+_jobs: WeakKeyDictionary[GrpcServerCodeLocation, dict[JobSubsetSelector, RemoteJob]] = WeakKeyDictionary()
 _ENDED_SECONDS = 600.0
 """For so long it is known when a run has ended. Its sensor's next tick, which names it no more, comes at once."""
 
@@ -113,6 +120,17 @@ def must_wait(ended: EndedRuns, state: InstigatorState, *sensor: Any) -> bool:
     return now < next_tick.rests_until or _IS_UNDER_MIN_INTERVAL(state, *sensor)
 
 
+def kept_job(location: GrpcServerCodeLocation, selector: JobSubsetSelector) -> RemoteJob:
+    """Dagster's `get_job`, which asks the code server for the job of a run of assets each time. It stays the same until the code is loaded
+    anew, as another location."""
+    kept = _jobs.setdefault(location, {})
+    if selector not in kept:
+        if len(kept) >= _KEPT_JOBS:
+            kept.clear()
+        kept[selector] = _GET_JOB(location, selector)
+    return kept[selector]
+
+
 class PromptSensors(SensorDaemon):
     """Dagster's sensors, of which those with an interval below five seconds are not late either, and coordinators tick also when a
     transaction is due."""
@@ -123,6 +141,7 @@ class PromptSensors(SensorDaemon):
         began = time.thread_time()
         ended = EndedRuns(workspace_process_context.instance, _changes(workspace_process_context.instance))
         dagster._daemon.sensor.is_under_min_interval = partial(must_wait, ended)
+        GrpcServerCodeLocation.get_job = kept_job  # type: ignore[method-assign,assignment]
         for event in super().core_loop(workspace_process_context, shutdown_event):
             if event is SpanMarker.START_SPAN:
                 began = time.thread_time()
