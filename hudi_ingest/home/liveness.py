@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -21,6 +22,15 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Random at each boot of a kernel, and the same in all its containers."""
 _BOOT_DIGITS = 12
 CONNECT_SECONDS = 5.0
+RUN_NAME = "hudi-run"
+IDLE_RUN_NAME = "hudi-run-idle"
+"""The names, for `ps` and `top` on Linux, of a process that executes a run, and of one that waits for its next run."""
+
+
+def set_process_name(name: str) -> None:
+    """Name this process, where the system lets it; at most 15 characters."""
+    with suppress(OSError):
+        Path("/proc/self/comm").write_text(name)
 
 
 def process_table() -> str:

@@ -35,6 +35,7 @@ from hudi_ingest.home.folder import (
     stack_logs,
     write_private,
 )
+from hudi_ingest.home.liveness import IDLE_RUN_NAME
 from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import BrokerSettings, await_broker, launch_broker
 from hudi_ingest.local.processes import (
@@ -248,7 +249,8 @@ def run_processes(stack: Stack) -> list[psutil.Process]:
             for child in psutil.Process(daemon.pid).children()
             if "multiprocessing.forkserver" in " ".join(child.cmdline())
         ]
-        return [process for server in servers for process in server.children()]
+        forked = [process for server in servers for process in server.children()]
+        return [process for process in forked if process.name() != IDLE_RUN_NAME]
     except psutil.NoSuchProcess:
         return []
 

@@ -12,17 +12,20 @@ from typing import Any
 
 from dagster import Definitions
 
+from hudi_ingest.orchestration.embedded.run_processes import RUN_ASSETS, RUN_PIPELINE
+
 
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Load much that stays until the process ends. The collector would look through all of it again and again: now, which takes a quarter of
-    the CPU of the imports below, and later in each full collection."""
+    the CPU of the imports below, and later in each full collection. A run's process has other runs after this one."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
+        if RUN_PIPELINE not in os.environ:
+            gc.freeze()
         if was_enabled:
             gc.enable()
 
@@ -31,7 +34,6 @@ with _without_garbage_collection():
     from hudi_ingest.home.folder import Home
     from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
     from hudi_ingest.orchestration.embedded.executor import EXECUTOR
-    from hudi_ingest.orchestration.embedded.run_launcher import RUN_ASSETS, RUN_PIPELINE
     from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
     from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
     from hudi_ingest.pipeline.pipeline import Pipeline

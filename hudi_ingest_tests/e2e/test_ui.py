@@ -242,5 +242,5 @@ def test_d1_a_failed_run_says_in_one_sentence_what_to_do(shop: Shop, page: Any, 
     config = {"ops": {"replay": {"config": {"ranges": ranges}}}}
     page.goto(f"{shop.stack.url}/runs/{launch(shop.stack.url, 'hudi_ingest_replay', config, partition=NAME)}")
     page.get_by_text("ends after the committed offset").first.wait_for()
-    page.get_by_text("Process for run exited").first.wait_for()
+    page.get_by_text("Execution of run for").first.wait_for()
     take_picture(page, shop, screenshots / "failed-run.png")

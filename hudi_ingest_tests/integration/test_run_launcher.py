@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 from importlib import resources
@@ -15,6 +18,7 @@ import yaml
 from dagster import (
     DagsterEventType,
     DagsterInstance,
+    DagsterRun,
     DagsterRunStatus,
     JobDefinition,
     RunsFilter,
@@ -26,12 +30,14 @@ from dagster._core.launcher.base import WorkerStatus
 from dagster._core.test_utils import instance_for_test
 from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
+from hudi_ingest.home.liveness import IDLE_RUN_NAME
 from hudi_ingest.ledger.owner import Owner, living_process
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.runs import report_dead
-from hudi_ingest.orchestration.embedded import run_launcher
+from hudi_ingest.orchestration.embedded import run_launcher, run_processes
+from hudi_ingest.orchestration.embedded.run_processes import RunProcesses, interrupts
 from hudi_ingest_tests.support import launched_job
-from hudi_ingest_tests.support.launched_job import await_end, endless_job, found, run_config, short_job
+from hudi_ingest_tests.support.launched_job import await_end, endless_job, failing_job, found, run_config, short_job
 from hudi_ingest_tests.support.waiting import suspend, wait_for
 
 
@@ -50,13 +56,17 @@ def forked_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_launcher, "FORKED_MODULE", launched_job.__name__)
 
 
-def launched(instance: DagsterInstance, job: JobDefinition, pids: Path, in_process: bool) -> str:
-    run = instance.create_run_for_job(
+def created(instance: DagsterInstance, job: JobDefinition, pids: Path, in_process: bool) -> DagsterRun:
+    return instance.create_run_for_job(
         job,
         run_config=run_config(pids, *job.graph.node_dict),
         tags={tags.IN_PROCESS: "true"} if in_process else {},
         job_code_origin=reconstructable(job).get_python_origin(),
     )
+
+
+def launched(instance: DagsterInstance, job: JobDefinition, pids: Path, in_process: bool) -> str:
+    run = created(instance, job, pids, in_process)
     # The launcher asks no code server.
     instance.launch_run(run.run_id, workspace=cast("Any", None))
     return run.run_id
@@ -72,7 +82,117 @@ def has_ended(worker: Owner) -> bool:
     return living_process(worker) is None
 
 
-def test_r10_ops_share_the_runs_process_or_are_forked_from_it(instance: DagsterInstance, tmp_path: Path) -> None:
+def is_idle(process: psutil.Process) -> bool:
+    return process.name() == IDLE_RUN_NAME
+
+
+def executed(instance: DagsterInstance, pids: Path) -> psutil.Process:
+    """The idle process that has executed a run of the short job."""
+    run_id = launched(instance, short_job, pids, in_process=True)
+    await_end(instance, run_id, DagsterRunStatus.SUCCESS)
+    process = worker_of(instance, run_id)
+    wait_for(partial(is_idle, process), "the process waits for its next run")
+    return process
+
+
+@pytest.fixture
+def processes(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> RunProcesses:
+    """The launcher's processes, none so far."""
+    processes = RunProcesses(launched_job.__name__)
+    monkeypatch.setattr(instance.run_launcher, "_processes", processes)
+    return processes
+
+
+def test_r10_a_process_executes_one_run_after_another(
+    instance: DagsterInstance, tmp_path: Path, processes: RunProcesses
+) -> None:
+    process = executed(instance, tmp_path)
+    # Nobody's run.
+    process.send_signal(signal.SIGINT)
+    assert executed(instance, tmp_path) == process
+    endless = launched(instance, endless_job, tmp_path, in_process=True)
+    wait_for((tmp_path / "endless").exists, "the second op runs")
+    assert worker_of(instance, endless) == process
+    other = executed(instance, tmp_path)
+    assert other != process, "each has one run at a time"
+    assert instance.run_launcher.terminate(endless)
+    await_end(instance, endless, DagsterRunStatus.CANCELED)
+    wait_for(lambda: not process.is_running(), "a process ends with a run that does not succeed")
+    assert executed(instance, tmp_path) == other
+    processes.close()
+    wait_for(lambda: not other.is_running(), "the launcher has no more runs for it")
+
+
+def test_r10_a_failed_run_has_the_next_executed_by_another_process(
+    instance: DagsterInstance, tmp_path: Path, processes: RunProcesses
+) -> None:
+    failing = launched(instance, failing_job, tmp_path, in_process=True)
+    await_end(instance, failing, DagsterRunStatus.FAILURE)
+    pid = int((tmp_path / "first").read_text())
+    assert executed(instance, tmp_path).pid != pid
+    wait_for(lambda: not psutil.pid_exists(pid), "it ends with its run")
+    processes.close()
+
+
+def test_r10_the_launching_process_ends_while_others_wait_for_their_next_run(
+    instance: DagsterInstance, tmp_path: Path
+) -> None:
+    run = created(instance, short_job, tmp_path, in_process=True)
+    code = f"""
+from dagster import DagsterInstance, DagsterRunStatus
+from hudi_ingest.orchestration.embedded.run_processes import RunProcesses
+from hudi_ingest_tests.support.launched_job import await_end
+with DagsterInstance.from_config({instance.root_directory!r}) as instance:
+    RunProcesses({launched_job.__name__!r}).start(instance.get_ref(), {run.run_id!r}, "", keep=True)
+    await_end(instance, {run.run_id!r}, DagsterRunStatus.SUCCESS)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    process = Owner.parse(found(instance, run.run_id).tags[tags.WORKER])
+    wait_for(partial(has_ended, process), "the idle process has ended, too")
+
+
+def test_r10_a_killed_process_is_given_no_run(
+    instance: DagsterInstance, tmp_path: Path, processes: RunProcesses
+) -> None:
+    process = executed(instance, tmp_path)
+    process.kill()
+    wait_for(lambda: not process.is_running(), "it is dead")
+    assert executed(instance, tmp_path) != process
+    processes.close()
+
+
+def test_r10_an_interrupt_that_comes_as_its_run_ends_does_not_meet_the_next_run(
+    instance: DagsterInstance, tmp_path: Path, processes: RunProcesses
+) -> None:
+    with interrupts(instance):
+        # As `terminate` does, which has found that the run has not ended.
+        run_id = launched(instance, short_job, tmp_path, in_process=True)
+        await_end(instance, run_id, DagsterRunStatus.SUCCESS)
+        process = worker_of(instance, run_id)
+        assert not is_idle(process)
+        process.send_signal(signal.SIGINT)
+    wait_for(lambda: not process.is_running(), "the interrupt ends the process")
+    processes.close()
+
+
+@pytest.mark.parametrize("limit", ["_KEPT_SECONDS", "_OLDEST_SECONDS"])
+def test_r10_a_process_is_kept_for_a_while(
+    instance: DagsterInstance, tmp_path: Path, processes: RunProcesses, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(run_processes, limit, 0.1)
+    run_id = launched(instance, short_job, tmp_path, in_process=True)
+    await_end(instance, run_id, DagsterRunStatus.SUCCESS)
+    if limit == "_OLDEST_SECONDS":
+        # Only the next run ends it.
+        executed(instance, tmp_path)
+    process = Owner.parse(found(instance, run_id).tags[tags.WORKER])
+    wait_for(partial(has_ended, process), "it is given no more runs")
+    processes.close()
+
+
+def test_r10_ops_share_the_runs_process_or_are_forked_from_it(
+    instance: DagsterInstance, tmp_path: Path, processes: RunProcesses
+) -> None:
     pids = {}
     for in_process in (True, False):
         folder = tmp_path / str(in_process)
@@ -81,6 +201,7 @@ def test_r10_ops_share_the_runs_process_or_are_forked_from_it(instance: DagsterI
         await_end(instance, run_id, DagsterRunStatus.SUCCESS)
         worker = Owner.parse(found(instance, run_id).tags[tags.WORKER])
         pids[in_process] = {*(each.read_text() for each in folder.glob("[a-z]*")), worker.ident.split(":")[1]}
+        processes.close()
         wait_for(partial(has_ended, worker), "the run's process ends")
         assert not instance.run_launcher.terminate(run_id), "it has ended"
     assert [len(pids[each]) for each in (True, False)] == [1, 3]

@@ -42,9 +42,19 @@ def leave_pid(context: OpExecutionContext) -> None:
     subprocess.run(["/bin/sh", "-c", f"echo a child of {context.op.name} has printed >&2"], check=True)
 
 
+@op(ins={"before": In(Nothing)})
+def fail() -> None:
+    raise ArithmeticError("this op always fails")
+
+
 @job(executor_def=EXECUTOR)
 def short_job() -> None:
     last(first())
+
+
+@job(executor_def=EXECUTOR)
+def failing_job() -> None:
+    fail(first())
 
 
 @job(executor_def=EXECUTOR)
@@ -52,11 +62,11 @@ def endless_job() -> None:
     endless(first())
 
 
-definitions = Definitions(jobs=[short_job, endless_job])
+definitions = Definitions(jobs=[short_job, endless_job, failing_job])
 
 
 def run_config(pids: Path, *ops: str) -> dict[str, object]:
-    return {"ops": {name: {"config": {PIDS: str(pids)}} for name in ops}}
+    return {"ops": {name: {"config": {PIDS: str(pids)}} for name in ops if name != fail.name}}
 
 
 def found(instance: DagsterInstance, run_id: str) -> DagsterRun:

@@ -7,6 +7,7 @@ files again. It ends with this server, which a reload of the code replaces; runs
 
 from __future__ import annotations
 
+import gc
 import multiprocessing.forkserver
 from collections.abc import Callable, Sequence
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -18,7 +19,7 @@ from dagster._cli import main
 from dagster._grpc.types import ExecuteExternalJobArgs
 from dagster._serdes import deserialize_value
 
-from hudi_ingest.orchestration.embedded.run_launcher import IMPORTED_BY_RUNS, build_only_for
+from hudi_ingest.orchestration.embedded.run_processes import IMPORTED_BY_RUNS, build_only_for
 
 _Server: type[Any] = dagster._grpc.server.DagsterApiServer
 
@@ -45,6 +46,7 @@ class ForkingServer(_Server):  # type: ignore[misc]
 
 def _start_run(start: Callable[..., None], args: Sequence[Any]) -> None:
     """Start the run, in its own process. `args`: those of Dagster's `start`, of which the first says which run."""
+    gc.freeze()
     this = deserialize_value(args[0], ExecuteExternalJobArgs)
     if this.instance_ref is not None:
         with DagsterInstance.from_ref(this.instance_ref) as instance:

@@ -122,6 +122,11 @@ def close_connections() -> None:
     _OF_RUNS.close()
 
 
+def close_run_logs() -> None:
+    """Close this process's connections to the logs of runs, likewise. The last process that closes one deletes its write-ahead log."""
+    _OF_RUNS.close()
+
+
 class QuickRunStorage(SqliteRunStorage):
     """Dagster's storage of runs."""
 

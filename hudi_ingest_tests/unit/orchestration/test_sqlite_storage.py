@@ -27,7 +27,7 @@ from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorag
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 
 from hudi_ingest.ledger import database
-from hudi_ingest.orchestration.embedded.sqlite_storage import QuickEventLogStorage, QuickRunStorage
+from hudi_ingest.orchestration.embedded.sqlite_storage import QuickEventLogStorage, QuickRunStorage, close_run_logs
 
 CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.embedded.sqlite_storage, class: QuickSqliteStorage}}\n"
 
@@ -229,6 +229,16 @@ def test_few_runs_stay_open(tmp_path: Path) -> None:
     ]
     assert len([path for path in opened if path.startswith(str(tmp_path)) and path.endswith(".db")]) <= 17
     assert texts(storage, "run-0") == ["hello"]
+
+
+def test_whoever_closes_a_runs_log_last_deletes_its_write_ahead_log(tmp_path: Path) -> None:
+    storage = QuickEventLogStorage(str(tmp_path))
+    storage.store_event(said("run", "before"))
+    assert (tmp_path / "run.db-wal").exists()
+    close_run_logs()
+    assert not (tmp_path / "run.db-wal").exists()
+    storage.store_event(said("run", "after"))
+    assert texts(storage, "run") == ["before", "after"]
 
 
 def test_a_change_to_a_run_is_noticed_once_whoever_makes_it(home: Path) -> None:
