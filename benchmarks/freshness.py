@@ -1,12 +1,10 @@
 """How old a record is when readers see it: five pipelines with `interval_seconds: 2` get 200 records a second each, and hudi-rs reads every
 commit as soon as it is on the timeline.
 
-    python -m benchmarks.freshness HOME [--minutes 10] [--stock] [--slowdown 1.7]
+    python -m benchmarks.freshness HOME [--minutes 10] [--stock]
 
 `--stock`: Dagster as its own commands start it, with its own daemon and launcher, on PostgreSQL through the storage that keeps
 its connections, beside our broker, engine and code server.
-`--slowdown`: for a machine that takes so many times the CPU of another for the same work. Intervals are longer and records fewer a second by
-this factor, so that both have as much to do; the seconds are longer by it, too.
 What the seconds are made of is from Dagster's events of the runs, CPU from the processes. HOME must be new.
 """
 
@@ -53,22 +51,22 @@ RECORDS_A_SECOND = 200
 INTERVAL_SECONDS = 2
 PARTITIONS = 4
 MINUTES = 10.0
-WARM_SECONDS = 60
-"""From the last pipeline's first commit on: engine and Python workers have been started, and the JVM has compiled most of its work."""
 _START_SECONDS = 600
 _LAST_SECONDS = 300
 _BATCHES_A_SECOND = 20
 _LOOK_SECONDS = 0.05
+_RESOLUTION_NS = 20_000_000
 _TEMPLATE = "fresh"
 
 
 @dataclass
 class Seen:
-    """What hudi-rs has returned from a table so far. `ages`: seconds from a record's own time to when it was returned, by that time;
-    `gaps`: incremental queries that left out rows of their commits, which a query of the whole table then returned; `archived`: queries
+    """What hudi-rs has returned from a table so far, as of a timeline that changed last at `changed_at` (ns). `ages`: seconds from a record's
+    own time to when it was returned, by that time; `gaps`: incremental queries that left out rows of their commits, which a query of the whole table then returned; `archived`: queries
     that failed because archival had deleted a file of the timeline since hudi-rs listed it, and were repeated."""
 
     base_path: str
+    changed_at: int = 0
     instants: frozenset[str] = frozenset()
     newest: str = ""
     ends: dict[int, int] = field(default_factory=dict)
@@ -81,14 +79,19 @@ class Seen:
         try:
             self._look()
         except Exception as error:  # hudi-rs does not export its errors
+            self.changed_at = 0
             if ".hoodie/timeline" not in str(error) or "not found" not in str(error):
                 raise
             self.archived += 1
 
     def _look(self) -> None:
         timeline = Path(self.base_path) / ".hoodie" / "timeline"
-        instants = frozenset(timeline.glob("[0-9]*_*")) if timeline.exists() else frozenset()
-        completed = frozenset(path.name for path in instants)
+        changed_at = timeline.stat().st_mtime_ns if timeline.exists() else 0
+        if changed_at == self.changed_at:
+            return
+        completed = frozenset(path.name for path in timeline.glob("[0-9]*_*"))
+        # A file that is added within the clock's resolution changes no time.
+        self.changed_at = changed_at if time.time_ns() - changed_at > _RESOLUTION_NS else 0
         if not (new := completed - self.instants):
             return
         # <requested>_<completed>.<action>; incremental queries go by when commits were completed.
@@ -128,12 +131,10 @@ class Seen:
         return all(len(offsets) == max(offsets) + 1 - self.ends.get(partition, 0) for partition, offsets in new.items())
 
 
-def _produce(
-    servers: str, topics: Sequence[str], counts: dict[str, int], ended: threading.Event, slowdown: float
-) -> None:
+def _produce(servers: str, topics: Sequence[str], counts: dict[str, int], ended: threading.Event) -> None:
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
     began, batch = time.monotonic(), 0
-    while not ended.wait(max(0.0, began + batch * slowdown / _BATCHES_A_SECOND - time.monotonic())):
+    while not ended.wait(max(0.0, began + batch / _BATCHES_A_SECOND - time.monotonic())):
         batch += 1
         for topic in topics:
             for _ in range(RECORDS_A_SECOND // _BATCHES_A_SECOND):
@@ -152,7 +153,7 @@ def _read(tables: Sequence[Seen], ended: threading.Event) -> None:
             table.look()
 
 
-def _prepare(home: Home, servers: str, slowdown: float) -> list[str]:
+def _prepare(home: Home, servers: str) -> list[str]:
     topics = [f"{_TEMPLATE}.{number}" for number in range(PIPELINES)]
     admin = AdminClient({"bootstrap.servers": servers})
     for created in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in topics]).values():
@@ -165,7 +166,7 @@ def _prepare(home: Home, servers: str, slowdown: float) -> list[str]:
             "base_path": f"{home.tables}/{{topic}}",
             "schema": "id string not null, n long, amount decimal(10,2)",
         },
-        "transaction": {"interval_seconds": INTERVAL_SECONDS * slowdown, "single_op": True},
+        "transaction": {"interval_seconds": INTERVAL_SECONDS, "single_op": True},
     }
     home.pipelines.mkdir(parents=True, exist_ok=True)
     (home.pipelines / f"{_TEMPLATE}.yaml").write_text(yaml.safe_dump(settings))
@@ -239,6 +240,11 @@ def _transactions(instance: DagsterInstance, since: float) -> list[RunRecord]:
     return [each for each in instance.get_run_records(after) if tags.TRANSACTION in each.dagster_run.tags]
 
 
+def _has_merged(instance: DagsterInstance) -> bool:
+    merges = RunsFilter(statuses=[DagsterRunStatus.SUCCESS], tags={tags.MERGING: "true"})
+    return instance.get_runs_count(merges) > 0
+
+
 def _parts(instance: DagsterInstance, records: Sequence[RunRecord]) -> dict[str, dict[str, float]]:
     """Return p50 and p99, in seconds, of what a transaction's time is made of."""
     found = defaultdict[str, list[float]](list)
@@ -271,9 +277,7 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 2)}
 
 
-def figures(
-    root: Path, minutes: float, *, stock: bool, report: Callable[[str], None], slowdown: float = 1.0
-) -> dict[str, Any]:
+def figures(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
     """Measure for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
     with ExitStack() as started:
         ledger_url = f"sqlite:///{root / 'ledger.db'}"
@@ -285,7 +289,7 @@ def figures(
         home = Home(root, root / "pipelines", ledger_url)
         home.pipelines.mkdir(parents=True, exist_ok=True)
         stack = started.enter_context(running(home))
-        topics = _prepare(home, stack.bootstrap_servers, slowdown)
+        topics = _prepare(home, stack.bootstrap_servers)
         dagster_home, trees = home.dagster, {record.name: record.pid for record in stack.processes}
         if stock:
             dagster_home, processes = started.enter_context(stock_dagster(home, stack, ledger_url))
@@ -300,11 +304,13 @@ def figures(
         started.callback(enough.set)
         works = [
             executor.submit(_read, tables, all_read),
-            executor.submit(_produce, stack.bootstrap_servers, topics, counts, enough, slowdown),
+            executor.submit(_produce, stack.bootstrap_servers, topics, counts, enough),
         ]
         _until(lambda: all(table.ages for table in tables), "each pipeline has committed", _START_SECONDS, works)
-        report(f"all pipelines have committed; {WARM_SECONDS} s to warm up")
-        time.sleep(WARM_SECONDS)
+        report(
+            "all pipelines have committed; waiting until files of one have been merged, so that the JVM has done all its work once"
+        )
+        _until(lambda: _has_merged(instance), "files of a table have been merged", _START_SECONDS, works)
         since, before = time.time(), cpu_seconds(trees)
         time.sleep(minutes * 60)
         until, used = time.time(), {name: cpu - before[name] for name, cpu in cpu_seconds(trees).items()}
@@ -323,7 +329,6 @@ def figures(
             **{f"visible_{name}_seconds": seconds for name, seconds in _percentiles(ages).items()},
             "transactions": len(transactions),
             "cpu_seconds_a_transaction": round(sum(used.values()) / len(transactions), 2),
-            "slowdown": slowdown,
             "pipelines": PIPELINES,
             "records": len(ages),
             "parts": _parts(instance, transactions),
@@ -355,11 +360,8 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--stock", action="store_true")
-    parser.add_argument("--slowdown", type=float, default=1.0, metavar="FACTOR")
     options = parser.parse_args()
-    measured = figures(
-        options.home.resolve(), options.minutes, stock=options.stock, report=say, slowdown=options.slowdown
-    )
+    measured = figures(options.home.resolve(), options.minutes, stock=options.stock, report=say)
     say(json.dumps(measured, indent=2))
 
 
