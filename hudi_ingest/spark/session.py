@@ -361,17 +361,19 @@ def current_session(
     home: Home, more: Mapping[str, str] | None = None, report: Callable[[str], None] = _logger.info
 ) -> SparkSession:
     """Return this process's live session, else attach to the engine, else start a session with `more` settings. On a terminal, where
-    nobody could act on the warnings of Spark's libraries, its JVM prints to a log."""
+    nobody could act on the warnings of Spark's libraries, its JVM prints to a log. Raises as `attached_session` and `own_session` do."""
     # At DEBUG, py4j logs every command with its values, including the Kafka login.
     py4j = logging.getLogger("py4j")
     py4j.setLevel(max(logging.INFO, py4j.getEffectiveLevel()))
-    session = SparkSession._instantiatedSession
+    session, connection = SparkSession._instantiatedSession, EngineConnection.read(home.engine_file)
+    if session is not None and connection is not None and connection.serves(session):
+        # py4j would wait for an engine that hangs.
+        require_answer(connection)
     if session is not None and answers(session):
         _require_usable(session)
-        _warn_of_another_driver(session, home)
+        _warn_of_another_driver(session, connection)
         return session
     _forget_dead_context()
-    connection = EngineConnection.read(home.engine_file)
     if connection is not None:
         return attached_session(connection)
     home.make()
@@ -387,9 +389,14 @@ def _require_usable(session: SparkSession) -> None:
         _examined = session.sparkContext
 
 
-def _warn_of_another_driver(session: SparkSession, home: Home) -> None:
+def has_own_driver(home: Home) -> bool:
+    """Whether this process has a session that is not the engine's, or no longer."""
+    session, connection = SparkSession._instantiatedSession, EngineConnection.read(home.engine_file)
+    return session is not None and (connection is None or not connection.serves(session))
+
+
+def _warn_of_another_driver(session: SparkSession, engine: EngineConnection | None) -> None:
     """Warn when an engine runs beside the session's own driver: two drivers then write to the same tables."""
-    engine = EngineConnection.read(home.engine_file)
     if engine is not None and not engine.serves(session):
         _logger.warning(
             "this process has its own Spark driver, and the engine (pid %s) is running too. Without table.lock only the "

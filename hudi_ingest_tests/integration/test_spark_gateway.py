@@ -60,7 +60,7 @@ def test_p7_a_session_beside_an_engine_is_known_as_one_of_another_driver(
     """Here a session older than an engine, whose file names another port and, as that engine's process, this one."""
     session = current_session(spark_home)
     gateway: Any = session.sparkContext._gateway
-    own = EngineConnection.of_this_process(gateway.gateway_parameters.port, "s")
+    own = EngineConnection.of_this_process(gateway.gateway_parameters.port, gateway.gateway_parameters.auth_token)
     other = replace(own, port=own.port + 1)
     home = replace(spark_home, root=tmp_path)
     for engine, warned in ((own, False), (other, True)):

@@ -29,6 +29,7 @@ from dagster._grpc.impl import core_execute_run
 from dagster._utils.hosted_user_process import recon_job_from_origin
 from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 
+from hudi_ingest.home.folder import Home
 from hudi_ingest.home.liveness import IDLE_RUN_NAME, RUN_NAME, set_process_name
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.orchestration import tags
@@ -156,21 +157,24 @@ def execute_runs(instance_ref: InstanceRef, runs: Connection, module: str) -> No
     # An idle process ends with the daemon, and not by an interrupt, which could come together with a run.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with DagsterInstance.from_ref(instance_ref) as instance, suppress(EOFError, ConnectionError):
-        while _succeeds(instance, runs.recv(), module):
+        while _is_fit_after(instance, runs.recv(), module):
             close_run_logs()
             set_process_name(IDLE_RUN_NAME)
             runs.send(None)
 
 
-def _succeeds(instance: DagsterInstance, run_id: str, module: str) -> bool:
-    """Execute the run. Returns whether this process is fit for another."""
+def _is_fit_after(instance: DagsterInstance, run_id: str, module: str) -> bool:
+    """Execute the run. Returns whether this process is fit for another: not one that had no engine and has started a Spark."""
+    from hudi_ingest.spark.session import has_own_driver
+
     set_process_name(RUN_NAME)
     with capture_interrupts():
         instance.add_run_tags(run_id, {tags.WORKER: str(Owner.this_process())})
         succeeded = _execute(instance, run_id, module)
         with interrupts(instance, shared=True):
             # An interrupt that was meant for this run has come: the next one is for another.
-            return succeeded and not check_captured_interrupt()
+            interrupted = check_captured_interrupt()
+    return succeeded and not interrupted and not has_own_driver(Home.from_environment())
 
 
 def _execute(instance: DagsterInstance, run_id: str, module: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,12 @@ from typing import Any
 
 import pytest
 from py4j.java_gateway import GatewayParameters
+from pyspark.sql import SparkSession
 
-from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.spark.session import EngineConnection
+from hudi_ingest.exceptions import EngineLost, EnvironmentProblem
+from hudi_ingest.home.folder import Home
+from hudi_ingest.spark import session
+from hudi_ingest.spark.session import EngineConnection, has_own_driver
 from hudi_ingest_tests.support.clock import set_wall_clock_back
 
 
@@ -39,9 +43,39 @@ def test_p7_whether_a_session_is_of_the_engine_its_gateway_tells(
     connection: EngineConnection, port: int, same: bool
 ) -> None:
     """Not the engine's file: a session that is older than the engine stays in its own driver."""
+    assert connection.serves(session_at(port)) is same
+
+
+def session_at(port: int) -> Any:
     gateway = SimpleNamespace(gateway_parameters=GatewayParameters(port=port))
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
-    assert connection.serves(session) is same
+    return SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+
+
+def test_p7_a_process_with_a_spark_of_its_own_is_known(
+    tmp_path: Path, connection: EngineConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path, tmp_path, "")
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
+    assert not has_own_driver(home)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", session_at(connection.port))
+    assert has_own_driver(home), "the engine has ended"
+    connection.write(home.engine_file)
+    assert not has_own_driver(home)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", session_at(connection.port + 1))
+    assert has_own_driver(home)
+
+
+def test_an_engine_that_hangs_after_a_process_has_attached_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path, tmp_path, "")
+    monkeypatch.setattr(session, "_ANSWER_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as hangs:
+        connection = EngineConnection.of_this_process(hangs.getsockname()[1], "s3cret")
+        connection.write(home.engine_file)
+        monkeypatch.setattr(SparkSession, "_instantiatedSession", session_at(connection.port))
+        with pytest.raises(EngineLost, match="did not answer"):
+            session.current_session(home)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o644, 0o666])
