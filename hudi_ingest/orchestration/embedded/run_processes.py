@@ -156,11 +156,22 @@ def execute_runs(instance_ref: InstanceRef, runs: Connection, module: str) -> No
     gc.freeze()
     # An idle process ends with the daemon, and not by an interrupt, which could come together with a run.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with DagsterInstance.from_ref(instance_ref) as instance, suppress(EOFError, ConnectionError):
-        while _is_fit_after(instance, runs.recv(), module):
+    with DagsterInstance.from_ref(instance_ref) as instance:
+        run_id = _next_run(runs)
+        while run_id and _is_fit_after(instance, run_id, module):
             close_run_logs()
             set_process_name(IDLE_RUN_NAME)
+            run_id = _next_run(runs, ready=True)
+
+
+def _next_run(runs: Connection, ready: bool = False) -> str:
+    """Wait for the next run, once the launcher knows that this process is `ready`; "" if it has none, or has ended."""
+    try:
+        if ready:
             runs.send(None)
+        return str(runs.recv())
+    except (EOFError, ConnectionError):
+        return ""
 
 
 def _is_fit_after(instance: DagsterInstance, run_id: str, module: str) -> bool:
