@@ -34,6 +34,9 @@ COLUMN_STATISTICS_OPTION = "hoodie.metadata.index.column.stats.enable"
 METADATA_PARTITIONS_PROPERTY = "hoodie.table.metadata.partitions"
 STATISTICS_INDEXES = frozenset({"column_stats", "partition_stats"})
 """Partitions of the metadata table. Hudi 1.2 keeps the second, in a partitioned table, whenever it keeps the first."""
+_METADATA_COMMITS_OPTION = "hoodie.metadata.compact.max.delta.commits"
+_METADATA_COMMITS = 10
+"""Hudi's default."""
 WITHOUT_CLEANING = {"hoodie.clean.automatic": "false"}
 BY_LISTING = {"hoodie.rollback.using.markers": "false"}
 """A rollback lists the table's folders for files of its instant, instead of believing that the markers name all of them."""
@@ -235,6 +238,14 @@ def folder_options(tasks: int) -> dict[str, str]:
 def cleaning_options(tasks: int) -> dict[str, str]:
     """Build the options of deleting replaced files, likewise, which a pipeline file may set. 300 files took 4 CPU seconds as 400 tasks."""
     return {"hoodie.clean.parallelism": str(tasks)}
+
+
+def begins_a_service(table: Table) -> int:
+    """Return of how many begins one lets Hudi look after the metadata table: as many as commits after which Hudi compacts it, and not
+    more than ten."""
+    chosen = table.hudi.get(_METADATA_COMMITS_OPTION)
+    text = chosen.get_secret_value() if chosen is not None else ""
+    return min(_METADATA_COMMITS, max(1, int(text))) if text.isdecimal() else _METADATA_COMMITS
 
 
 def _retention_options(table: Table) -> dict[str, str]:

@@ -28,6 +28,7 @@ from hudi_ingest.hudi.options import (
     RECORD_KEY_PROPERTY,
     STATISTICS_PROPERTY,
     WITHOUT_CLEANING,
+    begins_a_service,
     cleaning_options,
     folder_options,
     key_generator,
@@ -58,8 +59,6 @@ _FEW_FILES = 64
 """A Spark job for so many folders or files of a local disk takes longer than to list or delete them one after another."""
 _FEW_HELD = 8
 """The same on an object store, for a commit that holds most of what it lists."""
-_BEGINS_A_SERVICE = 10
-"""Of so many begins, one lets Hudi look after the metadata table."""
 _FILES_INDEX = "files"
 """The partition that every metadata table has."""
 _INDEXES_IN_MAKING = f"{METADATA_PARTITIONS_PROPERTY}.inflight"
@@ -172,12 +171,13 @@ class HudiWriter:
 
     def _is_service_due(self, meta: Any, plan: TransactionPlan) -> bool:
         """Whether Hudi is to look after the metadata table now. That takes as long as the rest of a begin, on a store as many requests, so
-        only every few begins do it: Hudi compacts after ten of its commits, and what it makes of them is the same some commits later.
+        only every few begins do it: Hudi compacts after some of its commits, and what it makes of them is the same some commits later.
 
         A metadata table that has to be made, completed or upgraded never waits. Neither does what an earlier commit left undone in it:
         each commit rolls that back first.
         """
-        return plan.sequence % _BEGINS_A_SERVICE == 1 or not self._lists_files_only(meta)
+        begins = begins_a_service(self._pipeline.table)
+        return plan.sequence % begins == 1 % begins or not self._lists_files_only(meta)
 
     def commit(self, publication: Publication) -> None:
         """Publish atomically; the guard runs its checks inside Hudi's lock.

@@ -13,6 +13,7 @@ from hudi_ingest.hudi.options import (
     BY_LISTING,
     STATISTICS_PROPERTY,
     WITHOUT_CLEANING,
+    begins_a_service,
     clustering_options,
     compaction_options,
     folder_options,
@@ -148,6 +149,14 @@ def test_r11_cleaning_never_retains_more_than_the_timeline(tmp_path: Path) -> No
         options = write_options(load_pipeline(path, {}), "files")
         kept = [options[f"hoodie.{key}"] for key in ("clean.commits.retained", "keep.min.commits", "keep.max.commits")]
         assert kept == [str(retained), str(least), str(most)]
+
+
+@pytest.mark.parametrize(("commits", "begins"), [(None, 10), ("2", 2), ("1", 1), ("0", 1), ("50", 10), ("often", 10)])
+def test_p11_begins_look_after_the_metadata_table_as_often_as_it_is_to_be_compacted(
+    tmp_path: Path, commits: str | None, begins: int
+) -> None:
+    hudi = {} if commits is None else {"hoodie.metadata.compact.max.delta.commits": commits}
+    assert begins_a_service(make(tmp_path, "/data/orders", hudi=hudi).table) == begins
 
 
 def test_r11_clustering_takes_what_the_check_calls_small(tmp_path: Path) -> None:
