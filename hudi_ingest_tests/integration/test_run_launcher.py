@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -158,6 +159,22 @@ def test_r10_a_killed_process_is_given_no_run(
     process.kill()
     wait_for(lambda: not process.is_running(), "it is dead")
     assert executed(instance, tmp_path) != process
+    processes.close()
+
+
+def test_r10_a_run_whose_process_dies_before_it_has_begun_is_begun_by_another(
+    instance: DagsterInstance, tmp_path: Path, processes: RunProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_processes, "_BEGINS_SECONDS", 60.0)
+    process = executed(instance, tmp_path)
+    suspend(process)
+    with ThreadPoolExecutor(1) as pool:
+        launching = pool.submit(launched, instance, short_job, tmp_path, in_process=True)
+        wait_for(lambda: not processes._kept[0].is_idle, "it is given the run")
+        process.kill()
+        run_id = launching.result()
+    await_end(instance, run_id, DagsterRunStatus.SUCCESS)
+    assert worker_of(instance, run_id) != process
     processes.close()
 
 

@@ -52,11 +52,14 @@ _KEPT_SECONDS = 60.0
 """A process ends if it has been given no run for so long."""
 _OLDEST_SECONDS = 300.0
 """And so long after its first: it does not notice a user's module that has changed."""
+_BEGINS_SECONDS = 2.0
+_BEGINS, _READY = "begins", "ready"
+"""The messages of a process: that the run names it now, so that run monitoring misses it if it dies, and that it can take the next run."""
 
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """One that takes further runs, by our end of its pipe: it sends a message when it can take the next, and ends when we close it."""
+    """One that takes further runs, by our end of its pipe. It ends when we close it."""
 
     runs: Connection
     made_at: float
@@ -64,12 +67,18 @@ class _Process:
     pipeline: str
     is_idle: bool = False
 
-    def can_take_a_run(self) -> bool:
-        """Raises OSError or EOFError if it has ended."""
-        if self.runs.poll():
-            self.runs.recv()
-            self.is_idle = True
-        return self.is_idle
+    def take(self, run_id: str) -> bool:
+        """Execute the run if no other is at work. Raises OSError or EOFError if the process has ended, and has not begun it."""
+        while self.runs.poll():
+            self.is_idle = self.runs.recv() == _READY
+        if not self.is_idle:
+            return False
+        self.is_idle = False
+        self.runs.send(run_id)
+        # One that is stopped may still begin it, so nobody else may.
+        if self.runs.poll(_BEGINS_SECONDS):
+            self.is_idle = self.runs.recv() == _READY
+        return True
 
 
 class RunProcesses:
@@ -105,9 +114,8 @@ class RunProcesses:
         now = time.monotonic()
         for process in sorted(self._kept, key=lambda each: (each.pipeline == pipeline, each.used_at), reverse=True):
             try:
-                if process.can_take_a_run():
-                    process.runs.send(run_id)
-                    process.is_idle, process.used_at, process.pipeline = False, now, pipeline
+                if process.take(run_id):
+                    process.used_at, process.pipeline = now, pipeline
                     return True
             except (OSError, EOFError):
                 # It was killed, or its last run did not succeed.
@@ -157,30 +165,34 @@ def execute_runs(instance_ref: InstanceRef, runs: Connection, module: str) -> No
     # An idle process ends with the daemon, and not by an interrupt, which could come together with a run.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with DagsterInstance.from_ref(instance_ref) as instance:
-        run_id = _next_run(runs)
-        while run_id and _is_fit_after(instance, run_id, module):
+        while (run_id := _next_run(runs)) and _is_fit_after(instance, run_id, runs, module):
             close_run_logs()
             set_process_name(IDLE_RUN_NAME)
-            run_id = _next_run(runs, ready=True)
+            _tell(runs, _READY)
 
 
-def _next_run(runs: Connection, ready: bool = False) -> str:
-    """Wait for the next run, once the launcher knows that this process is `ready`; "" if it has none, or has ended."""
+def _next_run(runs: Connection) -> str:
+    """Wait for the next run; "" if the launcher has none, or has ended."""
     try:
-        if ready:
-            runs.send(None)
         return str(runs.recv())
     except (EOFError, ConnectionError):
         return ""
 
 
-def _is_fit_after(instance: DagsterInstance, run_id: str, module: str) -> bool:
+def _tell(runs: Connection, message: str) -> None:
+    # A launcher that has no more runs for this process, or has ended, does not wait for it.
+    with suppress(ConnectionError):
+        runs.send(message)
+
+
+def _is_fit_after(instance: DagsterInstance, run_id: str, runs: Connection, module: str) -> bool:
     """Execute the run. Returns whether this process is fit for another: not one that had no engine and has started a Spark."""
     from hudi_ingest.spark.session import has_own_driver
 
     set_process_name(RUN_NAME)
     with capture_interrupts():
         instance.add_run_tags(run_id, {tags.WORKER: str(Owner.this_process())})
+        _tell(runs, _BEGINS)
         succeeded = _execute(instance, run_id, module)
         with interrupts(instance, shared=True):
             # An interrupt that was meant for this run has come: the next one is for another.
