@@ -168,7 +168,7 @@ def execute_runs(instance_ref: InstanceRef, runs: Connection, module: str) -> No
         while (run_id := _next_run(runs)) and _is_fit_after(instance, run_id, runs, module):
             close_run_logs()
             set_process_name(IDLE_RUN_NAME)
-            _tell(runs, _READY)
+            _send(runs, _READY)
 
 
 def _next_run(runs: Connection) -> str:
@@ -179,7 +179,7 @@ def _next_run(runs: Connection) -> str:
         return ""
 
 
-def _tell(runs: Connection, message: str) -> None:
+def _send(runs: Connection, message: str) -> None:
     # A launcher that has no more runs for this process, or has ended, does not wait for it.
     with suppress(ConnectionError):
         runs.send(message)
@@ -192,7 +192,7 @@ def _is_fit_after(instance: DagsterInstance, run_id: str, runs: Connection, modu
     set_process_name(RUN_NAME)
     with capture_interrupts():
         instance.add_run_tags(run_id, {tags.WORKER: str(Owner.this_process())})
-        _tell(runs, _BEGINS)
+        _send(runs, _BEGINS)
         succeeded = _execute(instance, run_id, module)
         with interrupts(instance, shared=True):
             # An interrupt that was meant for this run has come: the next one is for another.
