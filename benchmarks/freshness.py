@@ -62,8 +62,9 @@ _TEMPLATE = "fresh"
 @dataclass
 class Seen:
     """What hudi-rs has returned from a table so far, as of a timeline that changed last at `changed_at` (ns). `ages`: seconds from a record's
-    own time to when it was returned, by that time; `gaps`: incremental queries that left out rows of their commits, which a query of the whole table then returned; `archived`: queries
-    that failed because archival had deleted a file of the timeline since hudi-rs listed it, and were repeated."""
+    own time to when it was returned, by that time; `gaps`: incremental queries that left out rows of their commits, which a query of the whole
+    table then returned; `archived`: queries that failed because archival had deleted a file of the timeline since hudi-rs listed it, and
+    were repeated."""
 
     base_path: str
     changed_at: int = 0

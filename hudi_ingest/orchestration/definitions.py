@@ -12,7 +12,7 @@ from typing import Any
 
 from dagster import Definitions
 
-from hudi_ingest.orchestration.embedded.run_processes import RUN_ASSETS, RUN_PIPELINE
+from hudi_ingest.home.folder import RUN_ASSETS_VARIABLE, RUN_PIPELINE_VARIABLE, Home
 
 
 @contextmanager
@@ -24,14 +24,13 @@ def _without_garbage_collection() -> Iterator[None]:
     try:
         yield
     finally:
-        if RUN_PIPELINE not in os.environ:
+        if RUN_PIPELINE_VARIABLE not in os.environ:
             gc.freeze()
         if was_enabled:
             gc.enable()
 
 
 with _without_garbage_collection():
-    from hudi_ingest.home.folder import Home
     from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
     from hudi_ingest.orchestration.embedded.executor import EXECUTOR
     from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
@@ -64,7 +63,7 @@ def build_definitions(
 
 
 def _defined() -> Definitions:
-    only = os.environ.get(RUN_PIPELINE, "")
+    only = os.environ.get(RUN_PIPELINE_VARIABLE, "")
     folder = _loaded(only)
     if only and only not in {pipeline.name for pipeline in folder.pipelines}:
         # The run's asset is none of a pipeline, such as the overview, or the file has gone.
@@ -75,7 +74,7 @@ def _defined() -> Definitions:
         only=only,
         templates=folder.templates,
         paths=folder.paths,
-        maintained=not (only and os.environ.get(RUN_ASSETS)),
+        maintained=not (only and os.environ.get(RUN_ASSETS_VARIABLE)),
     )
     if not only:
         # Dagster asks for all of it before it shows anything; a run needs one job. It is kept.

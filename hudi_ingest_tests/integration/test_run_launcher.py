@@ -97,11 +97,12 @@ def executed(instance: DagsterInstance, pids: Path) -> psutil.Process:
 
 
 @pytest.fixture
-def processes(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> RunProcesses:
-    """The launcher's processes, none so far."""
+def processes(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunProcesses]:
+    """The launcher's processes, none so far, which end after the test."""
     processes = RunProcesses(launched_job.__name__)
     monkeypatch.setattr(instance.run_launcher, "_processes", processes)
-    return processes
+    yield processes
+    processes.close()
 
 
 def test_r10_a_process_executes_one_run_after_another(
@@ -132,7 +133,6 @@ def test_r10_a_failed_run_has_the_next_executed_by_another_process(
     pid = int((tmp_path / "first").read_text())
     assert executed(instance, tmp_path).pid != pid
     wait_for(lambda: not psutil.pid_exists(pid), "it ends with its run")
-    processes.close()
 
 
 def test_r10_the_launching_process_ends_while_others_wait_for_their_next_run(
@@ -159,7 +159,6 @@ def test_r10_a_killed_process_is_given_no_run(
     process.kill()
     wait_for(lambda: not process.is_running(), "it is dead")
     assert executed(instance, tmp_path) != process
-    processes.close()
 
 
 def test_r10_a_run_whose_process_dies_before_it_has_begun_is_begun_by_another(
@@ -175,7 +174,6 @@ def test_r10_a_run_whose_process_dies_before_it_has_begun_is_begun_by_another(
         run_id = launching.result()
     await_end(instance, run_id, DagsterRunStatus.SUCCESS)
     assert worker_of(instance, run_id) != process
-    processes.close()
 
 
 def test_r10_an_interrupt_that_comes_as_its_run_ends_does_not_meet_the_next_run(
@@ -189,7 +187,6 @@ def test_r10_an_interrupt_that_comes_as_its_run_ends_does_not_meet_the_next_run(
         assert not is_idle(process)
         process.send_signal(signal.SIGINT)
     wait_for(lambda: not process.is_running(), "the interrupt ends the process")
-    processes.close()
 
 
 @pytest.mark.parametrize("limit", ["_KEPT_SECONDS", "_OLDEST_SECONDS"])
@@ -204,7 +201,6 @@ def test_r10_a_process_is_kept_for_a_while(
         executed(instance, tmp_path)
     process = Owner.parse(found(instance, run_id).tags[tags.WORKER])
     wait_for(partial(has_ended, process), "it is given no more runs")
-    processes.close()
 
 
 def test_r10_ops_share_the_runs_process_or_are_forked_from_it(

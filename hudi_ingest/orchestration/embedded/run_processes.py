@@ -29,19 +29,15 @@ from dagster._grpc.impl import core_execute_run
 from dagster._utils.hosted_user_process import recon_job_from_origin
 from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
 
-from hudi_ingest.home.folder import Home
+from hudi_ingest.home.folder import RUN_ASSETS_VARIABLE, RUN_PIPELINE_VARIABLE, Home
 from hudi_ingest.home.liveness import IDLE_RUN_NAME, RUN_NAME, set_process_name
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.executor import IMPORTED_BY_OPS
 from hudi_ingest.orchestration.embedded.sqlite_storage import close_run_logs
 
-RUN_PIPELINE = "HUDI_INGEST_RUN_PIPELINE"
-"""Names the only pipeline of a run in its process, which then builds no definitions of others: each takes 20 ms of CPU."""
-RUN_ASSETS = "HUDI_INGEST_RUN_ASSETS"
-"""Not empty in the process of a run of assets, which has no use for maintenance jobs."""
 IMPORTED_BY_RUNS = [
-    "dagster._cli.api",
+    "hudi_ingest.orchestration.embedded.run_processes",
     *IMPORTED_BY_OPS,
     # All that the definitions need, and not these: each run loads the pipeline files.
     "hudi_ingest.orchestration.code_location",
@@ -77,7 +73,7 @@ class _Process:
         self.runs.send(run_id)
         # One that is stopped may still begin it, so nobody else may.
         if self.runs.poll(_BEGINS_SECONDS):
-            self.is_idle = self.runs.recv() == _READY
+            self.runs.recv()
         return True
 
 
@@ -226,8 +222,8 @@ def interrupts(instance: DagsterInstance, *, shared: bool = False) -> Iterator[N
 
 def build_only_for(run: DagsterRun | None) -> None:
     """Have this process build no definitions but those that the run needs."""
-    os.environ[RUN_PIPELINE] = pipeline_of(run) if run is not None else ""
-    os.environ[RUN_ASSETS] = "yes" if run is not None and run.asset_selection else ""
+    os.environ[RUN_PIPELINE_VARIABLE] = pipeline_of(run) if run is not None else ""
+    os.environ[RUN_ASSETS_VARIABLE] = "yes" if run is not None and run.asset_selection else ""
 
 
 def pipeline_of(run: DagsterRun) -> str:
