@@ -210,15 +210,15 @@ def compaction_options(table: Table, piece_bytes: int) -> dict[str, str]:
     }
 
 
-def clustering_options(table: Table, pieces: int) -> dict[str, str]:
+def clustering_options(table: Table, pieces: int, below_bytes: int | None = None) -> dict[str, str]:
     """Build the options of clustering: merge small files into files of the target size, and keep the row order.
 
-    One commit replaces at most `pieces` groups of files, each in one partition and of at most 256 MiB or two target files.
+    Only files `below_bytes` are merged; by default those below a quarter of the target size. One commit replaces at most `pieces` groups of files, each in one partition and of at most 256 MiB or two target files.
     """
     group_bytes = max(2 * table.target_file_bytes, 1 << 28)
     strategy = "hoodie.clustering.plan.strategy."
     return {
-        f"{strategy}small.file.limit": str(table.target_file_bytes // SMALL_PART),
+        f"{strategy}small.file.limit": str(below_bytes or table.target_file_bytes // SMALL_PART),
         f"{strategy}target.file.max.bytes": str(table.target_file_bytes),
         f"{strategy}max.bytes.per.group": str(group_bytes),
         f"{strategy}max.num.groups": str(pieces),

@@ -27,6 +27,7 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions, expired, ttl_for
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, TableServices, services_for
+from hudi_ingest.orchestration.jobs.upkeep_jobs import SERVICES
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import protocol as transaction
@@ -234,11 +235,16 @@ def test_d1_services_are_a_job_that_shows_on_the_asset(
     assert not job.graph.pools & transaction_job(definitions, pipeline.name).graph.pools
     schedule = definitions.resolve_schedule_def("hudi_ingest_services_daily")
     assert schedule.default_status is DefaultScheduleStatus.STOPPED, "as the pipeline's sensor"
-    for start in (0, 9):
-        ground.send_rows(0, 9, start)
+    sizes = list[int]()
+    for start, count in ((0, 9), (9, 9), (18, 900)):
+        ground.send_rows(0, count, start)
         ground.run(pipeline)
+        sizes.append(max(path.stat().st_size for path in ground.data_files()))
+    assert sizes[1] < sizes[2]
+    smaller = SERVICES.config_of({"merge_below_bytes": sizes[1] + 1})
     with DagsterInstance.ephemeral() as instance:
-        assert job.execute_in_process(instance=instance, partition_key=pipeline.name).success
+        done = job.execute_in_process(run_config=smaller, instance=instance, partition_key=pipeline.name)
+        assert done.success
         (record,) = instance.fetch_observations(AssetKey([pipeline.name]), limit=5).records
     assert record.asset_observation is not None
     assert record.asset_observation.metadata["services/files replaced"].value == 6

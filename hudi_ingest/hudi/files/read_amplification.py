@@ -8,10 +8,11 @@ compaction is due.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.files.file_groups import FileGroup
@@ -122,6 +123,9 @@ SMALL_PART = 4
 """A file smaller than the target size divided by this is small."""
 CLUSTERED_FROM = 200
 """Small files with which the clustering of a table with frequent commits is due: they cost a reader a second or so."""
+_LEFT_MOST = CLUSTERED_FROM // 2
+_OUTWEIGHED = 4
+"""A file is merged when those that are smaller have as many times its bytes together."""
 DAY_SECONDS = 86_400
 
 
@@ -137,6 +141,27 @@ def files_to_merge(groups: Iterable[FileGroup], target_file_bytes: int) -> int:
         group.partition_path for group in groups if group.live and group.size_bytes * SMALL_PART < target_file_bytes
     )
     return sum(count for count in small.values() if count > 1)
+
+
+def merged_below(groups: Iterable[FileGroup], target_file_bytes: int) -> int:
+    """Return below how many bytes files are merged when it is due, so that merges stay as short while their results add up.
+
+    A file goes with the smaller ones of its table partition only if they outweigh it. So each time a row is rewritten, its file becomes
+    five times as large, as in a log-structured merge tree; it is all small files if too many would be left otherwise. `groups`: as for
+    `files_to_merge`.
+    """
+    sizes_of = defaultdict[str, list[int]](list)
+    for group in groups:
+        if group.live and group.size_bytes * SMALL_PART < target_file_bytes:
+            sizes_of[group.partition_path].append(group.size_bytes)
+    below = 0
+    for sizes in sizes_of.values():
+        sizes.sort()
+        for size, smaller in zip(sizes[1:], accumulate(sizes), strict=False):
+            if smaller >= _OUTWEIGHED * size:
+                below = max(below, size + 1)
+    left = sum(size >= below for sizes in sizes_of.values() for size in sizes)
+    return below if left <= _LEFT_MOST else target_file_bytes // SMALL_PART
 
 
 def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int], a_day: float | None = None) -> str:

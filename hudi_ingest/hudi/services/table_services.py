@@ -105,8 +105,8 @@ class HudiServices(FencedService):
 
     service = "clustering"
 
-    def __init__(self, spark: SparkSession, pipeline: Pipeline, pieces: int) -> None:
-        super().__init__(spark, pipeline, clustering_options(pipeline.table, pieces))
+    def __init__(self, spark: SparkSession, pipeline: Pipeline, pieces: int, below_bytes: int | None = None) -> None:
+        super().__init__(spark, pipeline, clustering_options(pipeline.table, pieces, below_bytes))
 
     def pending_clusterings(self) -> tuple[PendingClustering, ...]:
         """List those planned by this pipeline's services, oldest first. Raises TableUnreachable, EngineLost."""

@@ -255,16 +255,18 @@ class TableServices:
             yield
 
 
-def services_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home) -> TableServices:
-    """Build the services of the pipeline's table, on the real table, ledger and Spark."""
+def services_for(
+    pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: Home, below_bytes: int | None = None
+) -> TableServices:
+    """Build the services of the pipeline's table, on the real table, ledger and Spark. `below_bytes`: see `clustering_options`."""
     # All processes attached to one engine share its JVM, and so its lock, without a lock service. A session older than the
     # engine stays in its own JVM.
     engine = EngineConnection.read(home.engine_file)
     one_lock = pipeline.table.lock is not None or (engine is not None and engine.serves(spark))
     pieces = PIECES_BESIDE_TRANSACTIONS if one_lock else PIECES_BETWEEN_TRANSACTIONS
     piece_bytes = BYTES_BESIDE_TRANSACTIONS if one_lock else BYTES_BETWEEN_TRANSACTIONS
-    client, compactor = HudiServices(spark, pipeline, pieces), HudiCompaction(spark, pipeline, piece_bytes)
-    return TableServices(pipeline, ledger, client, compactor, one_lock)
+    client = HudiServices(spark, pipeline, pieces, below_bytes)
+    return TableServices(pipeline, ledger, client, HudiCompaction(spark, pipeline, piece_bytes), one_lock)
 
 
 def run_services(

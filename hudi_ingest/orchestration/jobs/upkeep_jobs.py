@@ -29,7 +29,13 @@ from pydantic import Field
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files.read_amplification import CLUSTERED_FROM, files_to_merge, read_amplification, why_due
+from hudi_ingest.hudi.files.read_amplification import (
+    CLUSTERED_FROM,
+    files_to_merge,
+    merged_below,
+    read_amplification,
+    why_due,
+)
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.services.table_services import Clustering, Compaction
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -71,6 +77,10 @@ class ServicesConfig(Config):
     cluster: bool | None = Field(
         default=None, description="Merge small files into large ones; by default if the table's mode is append"
     )
+    merge_below_bytes: int | None = Field(
+        default=None,
+        description="Merge smaller files only; by default those below a quarter of table.target_file_bytes",
+    )
     compact: bool | None = Field(
         default=None, description="Merge log files into base files; by default if the table's mode is upsert"
     )
@@ -80,7 +90,7 @@ class ServicesConfig(Config):
 def _services(context: OpExecutionContext, pipeline: Pipeline, config: ServicesConfig) -> Output[None]:
     with getattr(context.resources, LEDGER).open() as ledger:
         spark = getattr(context.resources, SPARK).spark_session
-        result = services_for(pipeline, ledger, spark, Home.from_environment()).run(
+        result = services_for(pipeline, ledger, spark, Home.from_environment(), config.merge_below_bytes).run(
             cluster=config.cluster, compact=config.compact, clean=config.clean, report=context.log.info
         )
     metadata = services_metadata(result)
@@ -130,13 +140,15 @@ def clustering_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
     if wait := _why_not_yet(pipeline, instance, now):
         return SkipReason(wait)
     try:
-        small = files_to_merge(PipelineTable(pipeline).timeline.file_groups(), pipeline.table.target_file_bytes)
+        groups, target = PipelineTable(pipeline).timeline.file_groups(), pipeline.table.target_file_bytes
+        small = files_to_merge(groups, target)
     except TableUnreachable as error:
         return SkipReason(str(error))
     if small < CLUSTERED_FROM:
         return SkipReason(f"not due: {counted(small, 'small file')} to merge, and it is from {CLUSTERED_FROM} on")
     # Every tenth transaction cleans.
-    config = {"cluster": True, "compact": False, "clean": False}
+    below = merged_below(groups, target)
+    config = {"cluster": True, "merge_below_bytes": below, "compact": False, "clean": False}
     return _due(pipeline, config, f"{small:,} small files")
 
 

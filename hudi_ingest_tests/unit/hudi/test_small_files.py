@@ -8,7 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.files.read_amplification import files_to_merge, small_files_warning
+from hudi_ingest.hudi.files.read_amplification import (
+    CLUSTERED_FROM,
+    SMALL_PART,
+    files_to_merge,
+    merged_below,
+    small_files_warning,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -58,3 +64,39 @@ def test_files_that_are_alone_in_their_partition_need_no_merging() -> None:
     ]
     assert files_to_merge(groups, 100 * MIB) == 2
     assert files_to_merge([], 100 * MIB) == 0
+
+
+SIZES = st.lists(st.one_of(st.integers(1, 40 * MIB), st.integers(1000, 1100)), max_size=300)
+
+
+@given(SIZES, st.integers(1, 3))
+def test_files_that_are_due_are_merged_with_larger_ones_only_if_they_outweigh_them(
+    sizes: list[int], folders: int
+) -> None:
+    groups = [FileGroup(str(number % folders), str(number), size_bytes=size) for number, size in enumerate(sizes)]
+    below = merged_below(groups, 128 * MIB)
+    small = [group for group in groups if group.size_bytes < 32 * MIB]
+    assert len([group for group in small if group.size_bytes >= below]) <= CLUSTERED_FROM / 2
+    if below < 128 * MIB // SMALL_PART:
+        merged = [
+            [each.size_bytes for each in small if each.partition_path == str(folder)] for folder in range(folders)
+        ]
+        chosen = [sorted(size for size in folder if size < below) for folder in merged]
+        assert not below or any(folder and sum(folder) >= 5 * folder[-1] for folder in chosen)
+
+
+def test_what_was_merged_when_due_is_left_until_four_times_as_much_is_beside_it() -> None:
+    new, merged = [FileGroup("a", f"new{number}", size_bytes=4000) for number in range(200)], list[FileGroup]()
+    taken = list[int]()
+    for number in range(10):
+        below = merged_below([*new, *merged], 128 * MIB)
+        joined = [group for group in merged if group.size_bytes < below]
+        taken.append(len(joined))
+        size = sum(group.size_bytes for group in [*new, *joined])
+        merged = [*(group for group in merged if group not in joined), FileGroup("a", str(number), size_bytes=size)]
+    assert taken == [0, 0, 0, 0, 4, 0, 0, 0, 0, 4]
+
+
+def test_too_many_files_are_not_left_although_few_are_of_a_size() -> None:
+    groups = [FileGroup(str(number // 4), str(number), size_bytes=4000 + number % 4) for number in range(200)]
+    assert merged_below(groups, 128 * MIB) == 32 * MIB

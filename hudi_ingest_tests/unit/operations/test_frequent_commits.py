@@ -20,6 +20,7 @@ from hudi_ingest.hudi.files.read_amplification import (
     CLUSTERED_FROM,
     COMPACT,
     files_to_merge,
+    merged_below,
     read_amplification,
     why_due,
 )
@@ -65,24 +66,28 @@ class Appended:
     name: str
     files: dict[str, FileGroup] = field(default_factory=dict)
     planned: list[FileGroup] = field(default_factory=list)
+    file_bytes: int = FILE_BYTES
+    merged_bytes: int = 0
     service = Service.CLUSTERING
 
     def commit(self, second: int) -> None:
         for partition in range(KAFKA_PARTITIONS):
             file_id = f"{second}-{partition}"
-            self.files[file_id] = FileGroup("day", file_id, size_bytes=FILE_BYTES)
+            self.files[file_id] = FileGroup("day", file_id, size_bytes=self.file_bytes)
 
     def is_due(self, second: int) -> bool:
         return files_to_merge(self.files.values(), TARGET_BYTES) >= CLUSTERED_FROM
 
     def plan(self, second: int) -> float:
-        self.planned = [group for group in self.files.values() if group.size_bytes < LARGE_BYTES]
+        below = merged_below(self.files.values(), TARGET_BYTES)
+        self.planned = [group for group in self.files.values() if group.size_bytes < below]
         return 2 + 0.005 * len(self.planned) + sum(group.size_bytes for group in self.planned) / 20e6
 
     def merge(self, second: int) -> None:
         for group in self.planned:
             del self.files[group.file_id]
         merged = FileGroup("day", f"{second}-merged", size_bytes=sum(group.size_bytes for group in self.planned))
+        self.merged_bytes += merged.size_bytes
         self.files[merged.file_id] = merged
 
     def live_files(self) -> int:
@@ -171,6 +176,13 @@ def test_a_day_of_commits_every_two_seconds_leaves_five_tables_few_live_files(
     most, share = simulate([kind(f"/tables/{number}") for number in range(5)], DAY)
     assert most <= most_live, "without merging it would be 172,800"
     assert 0 < share <= MERGING_SHARE
+
+
+def test_merges_rewrite_a_row_a_few_times_however_small_its_commit_is() -> None:
+    table = Appended("/tables/small", file_bytes=FILE_BYTES // 10)
+    simulate([table], DAY // 2)
+    committed = DAY // 2 // INTERVAL * KAFKA_PARTITIONS * table.file_bytes
+    assert committed <= table.merged_bytes <= 4 * committed, "35 times if each merge took all small files"
 
 
 @given(st.integers(1, 40), st.integers(0, 10**6), st.data())

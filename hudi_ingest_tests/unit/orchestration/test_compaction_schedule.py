@@ -76,7 +76,9 @@ def test_a_table_with_frequent_commits_is_clustered_from_200_small_files_on_unle
         small.append(FileGroup("", "199", size_bytes=1000))
         requested = asked()
         assert isinstance(requested, RunRequest)
-        assert requested.run_config == SERVICES.config_of({"cluster": True, "compact": False, "clean": False})
+        assert requested.run_config == SERVICES.config_of(
+            {"cluster": True, "merge_below_bytes": 1001, "compact": False, "clean": False}
+        )
         assert requested.tags == {tags.REASON: "200 small files", tags.MERGING: "true"}, "fresh tables take turns"
         began_at = now - timedelta(seconds=30)
         ledger.service_runs.began(often.table.base_path, often.name, Service.CLUSTERING, began_at)
