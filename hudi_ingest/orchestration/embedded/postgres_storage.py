@@ -134,6 +134,9 @@ class PooledRunStorage(_Pooled, PostgresRunStorage):
     def has_built_index(self, migration_name: str) -> bool:
         return self._once(f"runs: {migration_name}", partial(super().has_built_index, migration_name))
 
+    def has_run_stats_index_cols(self) -> bool:
+        return self._once("times of runs", super().has_run_stats_index_cols)
+
 
 class PooledScheduleStorage(_Pooled, PostgresScheduleStorage):
     """Dagster's storage of schedules, sensors and their ticks."""

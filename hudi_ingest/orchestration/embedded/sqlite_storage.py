@@ -145,6 +145,10 @@ class QuickRunStorage(SqliteRunStorage):
     def has_built_index(self, migration_name: str) -> bool:
         return _once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
 
+    def has_run_stats_index_cols(self) -> bool:
+        # Each query for runs and each event that changes a run's status asks, by listing the columns.
+        return _once(self._conn_string, "times of runs", super().has_run_stats_index_cols)
+
     def changes(self) -> Callable[[], bool]:
         """Return a function, for one thread, that says whether any process has written here since its last call."""
         connection: sqlite3.Connection | None = None

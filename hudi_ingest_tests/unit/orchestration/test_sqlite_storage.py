@@ -182,6 +182,23 @@ def test_a_statement_is_compiled_once_for_all_databases(tmp_path: Path) -> None:
     assert {*database._COMPILED} == compiled
 
 
+def test_only_the_first_query_for_runs_lists_the_columns(home: Path) -> None:
+    statements = list[str]()
+
+    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+        statements.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        with DagsterInstance.get() as instance:
+            instance.get_run_records()
+            statements.clear()
+            instance.get_run_records()
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    assert statements and not [each for each in statements if "PRAGMA" in each]
+
+
 def test_a_half_made_event_log_is_completed(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "a-run.db")) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
