@@ -213,7 +213,8 @@ def compaction_options(table: Table, piece_bytes: int) -> dict[str, str]:
 def clustering_options(table: Table, pieces: int, below_bytes: int | None = None) -> dict[str, str]:
     """Build the options of clustering: merge small files into files of the target size, and keep the row order.
 
-    Only files `below_bytes` are merged; by default those below a quarter of the target size. One commit replaces at most `pieces` groups of files, each in one partition and of at most 256 MiB or two target files.
+    Only files of fewer than `below_bytes` are merged; by default those below a quarter of the target size. One commit replaces at most
+    `pieces` groups of files, each in one partition and of at most 256 MiB or two target files.
     """
     group_bytes = max(2 * table.target_file_bytes, 1 << 28)
     strategy = "hoodie.clustering.plan.strategy."

@@ -137,10 +137,7 @@ def small_files(sizes: Mapping[str, int], target_file_bytes: int) -> dict[str, i
 def files_to_merge(groups: Iterable[FileGroup], target_file_bytes: int) -> int:
     """Count the small files that clustering would merge: those that are not alone in their table partition. `groups`: the live ones
     of an append table."""
-    small = Counter(
-        group.partition_path for group in groups if group.live and group.size_bytes * SMALL_PART < target_file_bytes
-    )
-    return sum(count for count in small.values() if count > 1)
+    return sum(len(sizes) for sizes in _small_sizes(groups, target_file_bytes) if len(sizes) > 1)
 
 
 def merged_below(groups: Iterable[FileGroup], target_file_bytes: int) -> int:
@@ -150,18 +147,22 @@ def merged_below(groups: Iterable[FileGroup], target_file_bytes: int) -> int:
     five times as large, as in a log-structured merge tree; it is all small files if too many would be left otherwise. `groups`: as for
     `files_to_merge`.
     """
-    sizes_of = defaultdict[str, list[int]](list)
-    for group in groups:
-        if group.live and group.size_bytes * SMALL_PART < target_file_bytes:
-            sizes_of[group.partition_path].append(group.size_bytes)
-    below = 0
-    for sizes in sizes_of.values():
-        sizes.sort()
+    below, partitions = 0, _small_sizes(groups, target_file_bytes)
+    for sizes in partitions:
         for size, smaller in zip(sizes[1:], accumulate(sizes), strict=False):
             if smaller >= _OUTWEIGHED * size:
                 below = max(below, size + 1)
-    left = sum(size >= below for sizes in sizes_of.values() for size in sizes)
+    left = sum(size >= below for sizes in partitions for size in sizes)
     return below if left <= _LEFT_MOST else target_file_bytes // SMALL_PART
+
+
+def _small_sizes(groups: Iterable[FileGroup], target_file_bytes: int) -> list[list[int]]:
+    """The bytes of the small live files of each table partition, in ascending order."""
+    sizes = defaultdict[str, list[int]](list)
+    for group in groups:
+        if group.live and group.size_bytes * SMALL_PART < target_file_bytes:
+            sizes[group.partition_path].append(group.size_bytes)
+    return [sorted(each) for each in sizes.values()]
 
 
 def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int], a_day: float | None = None) -> str:

@@ -146,8 +146,8 @@ def clustering_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
         return SkipReason(str(error))
     if small < CLUSTERED_FROM:
         return SkipReason(f"not due: {counted(small, 'small file')} to merge, and it is from {CLUSTERED_FROM} on")
-    # Every tenth transaction cleans.
     below = merged_below(groups, target)
+    # Transactions clean.
     config = {"cluster": True, "merge_below_bytes": below, "compact": False, "clean": False}
     return _due(pipeline, config, f"{small:,} small files")
 

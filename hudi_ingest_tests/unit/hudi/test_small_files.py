@@ -78,10 +78,11 @@ def test_files_that_are_due_are_merged_with_larger_ones_only_if_they_outweigh_th
     small = [group for group in groups if group.size_bytes < 32 * MIB]
     assert len([group for group in small if group.size_bytes >= below]) <= CLUSTERED_FROM / 2
     if below < 128 * MIB // SMALL_PART:
-        merged = [
-            [each.size_bytes for each in small if each.partition_path == str(folder)] for folder in range(folders)
+        merged = [group for group in small if group.size_bytes < below]
+        chosen = [
+            sorted(group.size_bytes for group in merged if group.partition_path == str(folder))
+            for folder in range(folders)
         ]
-        chosen = [sorted(size for size in folder if size < below) for folder in merged]
         assert not below or any(folder and sum(folder) >= 5 * folder[-1] for folder in chosen)
 
 

@@ -33,7 +33,6 @@ from hudi_ingest.pipeline.sections.transaction import Transaction
 BEGAN = datetime(2026, 11, 23, tzinfo=timezone.utc)
 DAY, INTERVAL, LOOK = 86_400, 2, 60
 TARGET_BYTES = 128 << 20
-LARGE_BYTES = TARGET_BYTES // 4
 KAFKA_PARTITIONS = 4
 FILE_BYTES = 20_000
 KEPT_COMMITS = 30
