@@ -12,6 +12,7 @@ from hudi_ingest.spark import require_same_version
 # Before anything else, which an environment of another version may lack.
 require_same_version()
 
+import pyarrow as pa  # noqa: E402
 from pyspark.daemon import manager  # noqa: E402
 
 import hudi_ingest.kafka.range_reader  # noqa: E402
@@ -33,6 +34,9 @@ if __name__ == "__main__":
         # Otherwise the first worker that needs it compiles it, and a job of few records does not wait for that.
         import hudi_ingest.records.convert.json.kernel.records
         import hudi_ingest.records.digests  # noqa: F401
+    # Arrow imports pandas for the first array that it makes of an object. Each worker would do so for itself, and look through it after
+    # each task.
+    pa.array([None])
     # Each worker collects garbage after each task. It would look through all that is imported here, for a tenth of a second, and
     # get a copy of its own of that memory.
     gc.collect()
