@@ -26,18 +26,24 @@ def test_the_process_that_forks_workers_imports_the_kernel_once_it_is_compiled()
 
 
 def test_workers_share_what_their_daemon_has_imported() -> None:
-    # Instead of forking workers it says how many objects their garbage collections skip, and how many they look through.
+    # Instead of forking workers it says how many objects their garbage collections skip, and how many they look through, also after
+    # the first array of a task.
     program = (
-        "import gc, runpy, pyspark.daemon\n"
-        "pyspark.daemon.manager = lambda: print(gc.get_freeze_count(), len(gc.get_objects()))\n"
+        "import gc, runpy, pyarrow, pyspark.daemon\n"
+        "def counts():\n"
+        "    print(gc.get_freeze_count(), len(gc.get_objects()))\n"
+        "    pyarrow.array([1])\n"
+        "    print(gc.get_freeze_count(), len(gc.get_objects()))\n"
+        "pyspark.daemon.manager = counts\n"
         "runpy.run_module('hudi_ingest.transaction.write.worker_daemon', run_name='__main__')"
     )
     shown = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, timeout=120, check=True, text=True
     ).stdout
-    frozen, collected = map(int, shown.split())
-    assert frozen > 50_000
-    assert collected < 1_000
+    for line in shown.splitlines():
+        frozen, collected = map(int, line.split())
+        assert frozen > 50_000
+        assert collected < 1_000
 
 
 def test_a_task_reads_no_archive_again(tmp_path: Path) -> None:
