@@ -181,17 +181,7 @@ def _launch(
         _format(settings, java, jars, config)
     report(f"starting the embedded Kafka broker on {settings.bootstrap}")
     memory = (f"-Xms{min(settings.heap_megabytes, 256)}m", f"-Xmx{settings.heap_megabytes}m")
-    # Without the optimizing compiler it takes two thirds of the CPU to start and for its first three million records, half of it for
-    # small batches, and none more to be read.
-    options = [
-        *memory,
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+UseG1GC",
-        "-XX:+ExitOnOutOfMemoryError",
-        *logging_options(),
-        "-cp",
-        _class_path(jars),
-    ]
+    options = [*memory, "-XX:+UseG1GC", "-XX:+ExitOnOutOfMemoryError", *logging_options(), "-cp", _class_path(jars)]
     command = [str(java), *options, "kafka.Kafka", str(config)]
     return start("kafka", command, log=settings.log, env=os.environ, cwd=settings.home)
 
