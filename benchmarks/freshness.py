@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -55,6 +56,8 @@ _START_SECONDS = 600
 _LAST_SECONDS = 300
 _BATCHES_A_SECOND = 20
 _LOOK_SECONDS = 0.05
+_COMPLETED = re.compile(r"[0-9]+_[0-9]+\.[a-z]+")
+"""<requested>_<completed>.<action>."""
 _RESOLUTION_NS = 20_000_000
 _TEMPLATE = "fresh"
 
@@ -90,12 +93,13 @@ class Seen:
         changed_at = timeline.stat().st_mtime_ns if timeline.exists() else 0
         if changed_at == self.changed_at:
             return
-        completed = frozenset(path.name for path in timeline.glob("[0-9]*_*"))
+        # A completed instant's file has another name until it is whole, with the same times.
+        completed = frozenset(path.name for path in timeline.iterdir() if _COMPLETED.fullmatch(path.name))
         # A file that is added within the clock's resolution changes no time.
         self.changed_at = changed_at if time.time_ns() - changed_at > _RESOLUTION_NS else 0
         if not (new := completed - self.instants):
             return
-        # <requested>_<completed>.<action>; incremental queries go by when commits were completed.
+        # Incremental queries go by when commits were completed.
         newest = max(name.partition("_")[2].partition(".")[0] for name in completed)
         options = HudiReadOptions().with_query_type(HudiQueryType.Incremental).with_end_timestamp(newest)
         if self.newest:
