@@ -40,7 +40,8 @@ def test_workers_share_what_their_daemon_has_imported() -> None:
     shown = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, timeout=120, check=True, text=True
     ).stdout
-    for line in shown.splitlines():
+    at_fork, after_an_array = shown.splitlines()
+    for line in (at_fork, after_an_array):
         frozen, collected = map(int, line.split())
         assert frozen > 50_000
         assert collected < 1_000
