@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import threading
 import time
 from collections import Counter
@@ -41,6 +42,8 @@ DEAD_LETTERS = f"{HOODIE}/hudi_ingest/dead_letters"
 MARKERS = f"{HOODIE}/.temp"
 HEARTBEATS = f"{HOODIE}/.heartbeat"
 _HISTORY = f"{TIMELINE}/history"
+_COMPLETED = re.compile(r"\d+_\d+\.[a-z]+")
+"""The file of a completed instant; while Hudi writes it, its name goes on."""
 _FOLDER_COLUMN = "dt"
 _RECORD = ["id", "n", "dt", "_kafka_topic", "_kafka_timestamp"]
 _PLACE = ["_kafka_partition", "_kafka_offset"]
@@ -288,7 +291,7 @@ def _completed(stored: StoredTable) -> list[Instant]:
 
 
 def _completed_names(stored: StoredTable) -> list[str]:
-    return [name for name in stored.names(TIMELINE) if "_" in name]
+    return [name for name in stored.names(TIMELINE) if _COMPLETED.fullmatch(name)]
 
 
 def archived(stored: StoredTable) -> list[Instant]:
@@ -351,9 +354,8 @@ def _accountings(stored: StoredTable, pipeline: str) -> list[dict[str, Any]]:
 
 def pending_instants(stored: StoredTable) -> set[str]:
     """Instants of any kind, of our own commits and of services, that were begun and are not completed."""
-    names = stored.names(TIMELINE)
-    done = {name.split("_")[0] for name in names if "_" in name}
-    return {name.split(".")[0] for name in names if name.endswith(".requested")} - done
+    begun = {name.split(".")[0] for name in stored.names(TIMELINE) if name.endswith(".requested")}
+    return begun - {name.split("_")[0] for name in _completed_names(stored)}
 
 
 def left_pending(stored: StoredTable, running: Callable[[], object], seconds: float) -> set[str]:

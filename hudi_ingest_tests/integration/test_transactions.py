@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
 import threading
+import time
+import uuid
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
@@ -30,12 +34,14 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.faults import InjectedFault
+from hudi_ingest.hudi.storage.paths import TIMELINE
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.timeline.pipeline_table import committed_state
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
@@ -43,10 +49,12 @@ from hudi_ingest.metrics.collector import Collector
 from hudi_ingest.metrics.definitions import Distribution
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.upkeep.sweep import run_sweep
 from hudi_ingest.pipeline.folder import load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest.transaction.run import protocol_for
 from hudi_ingest_tests.simulation.trace import POWER_CUT, add, read
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.fault import Fault
@@ -360,6 +368,48 @@ def test_p5_a_commit_that_a_power_cut_damaged_is_read_again(ground: Ground, topi
         assert found.exact, (damage, found)
     spark = current_session(ground.home)
     assert spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(ground.base_path).count() == produced
+
+
+def test_p1_p5_a_commit_that_was_killed_before_its_file_had_its_name_is_rolled_back(
+    ground: Ground, pipeline: Pipeline, fault: Fault, tmp_path: Path
+) -> None:
+    """Hudi writes the commit's file under another name, and then renames it. All that it does before that is done."""
+    ground.send_rows(0, 10)
+    ground.run(pipeline)
+    ground.send_rows(0, 10, 10)
+    protocol = ground.protocol(pipeline)
+    run = Owner.dagster_run("a run that is killed and goes on")
+    opened = protocol.begin(ground.plan(pipeline), run, never)
+    reports = protocol.write(opened, opened.plan.slices)
+    hoodie = Path(ground.base_path, ".hoodie")
+    before = {folder: shutil.copytree(hoodie / folder, tmp_path / folder) for folder in (".temp", ".heartbeat")}
+    fault.arm("commit_landed", "raise")
+    with pytest.raises(InjectedFault):
+        protocol.commit(opened, reports)
+    for folder, copy in before.items():
+        shutil.copytree(copy, hoodie / folder, dirs_exist_ok=True)
+    (commit,) = Path(ground.base_path, TIMELINE).glob(f"{opened.instant}_*.commit")
+    unnamed = commit.rename(commit.with_name(f"{commit.name}.{uuid.uuid4()}"))
+    assert ground.rows().num_rows == 10, "no reader sees it"
+    files = [Path(ground.base_path, file.path) for report in reports for file in report.files]
+    assert files
+    assert all(file.exists() for file in files)
+    with Ledger.open(f"sqlite:///{tmp_path / 'wiped.db'}") as wiped:
+        stranger = protocol_for(pipeline, wiped, current_session(ground.home), ground.home)
+        with pytest.raises(TransactionInFlight, match=f"{opened.instant}.*this ledger does not know it"):
+            stranger.begin(ground.plan(pipeline), run, never)
+    later = protocol.begin(ground.plan(pipeline), run, never)
+    protocol.commit(later, protocol.write(later, later.plan.slices))
+    assert not [file for file in files if file.exists()]
+    found = verify(ground.base_path, ground.produced)
+    assert found.exact, found
+    spark = current_session(ground.home)
+    assert spark.read.format("hudi").option("hoodie.metadata.enable", "true").load(ground.base_path).count() == 20
+    then = time.time() - 7 * 3600
+    os.utime(unnamed, (then, then))
+    swept = run_sweep(pipeline, timedelta(hours=6), delete=True, home=ground.home, report=lambda line: None)
+    assert [Path(ground.base_path, orphan.file.path) for orphan in swept.orphans] == [unnamed]
+    assert not unnamed.exists()
 
 
 def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipeline) -> None:

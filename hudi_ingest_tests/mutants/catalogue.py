@@ -685,6 +685,9 @@ MUTANTS: Mapping[str, Mutant] = {
     "an instant without a block counts as whole": Mutant(
         "hudi/timeline/damaged_instants.py", "and blocks > 0", "", "transaction/test_timeline_repair.py"
     ),
+    "an instant is completed before its file has its name": Mutant(
+        "hudi/storage/paths.py", "(?P<rest>[a-z]+(?:\\.[a-z]+)?)", "(?P<rest>.+)", "hudi/test_instant_files.py"
+    ),
     "commits whose receipts are in the ledger are read again": Mutant(
         "hudi/timeline/damaged_instants.py",
         " if entry.instant not in known))",
@@ -699,7 +702,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a pending rollback is not seen": Mutant(
         "hudi/timeline/timeline.py",
-        'elif parsed["rest"].startswith(("rollback.", "restore.")):',
+        'elif file["rest"].startswith(("rollback.", "restore.")):',
         "elif False:",
         "hudi/test_orphans.py",
     ),

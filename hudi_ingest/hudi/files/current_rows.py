@@ -31,10 +31,9 @@ from hudi_ingest.hudi.files.log_reader import (
     rows_of,
 )
 from hudi_ingest.hudi.files.new_files import KeyedLayout
-from hudi_ingest.hudi.storage.paths import TIMELINE, path_in
+from hudi_ingest.hudi.storage.paths import INSTANT_FILE, TIMELINE, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage, reaching
 
-_INSTANT_FILE = re.compile(r"(\d{17})(?:_(\d{17}))?\.(\w+)")
 BASE_FILE = re.compile(r"(?P<id>[^._][^_]*)_[^_]+_(?P<instant>\d{17})\.parquet")
 LOG_FILE = re.compile(r"\.(?P<id>[^._]+)_(?P<instant>\d{17})\.log\.(?P<version>\d+)_(?P<token>\d+-\d+-\d+)")
 
@@ -51,10 +50,10 @@ class Completed:
     @classmethod
     def of(cls, names: Iterable[str]) -> Completed:
         """Parse the names of the active timeline's files."""
-        files = [match for name in names if (match := _INSTANT_FILE.match(name))]
+        files = [match for name in names if (match := INSTANT_FILE.fullmatch(name))]
         return cls(
-            {file[1]: file[2] for file in files if file[2]},
-            min((file[1] for file in files), default="9" * len("yyyyMMddHHmmssSSS")),
+            {file["requested"]: file["completed"] for file in files if file["completed"]},
+            min((file["requested"] for file in files), default="9" * len("yyyyMMddHHmmssSSS")),
         )
 
     def at(self, instant: str) -> str | None:

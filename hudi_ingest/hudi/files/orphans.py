@@ -22,9 +22,11 @@ from hudi_ingest.hudi.storage.paths import (
     DEAD_LETTERS,
     HEARTBEATS,
     MARKERS,
+    METADATA_TIMELINE,
     OWN_FILES,
     PARTITION_METADATA,
     PRIMARY,
+    TIMELINE,
 )
 from hudi_ingest.hudi.storage.storage import StoredFile, Upload
 from hudi_ingest.hudi.timeline.timeline import Instants
@@ -48,6 +50,10 @@ MANIFEST = re.compile(
 PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)}|(?:.+/)?)\.[0-9a-f]{{32}}\.partial")
 """Partial files of storage.py's atomic writes that belong to no instant: the epoch, the mark of copies, the table's
 properties, and those of data folders, whose names are hidden."""
+UNNAMED = re.compile(
+    rf"(?:{re.escape(TIMELINE)}|{re.escape(METADATA_TIMELINE)})/(?P<instant>\d{{17}})[^/]+\.[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
+)
+"""A timeline's file that never got its name; see `INSTANT_FILE`."""
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
 
 
@@ -185,6 +191,9 @@ def _candidate(file: StoredFile, instants: Instants, topics: tuple[str, ...]) ->
     if leftover is not None:
         ended = "is committed" if leftover["instant"] in instants.completed else "is no longer on the timeline"
         return Orphan(file, leftover["instant"], f"left behind: its instant {ended}")
+    unnamed = UNNAMED.fullmatch(file.path)
+    if unnamed is not None:
+        return Orphan(file, unnamed["instant"], "never finished: its writer died")
     if PARTIAL.fullmatch(file.path):
         return Orphan(file, "", "never finished: its writer died")
     folder, _, name = file.path.rpartition("/")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 HOODIE = ".hoodie"
 TIMELINE = f"{HOODIE}/timeline"
 METADATA_TABLE = f"{HOODIE}/metadata"
 METADATA_TIMELINE = f"{METADATA_TABLE}/.hoodie/timeline"
+INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?:_(?P<completed>\d+))?\.(?P<rest>[a-z]+(?:\.[a-z]+)?)")
+"""The name of a timeline's file: `<requested>_<completed>.<action>`, or `<requested>.<action>.<state>` while the instant is pending,
+where the inflight file of a commit has no action. Must match the whole name, because Hudi writes a file as `<name>.<UUID>` before it
+gives it its name, and one that was killed between the two has changed no state."""
 MARKERS = f"{HOODIE}/.temp"
 HEARTBEATS = f"{HOODIE}/.heartbeat"
 PRIMARY = f"{HOODIE}/hoodie.properties"

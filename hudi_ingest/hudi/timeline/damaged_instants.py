@@ -8,17 +8,15 @@ all, so nothing is looked for there.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
 from hudi import HudiTable
 
-from hudi_ingest.hudi.storage.paths import METADATA_TABLE, METADATA_TIMELINE, TIMELINE
+from hudi_ingest.hudi.storage.paths import INSTANT_FILE, METADATA_TABLE, METADATA_TIMELINE, TIMELINE
 from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage
 
-_FILE = re.compile(r"(?P<instant>\d+)(?:_(?P<completed>\d+))?\.(?P<rest>.+)")
 _ARCHIVE = "history"
 _COMMITS = ("commit", "deltacommit", "replacecommit")
 _INFLIGHT = ("inflight", "deltacommit.inflight", "replacecommit.inflight")
@@ -88,9 +86,9 @@ class _Folder:
 
     def __init__(self, storage: TableStorage, path: str) -> None:
         self.entries = [
-            _Entry(file, match["instant"], match["completed"] or "", match["rest"])
+            _Entry(file, match["requested"], match["completed"] or "", match["rest"])
             for file in storage.files_beside(path, {_ARCHIVE})
-            if (match := _FILE.fullmatch(file.path.rpartition("/")[2]))
+            if (match := INSTANT_FILE.fullmatch(file.path.rpartition("/")[2]))
         ]
 
     def of(self, instant: str) -> list[_Entry]:

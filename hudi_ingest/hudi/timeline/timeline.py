@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from functools import lru_cache
+from re import Match
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from hudi import HudiTable
 from hudi_ingest.exceptions import IngestError, TableUnreachable
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
-from hudi_ingest.hudi.storage.paths import PRIMARY, TIMELINE
+from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
 from hudi_ingest.hudi.storage.storage import StoreError, beside, storage_at, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
@@ -47,8 +47,6 @@ _SCHEMA = "schema"
 """Key of the table's columns in a commit's metadata."""
 _ARCHIVE = "history"
 """The folder of archived instants, below the timeline's."""
-_INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?P<completed>_\d+)?\.(?P<rest>.+)")
-"""`<requested>_<completed>.<action>`, or `<requested>.` and anything else while it is pending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +211,7 @@ class Timeline:
 
     def pending_writes(self) -> tuple[str, ...]:
         """List every writer's instants that may still add rows, with their actions. Raises TableUnreachable."""
-        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
+        files = self._instant_files()
         completed = {file["requested"] for file in files if file["completed"]}
         open_ones = {
             # The inflight file of a commit has no action in its name.
@@ -228,9 +226,9 @@ class Timeline:
 
     def pending_compactions(self) -> tuple[str, ...]:
         """List the instants of compactions that are not completed, oldest first. Raises TableUnreachable."""
-        names = self._names()
-        planned = {name.partition(".")[0] for name in names if name.endswith(".compaction.requested")}
-        return tuple(sorted(planned - {name.partition("_")[0] for name in names}))
+        files = self._instant_files()
+        planned = {file["requested"] for file in files if file["rest"] == "compaction.requested"}
+        return tuple(sorted(planned - {file["requested"] for file in files if file["completed"]}))
 
     def schema(self) -> pa.Schema:
         """Read the table's columns without Hudi's own. Raises TableUnreachable."""
@@ -384,23 +382,19 @@ class Timeline:
         An instant that is pending before and after the call is in `pending`, whatever happens meanwhile: its requested
         file is created before any of its data, and only removed by a rollback or archival.
         """
-        names = self._names()
         seen, completed, undoing = set(), set(), set()
-        for name in names:
-            parsed = _INSTANT_FILE.fullmatch(name)
-            if parsed is None:
-                continue
-            seen.add(parsed["requested"])
-            if parsed["completed"]:
-                completed.add(parsed["requested"])
-            elif parsed["rest"].startswith(("rollback.", "restore.")):
-                undoing.add(parsed["requested"])
+        for file in self._instant_files():
+            seen.add(file["requested"])
+            if file["completed"]:
+                completed.add(file["requested"])
+            elif file["rest"].startswith(("rollback.", "restore.")):
+                undoing.add(file["requested"])
         return Instants(frozenset(seen - completed), frozenset(completed), frozenset(undoing - completed))
 
     def restored_at(self) -> datetime | None:
         """Return when the table was last restored to a savepoint, None if not on the active timeline. Raises TableUnreachable."""
-        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
-        times = [file["completed"].lstrip("_") for file in files if file["completed"] and file["rest"] == "restore"]
+        files = self._instant_files()
+        times = [file["completed"] for file in files if file["completed"] and file["rest"] == "restore"]
         return instant_time(max(times)) if times else None
 
     def newest_instant(self) -> str:
@@ -408,8 +402,7 @@ class Timeline:
 
         Raises TableUnreachable.
         """
-        files = [match for name in self._names() if (match := _INSTANT_FILE.fullmatch(name))]
-        times = {time for file in files for time in (file["requested"], (file["completed"] or "").lstrip("_"))}
+        times = {time for file in self._instant_files() for time in (file["requested"], file["completed"] or "")}
         return max(filter(is_instant, times), default="")
 
     def published_files(self) -> frozenset[str]:
@@ -446,7 +439,11 @@ class Timeline:
 
     def savepoints(self) -> frozenset[str]:
         """List the instants that have a savepoint. Raises TableUnreachable."""
-        return frozenset(name.split("_", 1)[0] for name in self._names() if name.endswith(".savepoint"))
+        files = self._instant_files()
+        return frozenset(file["requested"] for file in files if file["completed"] and file["rest"] == "savepoint")
+
+    def _instant_files(self) -> list[Match[str]]:
+        return [match for name in self._names() if (match := INSTANT_FILE.fullmatch(name))]
 
     def _names(self) -> tuple[str, ...]:
         held = self._held

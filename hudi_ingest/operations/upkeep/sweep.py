@@ -18,15 +18,26 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files.orphans import MANIFEST, PARTIAL, Findings, KeptFile, Orphan, judge_files, judge_uploads
+from hudi_ingest.hudi.files.orphans import (
+    MANIFEST,
+    PARTIAL,
+    UNNAMED,
+    Findings,
+    KeptFile,
+    Orphan,
+    judge_files,
+    judge_uploads,
+)
 from hudi_ingest.hudi.storage.paths import (
     COPIED_LETTERS,
     DEAD_LETTERS,
     HEARTBEATS,
     HOODIE,
     MARKERS,
+    METADATA_TIMELINE,
     OWN_FILES,
     PUT_ASIDE,
+    TIMELINE,
 )
 from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage, Upload, advice
 from hudi_ingest.hudi.timeline.ownership import require_own_table
@@ -203,9 +214,13 @@ class Sweep:
         try:
             folders = [f"{MARKERS}/{name}" for name in self._storage.names(MARKERS) if is_instant(name)]
             markers = [self._marker_folder(folder) for folder in folders]
-            restored = (f"{HOODIE}/{name}" for name in self._storage.names(HOODIE))
-            partials = [self._storage.file(path) for path in restored if PARTIAL.fullmatch(path)]
-            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, partials)]
+            of_hudi = (
+                f"{at}/{name}" for at in (HOODIE, TIMELINE, METADATA_TIMELINE) for name in self._storage.names(at)
+            )
+            unfinished = [
+                self._storage.file(path) for path in of_hudi if PARTIAL.fullmatch(path) or UNNAMED.fullmatch(path)
+            ]
+            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, unfinished)]
             return [*self._storage.data_files(), *markers, *beside]
         except OSError as error:
             raise self._unreadable(error) from error
