@@ -68,7 +68,7 @@ def due_to_merge(pipeline: Pipeline) -> int:
 
 
 def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, table={"retain_commits": 1})
+    pipeline = make_pipeline(ground, table={"retain_commits": 1, "compression": "snappy"})
     for start in (0, 30, 60):
         ground.send_rows(0, 30, start)
         ground.run(pipeline)
@@ -82,7 +82,11 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
     reports = protocol.write(opened, [first])
     done = run(ground, pipeline)
     assert (done.replaced, done.written, done.clusterings[0].rows) == (9, 3, 90)
-    assert len(live_files(ground)) == 3
+    footers = [pq.read_metadata(Path(ground.base_path, file)) for file in live_files(ground)]
+    assert [footer.row_group(0).column(0).compression for footer in footers] == 3 * ["SNAPPY"]
+    assert all(len(footer.metadata[b"org.apache.hudi.bloomfilter"]) < 100 for footer in footers), (
+        "the smallest that Hudi writes"
+    )
     assert due_to_merge(pipeline) == 0
     assert rows(ground) == before, "also the Kafka columns, the record keys and the commit times"
     assert observe(pipeline).committed.checkpoint == checkpoint
