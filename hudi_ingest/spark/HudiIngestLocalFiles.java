@@ -8,7 +8,11 @@ import java.nio.file.Paths;
 import java.nio.file.attribute.PosixFileAttributes;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
+import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
@@ -27,6 +31,17 @@ import org.apache.hadoop.util.functional.RemoteIterators;
  */
 public class HudiIngestLocalFiles extends RawLocalFileSystem implements java.util.function.Consumer {
   private static final int SPECIAL_BITS = 07000;
+  private static final int KEPT_FOLDERS = 64;
+  private static final int KEPT_NAMES = 2000;
+  /**
+   * By folder, the paths of its names when it was listed last, for folders with few names, as timelines are. A path never changes, and is
+   * parsed four times when it is made. 45 MB at most.
+   */
+  private final Map kept = Collections.synchronizedMap(new LinkedHashMap(16, 0.75f, true) {
+    protected boolean removeEldestEntry(Map.Entry eldest) {
+      return size() > KEPT_FOLDERS;
+    }
+  });
 
   /** Replaces the implementation in the file system that the JVM shares for local files. Throws before it has changed anything. */
   public void accept(Object configuration) {
@@ -56,7 +71,7 @@ public class HudiIngestLocalFiles extends RawLocalFileSystem implements java.uti
   }
 
   public FileStatus getFileStatus(org.apache.hadoop.fs.Path path) throws IOException {
-    return status(path.makeQualified(getUri(), getWorkingDirectory()));
+    return status(path.makeQualified(getUri(), getWorkingDirectory()), getDefaultBlockSize(path));
   }
 
   /** Hudi lists a timeline a dozen times in a transaction; half of its files are Hadoop's checksums, which the filter leaves out. */
@@ -67,17 +82,27 @@ public class HudiIngestLocalFiles extends RawLocalFileSystem implements java.uti
       return super.listStatus(folder, filter);
     }
     org.apache.hadoop.fs.Path parent = folder.makeQualified(getUri(), getWorkingDirectory());
+    long blockSize = getDefaultBlockSize(parent);
+    Map known = (Map) kept.get(parent);
+    Map paths = new HashMap(2 * names.length);
     List found = new ArrayList(names.length);
     for (int index = 0; index < names.length; index++) {
-      org.apache.hadoop.fs.Path path = new org.apache.hadoop.fs.Path(parent, new org.apache.hadoop.fs.Path(null, null, names[index]));
+      org.apache.hadoop.fs.Path path = known == null ? null : (org.apache.hadoop.fs.Path) known.get(names[index]);
+      if (path == null) {
+        path = new org.apache.hadoop.fs.Path(parent, new org.apache.hadoop.fs.Path(null, null, names[index]));
+      }
+      paths.put(names[index], path);
       if (filter.accept(path)) {
         try {
-          found.add(status(path));
+          found.add(status(path, blockSize));
         } catch (FileNotFoundException deleted) {
           // As Hadoop does with files that vanish while it looks.
           continue;
         }
       }
+    }
+    if (names.length <= KEPT_NAMES) {
+      kept.put(parent, paths);
     }
     return (FileStatus[]) found.toArray(new FileStatus[found.size()]);
   }
@@ -92,22 +117,22 @@ public class HudiIngestLocalFiles extends RawLocalFileSystem implements java.uti
     return RemoteIterators.remoteIteratorFromIterable(located);
   }
 
-  private FileStatus status(org.apache.hadoop.fs.Path path) throws IOException {
+  private FileStatus status(org.apache.hadoop.fs.Path path, long blockSize) throws IOException {
     try {
       Path file = pathToFile(path).toPath();
       PosixFileAttributes attributes = (PosixFileAttributes) Files.readAttributes(file, PosixFileAttributes.class);
+      // With a folder's sticky bit.
       FsPermission permission = attributes.isDirectory()
-          // With its sticky bit.
           ? new FsPermission((short) (((Integer) Files.getAttribute(file, "unix:mode")).intValue() & 01777))
-          : FsPermission.valueOf("-" + PosixFilePermissions.toString(attributes.permissions()));
-      return new Status(path, getDefaultBlockSize(path), attributes, permission);
+          : null;
+      return new Status(path, blockSize, attributes, permission);
     } catch (FileSystemException missing) {
       // Also where the folder may not be read, as Hadoop does.
       throw new FileNotFoundException("File " + path + " does not exist");
     }
   }
 
-  /** Looks a file's owners up, which takes longer than all else, when somebody asks. */
+  /** Looks a file's owners up, which takes longer than all else, and writes its permissions as Hadoop does, when somebody asks. */
   private static class Status extends FileStatus {
     private final transient PosixFileAttributes attributes;
 
@@ -115,6 +140,12 @@ public class HudiIngestLocalFiles extends RawLocalFileSystem implements java.uti
       super(attributes.size(), attributes.isDirectory(), 1, blockSize, attributes.lastModifiedTime().toMillis(),
           attributes.lastAccessTime().toMillis(), permission, null, null, path);
       this.attributes = attributes;
+    }
+
+    public FsPermission getPermission() {
+      return attributes == null || isDirectory()
+          ? super.getPermission()
+          : FsPermission.valueOf("-" + PosixFilePermissions.toString(attributes.permissions()));
     }
 
     public String getOwner() {

@@ -203,6 +203,14 @@ def test_hadoop_lists_and_creates_local_files_without_a_process_for_each(spark_h
         assert status.getModificationTime() == facts.st_mtime_ns // 1_000_000
         assert (status.getOwner(), status.getGroup()) == (path.owner(), path.group())
         assert files.getFileStatus(hadoop.fs.Path(str(path))).getLen() == status.getLen() == facts.st_size
+    (tmp_path / "a:b").unlink()
+    (tmp_path / "a:b").mkdir()
+    (tmp_path / "new").write_text("123")
+    shared.rmdir()
+    found = {each.getPath().getName(): each for each in files.listStatus(hadoop.fs.Path(str(tmp_path)))}
+    assert {*found} == {"listed", "a:b", "new"}, "only the paths are kept from one listing to the next"
+    assert (found["a:b"].isDirectory(), found["new"].getLen()) == (True, 3)
+    assert found["new"].getPermission().toString() == "rw-r--r--"
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
         files.getFileStatus(hadoop.fs.Path(str(tmp_path / "broken")))
     with pytest.raises(Py4JJavaError, match="FileNotFoundException"):
