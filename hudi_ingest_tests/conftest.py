@@ -16,6 +16,7 @@ from hudi_ingest import faults
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
 from hudi_ingest.local.processes import free_port, stop
+from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
@@ -119,9 +120,10 @@ def ground(bootstrap_servers: str, spark_home: Home, tmp_path: Path) -> Iterator
 
 
 @pytest.fixture
-def no_cleaning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Transactions of this process do not clean. Each tenth would, at a number that depends on the pipeline's name."""
-    monkeypatch.setattr("hudi_ingest.transaction.protocol.is_cleaning_due", lambda _: False)
+def known_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first begin of this process looks after the metadata table, as does the eleventh, and the sixteenth commit cleans, whatever the
+    pipeline's name is."""
+    monkeypatch.setattr(TransactionPlan, "turn", property(lambda plan: plan.sequence + 4))
 
 
 @pytest.fixture

@@ -177,7 +177,8 @@ class HudiWriter:
         each commit rolls that back first.
         """
         begins = begins_a_service(self._pipeline.table)
-        return plan.sequence % begins == 1 % begins or not self._lists_files_only(meta)
+        # Not in the transactions that clean.
+        return plan.turn % begins == begins // 2 or not self._lists_files_only(meta)
 
     def commit(self, publication: Publication) -> None:
         """Publish atomically; the guard runs its checks inside Hudi's lock.

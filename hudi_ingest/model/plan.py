@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
+from zlib import crc32
 
 from hudi_ingest.model.complete_through import Mark
 from hudi_ingest.model.offsets import Offsets, Ranges, Slice, TopicPartition, TopicVersion
@@ -158,6 +159,12 @@ class TransactionPlan:
     """Which topics the slices' offsets belong to."""
     schema_changes: tuple[str, ...] = field(default=(), kw_only=True)
     """The transaction's changes of the columns of an existing table, one line each. Determined at its begin."""
+
+    @property
+    def turn(self) -> int:
+        """A number that grows by one with each of the pipeline's transactions. It is another one for each pipeline, so that tables that were
+        made together do not all do at the same time what one transaction of several does."""
+        return self.sequence + crc32(self.pipeline.encode())
 
     @property
     def count(self) -> int:

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from operator import attrgetter
-from zlib import crc32
 
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
@@ -80,8 +79,8 @@ when there are more than thirty."""
 
 
 def is_cleaning_due(plan: TransactionPlan) -> bool:
-    """Whether the plan's commit is to clean: one of COMMITS_A_CLEANING, but not in all tables that were made together at the same time."""
-    return (plan.sequence + crc32(plan.pipeline.encode())) % COMMITS_A_CLEANING == 0
+    """Whether the plan's commit is to clean, one of COMMITS_A_CLEANING."""
+    return plan.turn % COMMITS_A_CLEANING == 0
 
 
 class TransactionProtocol(TransactionPorts):

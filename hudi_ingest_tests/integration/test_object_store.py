@@ -286,7 +286,7 @@ def test_what_is_wrong_with_a_store_is_named_and_forgotten_once_it_is_right(
     assert lake.ground.run(lake.pipeline).rows == 1
 
 
-def test_requests_of_a_transaction_are_few_and_do_not_grow_with_the_history(lake: Lake, no_cleaning: None) -> None:
+def test_requests_of_a_transaction_are_few_and_do_not_grow_with_the_history(lake: Lake, known_turns: None) -> None:
     counts = []
     for number in range(4):
         lake.ground.send_rows(0, 3, number * 3)

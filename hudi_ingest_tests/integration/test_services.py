@@ -111,7 +111,7 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
     ],
 )
 def test_p11_options_of_hudi_reach_the_client_of_each_transaction(
-    ground: Ground, topic: str, table: dict[str, Any]
+    ground: Ground, topic: str, known_turns: None, table: dict[str, Any]
 ) -> None:
     def compactions_of_metadata() -> int:
         return len([*Path(ground.base_path, ".hoodie/metadata/.hoodie/timeline").glob("*.commit")])

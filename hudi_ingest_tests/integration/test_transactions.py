@@ -74,7 +74,7 @@ def never(run_id: str) -> bool | None:
 
 
 def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(
-    ground: Ground, pipeline: Pipeline, no_cleaning: None
+    ground: Ground, pipeline: Pipeline, known_turns: None
 ) -> None:
     receipts, jobs = [], []
     scheduler = current_session(ground.home).sparkContext._jsc.sc().dagScheduler()

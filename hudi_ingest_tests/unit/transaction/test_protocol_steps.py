@@ -293,5 +293,7 @@ def test_one_of_twenty_commits_cleans_but_not_the_same_in_all_tables() -> None:
     for name in ("orders", "payments", "clicks"):
         due = [number for number in range(1, 61) if is_cleaning_due(IngestPlan(name, f"{name}-{number}", number, ()))]
         assert due == [due[0], due[0] + 20, due[0] + 40]
+        turns = [IngestPlan(name, f"{name}-{number}", number, ()).turn for number in (1, 2)]
+        assert turns[1] == turns[0] + 1
         firsts.add(due[0])
     assert len(firsts) > 1
