@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import threading
 import time
@@ -40,6 +39,7 @@ from hudi import HudiQueryType, HudiReadOptions, HudiTable
 from benchmarks.idle_pipelines import find_topics, running, say
 from benchmarks.measure import ProcessTrees
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
+from hudi_ingest.hudi.storage.paths import INSTANT_FILE, TIMELINE
 from hudi_ingest.local import dagster_api, postgresql
 from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.stack import DAGSTER, Stack
@@ -56,8 +56,6 @@ _START_SECONDS = 600
 _LAST_SECONDS = 300
 _BATCHES_A_SECOND = 20
 _LOOK_SECONDS = 0.05
-_COMPLETED = re.compile(r"[0-9]+_[0-9]+\.[a-z]+")
-"""<requested>_<completed>.<action>."""
 _RESOLUTION_NS = 20_000_000
 _TEMPLATE = "fresh"
 
@@ -87,18 +85,18 @@ class Seen:
             self.archived += 1
 
     def _look(self) -> None:
-        timeline = Path(self.base_path) / ".hoodie" / "timeline"
+        timeline = Path(self.base_path, TIMELINE)
         changed_at = timeline.stat().st_mtime_ns if timeline.exists() else 0
         if changed_at == self.changed_at:
             return
-        # A completed instant's file has another name until it is whole, with the same times.
-        completed = frozenset(path.name for path in timeline.iterdir() if _COMPLETED.fullmatch(path.name))
+        files = [file for path in timeline.iterdir() if (file := INSTANT_FILE.fullmatch(path.name))]
+        completed = frozenset(file[0] for file in files if file["completed"])
         # A file that is added within the clock's resolution changes no time.
         self.changed_at = changed_at if time.time_ns() - changed_at > _RESOLUTION_NS else 0
         if not (new := completed - self.instants):
             return
         # Incremental queries go by when commits were completed.
-        newest = max(name.partition("_")[2].partition(".")[0] for name in completed)
+        newest = max(file["completed"] or "" for file in files)
         options = HudiReadOptions().with_query_type(HudiQueryType.Incremental).with_end_timestamp(newest)
         if self.newest:
             options = options.with_start_timestamp(self.newest)

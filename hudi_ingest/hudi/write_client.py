@@ -177,7 +177,7 @@ class HudiWriter:
         each commit rolls that back first.
         """
         begins = begins_a_service(self._pipeline.table)
-        # Not in the transactions that clean.
+        # Every tenth is none of those that clean.
         return plan.turn % begins == begins // 2 or not self._lists_files_only(meta)
 
     def commit(self, publication: Publication) -> None:

@@ -47,13 +47,13 @@ _LOG_FILE = re.compile(
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
 )
-PARTIAL = re.compile(rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)}|(?:.+/)?)\.[0-9a-f]{{32}}\.partial")
-"""Partial files of storage.py's atomic writes that belong to no instant: the epoch, the mark of copies, the table's
-properties, and those of data folders, whose names are hidden."""
-UNNAMED = re.compile(
-    rf"(?:{re.escape(TIMELINE)}|{re.escape(METADATA_TIMELINE)})/(?P<instant>\d{{17}})[^/]+\.[0-9a-f]{{8}}(?:-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}"
+PARTIAL = re.compile(
+    rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)}|(?:.+/)?)\.[0-9a-f]{{32}}\.partial"
+    rf"|(?:{re.escape(TIMELINE)}|{re.escape(METADATA_TIMELINE)})/(?P<instant>\d{{17}})[^/]+"
+    r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
-"""A timeline's file that never got its name; see `INSTANT_FILE`."""
+"""Partial files of atomic writes: those of storage.py that belong to no instant (the epoch, the mark of copies, the table's
+properties, and those of data folders, whose names are hidden), and Hudi's on its timelines (see `INSTANT_FILE`)."""
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
 
 
@@ -191,11 +191,9 @@ def _candidate(file: StoredFile, instants: Instants, topics: tuple[str, ...]) ->
     if leftover is not None:
         ended = "is committed" if leftover["instant"] in instants.completed else "is no longer on the timeline"
         return Orphan(file, leftover["instant"], f"left behind: its instant {ended}")
-    unnamed = UNNAMED.fullmatch(file.path)
-    if unnamed is not None:
-        return Orphan(file, unnamed["instant"], "never finished: its writer died")
-    if PARTIAL.fullmatch(file.path):
-        return Orphan(file, "", "never finished: its writer died")
+    partial = PARTIAL.fullmatch(file.path)
+    if partial is not None:
+        return Orphan(file, partial["instant"] or "", "never finished: its writer died")
     folder, _, name = file.path.rpartition("/")
     keyed = _KEYED_FILE.fullmatch(name)
     if keyed is not None:

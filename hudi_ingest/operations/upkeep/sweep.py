@@ -18,16 +18,7 @@ from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files.orphans import (
-    MANIFEST,
-    PARTIAL,
-    UNNAMED,
-    Findings,
-    KeptFile,
-    Orphan,
-    judge_files,
-    judge_uploads,
-)
+from hudi_ingest.hudi.files.orphans import MANIFEST, PARTIAL, Findings, KeptFile, Orphan, judge_files, judge_uploads
 from hudi_ingest.hudi.storage.paths import (
     COPIED_LETTERS,
     DEAD_LETTERS,
@@ -217,10 +208,8 @@ class Sweep:
             of_hudi = (
                 f"{at}/{name}" for at in (HOODIE, TIMELINE, METADATA_TIMELINE) for name in self._storage.names(at)
             )
-            unfinished = [
-                self._storage.file(path) for path in of_hudi if PARTIAL.fullmatch(path) or UNNAMED.fullmatch(path)
-            ]
-            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, unfinished)]
+            partials = [self._storage.file(path) for path in of_hudi if PARTIAL.fullmatch(path)]
+            beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, partials)]
             return [*self._storage.data_files(), *markers, *beside]
         except OSError as error:
             raise self._unreadable(error) from error
