@@ -560,6 +560,60 @@ MUTANTS: Mapping[str, Mutant] = {
         "(Slice(slice_.topic, slice_.partition, start, end + (end < slice_.end)) for start",
         "transaction/write/test_task_ranges.py",
     ),
+    "a write does not ask the broker for its gaps": Mutant(
+        "transaction/write/job.py",
+        "            require_true_gaps(pipeline, longest_gaps(busy, task_reports))\n",
+        "",
+        "transaction/write/test_write_slices.py",
+    ),
+    "a write does not ask whether its topics were recreated": Mutant(
+        "transaction/write/job.py",
+        "            require_same_topics(pipeline, plan, {slice_.topic for slice_ in busy})\n",
+        "",
+        "transaction/write/test_write_slices.py",
+    ),
+    "a replay does not ask for rows that were compacted away": Mutant(
+        "transaction/write/job.py",
+        "        require_all_replaced(plan.transaction_id, replaced, task_reports)\n",
+        "",
+        "transaction/write/test_write_slices.py",
+    ),
+    "a replay writes rows that somebody deleted": Mutant(
+        "transaction/write/job.py",
+        "only_replaced=isinstance(plan, ReplayPlan) and plan.respect_deletes",
+        "only_replaced=False",
+        "transaction/write/test_write_slices.py",
+    ),
+    "record keys do not have their topic's generation": Mutant(
+        "transaction/write/job.py",
+        "        generations=transaction.plan.generations,\n",
+        "        generations={},\n",
+        "transaction/write/test_write_slices.py",
+    ),
+    "a replay does not copy the rows beside its range": Mutant(
+        "transaction/write/job.py",
+        "[file for file in plan.replaces if file.kept and file.source in sources]",
+        "[]",
+        "transaction/write/test_write_slices.py",
+    ),
+    "a transaction that was rolled back is not told from one that failed": Mutant(
+        "transaction/write/job.py",
+        "            if fenced is not None:\n                raise fenced from error\n",
+        "",
+        "transaction/write/test_write_slices.py",
+    ),
+    "errors of tasks are left": Mutant(
+        "transaction/write/job.py",
+        "            require_none(outcome for outcome in result if isinstance(outcome, bytes))\n",
+        "",
+        "transaction/write/test_write_slices.py",
+    ),
+    "a certificate is of the last batch only": Mutant(
+        "transaction/write/task.py",
+        "own + progress.certificate if progress.certificate else own",
+        "own",
+        "transaction/write/test_write_slices.py",
+    ),
     # transaction/timeline_repair.py
     "a file that is being written is repaired": Mutant(
         "transaction/timeline_repair.py",
@@ -952,6 +1006,31 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "deletes of a log file are not counted": Mutant(
         "hudi/timeline/publication.py", '"numDeletes": file.deletes', '"numDeletes": 0', "hudi/test_write_stats.py"
+    ),
+    # operations/requests
+    "a file that ends behind a replay's range is replaced whole": Mutant(
+        "operations/requests/replaced_files.py",
+        "and high < slice_.end",
+        "and high <= slice_.end",
+        "operations/test_replaced_files.py",
+    ),
+    "a file that ends with a replay's first offset is left": Mutant(
+        "operations/requests/replaced_files.py",
+        "_meets(file.offsets, slice_.start, slice_.end - 1)",
+        "_meets(file.offsets, slice_.start + 1, slice_.end - 1)",
+        "operations/test_replaced_files.py",
+    ),
+    "a file that begins before a replay's range is replaced whole": Mutant(
+        "operations/requests/replaced_files.py",
+        "and slice_.start <= low and",
+        "and slice_.start <= low + 1 and",
+        "operations/test_replaced_files.py",
+    ),
+    "a file that begins with a replay's last offset is left": Mutant(
+        "operations/requests/replaced_files.py",
+        "slice_.start, slice_.end - 1)",
+        "slice_.start, slice_.end - 2)",
+        "operations/test_replaced_files.py",
     ),
     # kafka
     "uncommitted records are read": Mutant(

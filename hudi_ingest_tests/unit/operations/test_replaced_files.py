@@ -57,6 +57,34 @@ def table_file(path: str, places: Places, statistics: bool = True) -> TableFile:
     return TableFile(path, "1", len(places), 100, None, topics, partitions, offsets)
 
 
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize(
+    ("first", "last", "rows", "kept"),
+    [
+        (5, 9, 0, 5),
+        (5, 10, 1, 5),
+        (9, 19, 10, 1),
+        (10, 19, 10, 0),
+        (10, 20, 10, 1),
+        (19, 19, 1, 0),
+        (19, 20, 1, 1),
+        (20, 25, 0, 6),
+    ],
+)
+def test_p1_p2_files_that_end_or_begin_at_a_border_of_the_range(
+    first: int, last: int, rows: int, kept: int, statistics: bool
+) -> None:
+    """Taken whole with its first row behind the range, a file would lose that row; left with the range's first row, double it."""
+    places = [("orders", 0, offset) for offset in range(first, last + 1)]
+    found = files_to_replace(
+        [table_file("d/f_t_1.parquet", places, statistics)],
+        [Slice("orders", 0, 10, 20)],
+        lambda path: kafka_columns(places),
+        "a test",
+    )
+    assert [(each.rows, each.kept) for each in found] == ([(rows, kept)] if rows else [])
+
+
 place = st.tuples(st.sampled_from(["orders", "payments"]), st.integers(0, 3), st.integers(0, 40))
 
 
