@@ -170,6 +170,66 @@ MUTANTS: Mapping[str, Mutant] = {
         "            require_same_shape",
         "transaction/test_protocol_steps.py",
     ),
+    "a begin that is interrupted by Ctrl-C leaves its transaction open": Mutant(
+        "transaction/protocol.py",
+        "        except BaseException as error:\n            # Whatever",
+        "        except Exception as error:\n            # Whatever",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit that the timeline does not show gets a receipt": Mutant(
+        "transaction/protocol.py",
+        "if checkpoint is None or checkpoint.sequence < plan.sequence:",
+        "if checkpoint is None:",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit of unknown attempts does not look for its files": Mutant(
+        "transaction/protocol.py",
+        "if attempts.get(report.slice.source) != 1]",
+        "if attempts.get(report.slice.source, 1) != 1]",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit looks for its files only if nothing is known of attempts": Mutant(
+        "transaction/protocol.py",
+        "if attempts.get(report.slice.source) != 1]",
+        "if report.slice.source not in attempts]",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit for change queries does not name the files before": Mutant(
+        "transaction/protocol.py",
+        "            before=groups.before,\n",
+        "            before={},\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit leaves out the first files of new groups": Mutant(
+        "transaction/protocol.py",
+        "files=[*files, *groups.first_files]",
+        "files=[*files]",
+        "transaction/test_protocol_steps.py",
+    ),
+    "marks are not confirmed at the commit": Mutant(
+        "transaction/protocol.py",
+        "self.confirm_marks(plan.marks)",
+        "dict(plan.marks)",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a begin does not judge a take-over": Mutant(
+        "transaction/protocol.py",
+        "                require_take_over(self, plan)\n",
+        "                pass\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit does not judge a take-over": Mutant(
+        "transaction/protocol.py",
+        "        require_take_over(self, transaction.plan, transaction.instant)\n",
+        "",
+        "transaction/test_protocol_steps.py",
+    ),
+    "the guard does not know what a take-over has judged": Mutant(
+        "transaction/protocol.py",
+        "            seen=seen,\n",
+        "            seen=(),\n",
+        "transaction/test_protocol_steps.py",
+    ),
     # transaction/rollback.py
     "a rollback does not end the epoch": Mutant(
         "transaction/rollback.py",
@@ -245,6 +305,12 @@ MUTANTS: Mapping[str, Mutant] = {
         r'if re.search(rf"_{instant}\.(parquet$|log\.)", upload.path):',
         "if True:",
         "hudi/test_s3_storage.py::test_p4_a_rollback_aborts_the_open_uploads_of_its_instant",
+    ),
+    "another thread of a process is taken for dead": Mutant(
+        "transaction/rollback.py",
+        "(row.owner == owner and owner.has_one_begin)",
+        "row.owner == owner",
+        "transaction/test_protocol_steps.py",
     ),
     # transaction/checks.py
     "a plan's number is not compared": Mutant(
@@ -480,6 +546,24 @@ MUTANTS: Mapping[str, Mutant] = {
         "    if counted != retry.letters:\n",
         "    if False:\n",
         "transaction/dead_letters/test_dead_letters.py",
+    ),
+    "copies of letters that nobody acknowledged count": Mutant(
+        "transaction/dead_letters/copies.py",
+        "if unacknowledged or failed:",
+        "if failed:",
+        "transaction/dead_letters/test_copies.py",
+    ),
+    "copies of letters that the broker refused count": Mutant(
+        "transaction/dead_letters/copies.py",
+        "if unacknowledged or failed:",
+        "if unacknowledged:",
+        "transaction/dead_letters/test_copies.py",
+    ),
+    "what was copied is not noted": Mutant(
+        "transaction/dead_letters/copies.py",
+        "            self._note(copied)\n",
+        "",
+        "transaction/dead_letters/test_copies.py",
     ),
     # transaction/write
     "records may come out of order": Mutant(
@@ -986,6 +1070,24 @@ MUTANTS: Mapping[str, Mutant] = {
         "number = len(self._etags) + 1\n",
         "number = len(self._etags) % 2 + 1\n",
         "hudi/test_s3_storage.py::test_a_big_file_is_uploaded_in_equal_parts_without_checksums_at_their_ends",
+    ),
+    "a file that vanishes ends the flush of the others": Mutant(
+        "hudi/storage/storage.py",
+        "                changed &= self.look()\n",
+        "                return\n",
+        "hudi/test_durability.py",
+    ),
+    "folders are flushed before the files that they name": Mutant(
+        "hudi/storage/local.py",
+        "            list(pool.map(_sync, sorted(files)))\n            list(pool.map(_sync_folder, sorted(folders)))\n",
+        "            list(pool.map(_sync_folder, sorted(folders)))\n            list(pool.map(_sync, sorted(files)))\n",
+        "hudi/test_durability.py",
+    ),
+    "objects that the store keeps count as deleted": Mutant(
+        "hudi/storage/s3.py",
+        'for problem in answer.get("Errors", ()):',
+        "for problem in ():",
+        "hudi/test_s3_storage.py::test_objects_that_the_store_refuses_to_delete_are_not_taken_for_deleted",
     ),
     # hudi, the rest
     "Hudi rolls failed writes back eagerly": Mutant("hudi/options.py", '"LAZY"', '"EAGER"', "hudi/test_options.py"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -81,15 +82,33 @@ def test_a_file_that_archival_took_away_meanwhile_is_left_out(
     durability = durability_of(storage, True)
     storage.write(".hoodie/timeline/1_2.commit", b"{}")
     storage.write(".hoodie/timeline/3_4.commit", b"{}")
-    sync = TableStorage.sync
+    sync = LocalStorage.sync
 
-    def late(self: TableStorage, paths: object) -> None:
+    def late(self: LocalStorage, paths: Iterable[str]) -> None:
         (table / ".hoodie/timeline/1_2.commit").unlink(missing_ok=True)
-        sync(self, paths)  # type: ignore[arg-type]
+        sync(self, paths)
 
-    monkeypatch.setattr(TableStorage, "sync", late)
+    monkeypatch.setattr(LocalStorage, "sync", late)
     durability.sync_changes(frozenset())
     assert disk.survives(table / ".hoodie/timeline/3_4.commit")
+
+
+def test_p5_files_are_flushed_before_the_folders_that_name_them(
+    table: Path, storage: TableStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+    )
+    paths = [f"dt={day}/{number}.parquet" for day in range(3) for number in range(20)]
+    for path in paths:
+        storage.write(path, b"rows")
+    flushed.clear()
+    durability_of(storage, True).sync_files(paths)
+    kinds = [path.is_dir() for path in flushed]
+    assert kinds == sorted(kinds), "a folder was flushed before a file"
+    assert {table / path for path in paths} <= {*flushed}
+    assert {table, *(table / f"dt={day}" for day in range(3))} <= {*flushed}
 
 
 def test_p5_a_file_that_is_replaced_is_the_old_or_the_new_one(table: Path, storage: TableStorage, disk: Disk) -> None:

@@ -145,6 +145,25 @@ def test_many_files_are_listed_and_deleted_in_pages(tables: S3Tables, storage: S
     assert counts == {"LIST": 8, "POST-delete": 2}
 
 
+def test_objects_that_the_store_refuses_to_delete_are_not_taken_for_deleted(
+    storage: S3Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        storage.write(f"f/{name}", b"")
+    call = storage._call
+
+    def refusing(operation: str, **arguments: Any) -> Any:
+        if operation != "delete_objects":
+            return call(operation, **arguments)
+        # As S3 answers: 200, with the objects that it kept.
+        return {"Errors": [{"Key": "f/b", "Code": "AccessDenied"}]}
+
+    monkeypatch.setattr(storage, "_call", refusing)
+    with pytest.raises(StoreError, match=r"object f/b cannot be deleted .AccessDenied.") as refused:
+        storage.delete_folder("f")
+    assert "s3:DeleteObject" in refused.value.remedy
+
+
 def test_a_listing_jumps_over_the_metadata_however_long_it_is(tables: S3Tables, storage: S3Storage) -> None:
     for path in (".hoodie/a", ".hoodie/b/c", "dt=1/a", "dt=2/a"):
         storage.write(path, b"")

@@ -4,12 +4,18 @@ several transactions' steps are for the simulation itself, to whose promises mos
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hudi_ingest.exceptions import (
     CommitOutcomeUnknown,
+    CommitRefused,
     DeadlineExceeded,
     EngineLost,
     Fenced,
@@ -21,11 +27,21 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.other_writers import STREAMER_KEY, streamer_text
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
+from hudi_ingest.hudi.timeline.publication import Publication
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.complete_through import Mark
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.model.plan import IngestPlan, TakeOver
+from hudi_ingest.model.report import BaseFile
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.transaction.protocol import is_cleaning_due
+from hudi_ingest.transaction import protocol
+from hudi_ingest.transaction.commit_contents import ExtendedGroups
+from hudi_ingest.transaction.protocol import TransactionProtocol, is_cleaning_due
 from hudi_ingest_tests.simulation.model import Ground, Run, Simulation, simulated
 from hudi_ingest_tests.simulation.programs import Program
 from hudi_ingest_tests.simulation.world import Setting, storage_in
@@ -297,3 +313,142 @@ def test_one_of_twenty_commits_cleans_but_not_the_same_in_all_tables() -> None:
         assert turns[1] == turns[0] + 1
         firsts.add(due[0])
     assert len(firsts) > 1
+
+
+def _protocol(model: Simulation, **ports: Any) -> TransactionProtocol:
+    """The protocol of all ops from now on, with other ports."""
+    model.protocols[0] = replace(model.protocols[0], **ports)
+    return model.protocols[0]
+
+
+def test_p4_another_thread_of_the_same_process_is_not_taken_for_dead(model: Simulation) -> None:
+    """A run has one begin op, a process may have several threads."""
+    plan, owner = model.runs[0].plan, Owner.this_process()
+    begin = partial(model.protocols[0].begin, plan, owner, lambda run_id: None)
+    first = model.spawn("one thread", begin)
+    assert model.run_to_its_end(first) is None
+    second = model.spawn("another", begin)
+    assert isinstance(model.run_to_its_end(second), TransactionInFlight)
+    assert f"of {owner} has been open since" in str(second.failure)
+
+
+def test_p5_ctrl_c_in_a_begin_leaves_nothing_that_others_wait_for(model: Simulation) -> None:
+    plan, owner = model.runs[0].plan, Owner.this_process()
+    begin = model.spawn("by hand", partial(model.protocols[0].begin, plan, owner, lambda run_id: None))
+    _until(model, begin, "epoch_advanced")
+    begin.go_on(KeyboardInterrupt())
+    while not begin.over:
+        begin.go_on()
+    assert isinstance(begin.failure, KeyboardInterrupt)
+    model.programs.remove(begin)
+    assert _row(model, model.runs[0]).state is TransactionState.ABORTED
+    assert _epoch(model).transaction_id == ""
+
+
+def test_p5_a_commit_that_the_timeline_does_not_show_yet_gives_no_receipt(model: Simulation) -> None:
+    """A listing may be stale; the next call, or the next begin, finds the commit."""
+    model.run_through(model.runs[0])
+    model.runs[0].finished = True
+    model.produce(0, ["row"])
+    model.tick(0)
+    commit, run = _op(model, "commit"), model.runs[-1]
+    table = model.protocols[0].table
+    before, group = table.committed(), dict(model.world.group)
+
+    class Stale(PipelineTable):
+        def committed(self) -> CommittedState:
+            return before
+
+    _protocol(model, table=Stale(table.pipeline, table.timeline))
+    model.run_to_its_end(commit)
+    assert isinstance(commit.failure, CommitOutcomeUnknown)
+    assert "does not show its checkpoint yet" in str(commit.failure)
+    assert len(model.world.completed()) == 2
+    assert model.world.group == group
+    assert _row(model, run).state is TransactionState.OPEN
+
+
+@pytest.mark.parametrize("attempts", [0, 2])
+def test_p2_a_commit_whose_attempts_are_not_known_needs_its_files(model: Simulation, attempts: int) -> None:
+    """A commit that was given another attempt's files, and was cut off, has deleted these."""
+    commit, run = _op(model, "commit"), model.runs[0]
+    known = model.ledgers[0].attempts
+    counts = {SOURCE: attempts} if attempts else {}
+    model.ledgers[0].attempts = SimpleNamespace(  # type: ignore[assignment]
+        counts=lambda transaction_id: counts, start=known.start, finish=known.finish, fail=known.fail
+    )
+    file = next(file for report in run.reports.values() for file in report.written)
+    del model.world.files[file.path]
+    model.run_to_its_end(commit)
+    assert isinstance(commit.failure, CommitRefused)
+    assert f"file {file.path} of attempt" in str(commit.failure)
+    assert not model.world.completed()
+
+
+class _Published(Exception):
+    publication: Publication
+
+    def __init__(self, publication: Publication) -> None:
+        self.publication = publication
+
+
+def _publication(model: Simulation, monkeypatch: pytest.MonkeyPatch, **ports: Any) -> Publication:
+    """What the commit of the newest run hands to Hudi."""
+    _op(model, "commit")
+    run = model.runs[-1]
+    instants = model.protocols[0].instants
+
+    def caught(publication: Publication) -> None:
+        raise _Published(publication)
+
+    monkeypatch.setattr(type(instants), "commit", lambda self, publication: caught(publication))
+    assert run.transaction is not None
+    with pytest.raises(_Published) as published:
+        _protocol(model, **ports).commit(run.transaction, [*run.reports.values()])
+    return published.value.publication
+
+
+def test_p8_a_publication_has_the_groups_that_its_log_files_extend(
+    model: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Change queries read the files that were there before from it."""
+    first = BaseFile("dt=1", "f-0", "dt=1/f-0_0-0-0_1.parquet", 0, 400, 0, 0)
+    groups = ExtendedGroups([first], {("dt=1", "f-0"): (first.path,)})
+    monkeypatch.setattr(protocol, "extended_groups", lambda *arguments: groups)
+    publication = _publication(model, monkeypatch)
+    assert first in publication.files
+    assert publication.before == groups.before
+
+
+def test_marks_are_confirmed_when_they_are_committed(model: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic may have been set to its producers' times since the plan was made."""
+    run, mark = model.runs[0], Mark(3, 1_000)
+    run.plan = replace(run.plan, marks={SOURCE: mark})
+    asked: list[object] = []
+
+    def confirmed(marks: Mapping[TopicPartition, Mark]) -> dict[TopicPartition, Mark]:
+        asked.append(dict(marks))
+        return {}
+
+    text = _publication(model, monkeypatch, confirm_marks=confirmed).metadata[model.pipeline.checkpoint_key]
+    assert asked == [{SOURCE: mark}]
+    state = Checkpoint.from_json(text).complete[SOURCE]
+    assert (state.through, state.pending) == (None, None)
+
+
+def test_x6_a_take_over_is_judged_at_its_begin_and_its_commit_and_its_guard_knows_what_was_judged(
+    model: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[str | None] = []
+    monkeypatch.setattr(protocol, "require_take_over", lambda ports, plan, own=None: judged.append(own))
+    run = model.runs[0]
+    run.plan = replace(run.plan, take_over=TakeOver("Hudi Streamer", "1", {SOURCE: 0}))
+    _op(model, "write")
+    assert judged == [None]
+    assert run.transaction is not None
+    theirs = {STREAMER_KEY: streamer_text("orders", {0: 0})}
+    completed = CommittedInstant("20260101000000000", theirs, datetime(2026, 1, 1, tzinfo=timezone.utc))
+    monkeypatch.setattr(type(model.timeline), "completed", lambda self: (completed,))
+    publication = _publication(model, monkeypatch)
+    assert judged == [None, run.transaction.instant]
+    assert publication.seen == [completed.instant]
