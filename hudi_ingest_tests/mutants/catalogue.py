@@ -509,12 +509,42 @@ MUTANTS: Mapping[str, Mutant] = {
         'untold = ""',
         "orchestration/test_idle_ticks.py",
     ),
+    "a group that is ahead of the table is left": Mutant(
+        "transaction/plan/planning.py",
+        "group_offsets.get(source) != offset for",
+        "group_offsets.get(source, 0) < offset for",
+        "orchestration/test_idle_ticks.py",
+    ),
+    "marks of topics whose producers set the times count": Mutant(
+        "transaction/plan/planning.py",
+        "        if kinds[partition.topic] is not False\n",
+        "",
+        "orchestration/test_idle_ticks.py",
+    ),
     # transaction/commit_contents.py
     "Hudi Streamer gets offsets of other topics": Mutant(
         "transaction/commit_contents.py",
         " for source, offset in checkpoint.offsets.items() if source.topic == topic}",
         " for source, offset in checkpoint.offsets.items()}",
         "hudi/test_other_writers.py",
+    ),
+    "log files may be in a group that another writer replaced": Mutant(
+        "transaction/commit_contents.py",
+        "    require_current_ids(log_files, ids, transaction.plan.transaction_id)\n",
+        "",
+        "transaction/test_file_groups.py",
+    ),
+    "log files may be in a group that nobody has listed": Mutant(
+        "transaction/commit_contents.py",
+        "        require_current_ids(log_files, {}, transaction.plan.transaction_id)\n",
+        "",
+        "transaction/test_file_groups.py",
+    ),
+    "that another writer was here is forgotten": Mutant(
+        "transaction/commit_contents.py",
+        '            ports.instants.update_properties({OTHER_WRITERS_PROPERTY: "true"})\n',
+        "            pass\n",
+        "transaction/test_file_groups.py",
     ),
     # transaction/dead_letters
     "a retried dead letter waits on": Mutant(
@@ -856,6 +886,24 @@ MUTANTS: Mapping[str, Mutant] = {
         "            pass\n\n",
         "hudi/test_s3_storage.py::test_p3_a_step_looks_once_at_the_timeline_until_it_changes_it",
     ),
+    "a table that lost its checkpoint is begun anew": Mutant(
+        "hudi/timeline/pipeline_table.py",
+        "        _require_no_lost_checkpoint(timeline, checkpoint_key, commits)\n",
+        "",
+        "hudi/test_committed_state.py",
+    ),
+    "another system that has read on is not noticed": Mutant(
+        "hudi/timeline/pipeline_table.py",
+        "    _require_nobody_ahead(timeline.base_path, best, commits, own_instants)\n",
+        "",
+        "hudi/test_committed_state.py",
+    ),
+    "a transaction counts as completed when it began": Mutant(
+        "hudi/timeline/pipeline_table.py",
+        "next((commit.completed_at for commit, _ in own if commit.instant == newest), began)",
+        "began",
+        "hudi/test_committed_state.py",
+    ),
     # hudi/files
     "files are reported without another look at the fence": Mutant(
         "hudi/files/new_files.py",
@@ -1133,6 +1181,56 @@ MUTANTS: Mapping[str, Mutant] = {
         "slice_.start, slice_.end - 1)",
         "slice_.start, slice_.end - 2)",
         "operations/test_replaced_files.py",
+    ),
+    "a backfill is in the way of itself": Mutant(
+        "operations/requests/planning.py",
+        "request.skip_covered or bool(progress.commits)",
+        "request.skip_covered",
+        "operations/test_request_progress.py",
+    ),
+    "a replay does a range that it has done": Mutant(
+        "operations/requests/planning.py",
+        "for slice_ in without(requested, progress.done)]",
+        "for slice_ in without(requested, ())]",
+        "operations/test_request_progress.py",
+    ),
+    "a request's commit that landed is done once more": Mutant(
+        "operations/requests/planning.py",
+        "        mark_if_committed(PipelineTable(pipeline), ledger, row.transaction_id)\n",
+        "        pass\n",
+        "operations/test_request_progress.py",
+    ),
+    # model
+    "a newer mark replaces one that is still to be reached": Mutant(
+        "model/complete_through.py",
+        "            elif pending is None:\n",
+        "            else:\n",
+        "model/test_complete_through.py",
+    ),
+    "the mark of a partition that begins once more stays": Mutant(
+        "model/complete_through.py",
+        "            state = replace(state, pending=None)\n",
+        "            pass\n",
+        "model/test_complete_through.py::test_the_mark_of_a_partition_that_begins_once_more_is_of_other_offsets",
+    ),
+    # orchestration
+    "a run that the instance does not know counts as ended": Mutant(
+        "orchestration/jobs/run_config.py",
+        "return None if run is None else run.is_finished",
+        "return run is None or run.is_finished",
+        "orchestration/test_run_config.py",
+    ),
+    "an idle tick does not record a commit that landed": Mutant(
+        "orchestration/coordinator/tick.py",
+        "            mark_if_committed(self.table, self.ledger, row.transaction_id)\n",
+        "",
+        "orchestration/test_idle_ticks.py",
+    ),
+    "an idle tick does not copy dead letters": Mutant(
+        "orchestration/coordinator/tick.py",
+        "            keep_letters_copied(pipeline, situation)\n",
+        "",
+        "orchestration/test_idle_ticks.py",
     ),
     # kafka
     "uncommitted records are read": Mutant(

@@ -228,3 +228,16 @@ def test_without_a_rule_nothing_is_complete_and_records_are_only_observed() -> N
 @pytest.mark.parametrize("states", [{}, {FIRST: Completeness(), SECOND: Completeness(1000, Mark(7, 2000), 900)}])
 def test_states_read_back_as_they_were_written(states: dict[TopicPartition, Completeness]) -> None:
     assert from_dict(to_dict(states)) == states
+
+
+def test_a_newer_mark_does_not_replace_one_that_a_lagging_partition_has_yet_to_reach() -> None:
+    state = Completeness(None, Mark(10, 100)).at(5, Mark(20, 200))
+    assert (state.through, state.pending) == (None, Mark(10, 100))
+    assert state.at(10, Mark(30, 300)).through == 100
+
+
+def test_the_mark_of_a_partition_that_begins_once_more_is_of_other_offsets() -> None:
+    states = {FIRST: Completeness(50, Mark(5, 100))}
+    after = next_states(states, ["orders"], {FIRST: 6}, {FIRST: Mark(9, 900)}, restarted=[FIRST])
+    assert (after[FIRST].through, after[FIRST].pending) == (50, Mark(9, 900))
+    assert next_states(states, ["orders"], {FIRST: 6}, {FIRST: Mark(9, 900)})[FIRST].through == 100

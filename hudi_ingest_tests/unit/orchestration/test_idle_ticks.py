@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from confluent_kafka import Producer
 from dagster import DagsterInstance, SkipReason
 
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.kafka.cluster import KafkaCluster
-from hudi_ingest.ledger import Ledger
-from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.offsets import TopicPartition, Watermarks
+from hudi_ingest.ledger import Ledger, Owner
+from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
+from hudi_ingest.model.complete_through import Mark
+from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
+from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.orchestration.coordinator import tick as tick_module
 from hudi_ingest.orchestration.coordinator.tick import Tick
-from hudi_ingest.transaction.plan.planning import Situation
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan import planning
+from hudi_ingest.transaction.plan.planning import Situation, confirmed_marks, keep_group_told
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 SOURCE = TopicPartition("orders", 0)
@@ -40,3 +51,82 @@ def test_p5_the_group_is_set_by_an_idle_tick_if_the_broker_died_right_behind_a_c
         assert cluster.group_offsets(pipeline.group_id, [SOURCE]) == {}
         assert isinstance(tick.next_run(situation, cluster, 0.0), SkipReason)
     assert cluster.group_offsets(pipeline.group_id, [SOURCE]) == {SOURCE: 1}
+
+
+def _idle(pipeline: Pipeline, letters: LettersHead | None = None) -> Situation:
+    checkpoint = Checkpoint(1, "t1", {SOURCE: 1}, letters=letters)
+    return Situation(CommittedState(True, checkpoint), {SOURCE: Watermarks(0, 1)}, {}, {})
+
+
+class Group:
+    """A consumer group on a broker that answers."""
+
+    def __init__(self, offset: int) -> None:
+        self.offsets = {SOURCE: offset}
+
+    def group_offsets(self, group: str, sources: object) -> dict[TopicPartition, int]:
+        return dict(self.offsets)
+
+    def commit_group_offsets(self, group: str, offsets: dict[TopicPartition, int]) -> None:
+        self.offsets = dict(offsets)
+
+
+@pytest.mark.parametrize("offset", [0, 9], ids=["behind", "ahead"])
+def test_p5_a_group_that_is_not_where_the_table_is_is_set(write: Write, offset: int) -> None:
+    """Ahead, as after a restore of the table, it would hide the records that are read again."""
+    group: Any = Group(offset)
+    pipeline = load(write)
+    assert keep_group_told(pipeline, _idle(pipeline), group)
+    assert group.offsets == {SOURCE: 1}
+    assert not keep_group_told(pipeline, _idle(pipeline), group)
+
+
+def test_p1_an_idle_tick_copies_dead_letters_that_a_commit_could_not(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = load(write, table__base_path=str(tmp_path / "table"))
+    copied: list[LettersHead | None] = []
+    monkeypatch.setattr(planning.LetterCopies, "catch_up", lambda self, head: copied.append(head) or 0)
+    letters, group = LettersHead(".hoodie/hudi_ingest/dead_letters/1/manifest.json", 3), Group(1)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
+        tick = Tick(instance, ledger, PipelineTable(pipeline), datetime.now(timezone.utc))
+        assert isinstance(tick.next_run(_idle(pipeline, letters), cast(KafkaCluster, group), 0.0), SkipReason)
+    assert copied == [letters]
+
+
+def test_p5_a_commit_whose_op_died_behind_it_is_recorded_by_an_idle_tick(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later run would do so while the topic is idle."""
+    pipeline = load(write, table__base_path=str(tmp_path / "table"))
+    landed: list[str] = []
+    monkeypatch.setattr(tick_module, "mark_if_committed", lambda table, ledger, ident: landed.append(ident))
+    plan = IngestPlan("orders", "t2", 2, (Slice("orders", 0, 1, 2),))
+    now = datetime.now(timezone.utc)
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
+        tick = Tick(instance, ledger, PipelineTable(pipeline), now)
+        owner = Owner("process", "elsewhere:1:2.00")
+        ledger.transactions.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now + timedelta(hours=1))
+        assert "is working on transaction t2" in tick.busy()
+        assert not landed
+        over = replace(tick, now=now)
+        monkeypatch.setattr(tick_module, "is_over", lambda row, finished: True)
+        assert over.busy() == ""
+    assert landed == ["t2"]
+
+
+@pytest.mark.parametrize(
+    ("sets_times", "mark"),
+    [(True, Mark(5, 1_000)), (None, Mark(5, 0)), (False, None)],
+    ids=["broker", "silent", "producers"],
+)
+def test_marks_of_a_topic_whose_producers_set_the_times_by_now_are_none(
+    write: Write, monkeypatch: pytest.MonkeyPatch, sets_times: bool | None, mark: Mark | None
+) -> None:
+    @contextmanager
+    def cluster(source: object) -> Iterator[Any]:
+        yield SimpleNamespace(broker_sets_times=lambda topics: dict.fromkeys(topics, sets_times))
+
+    monkeypatch.setattr(planning, "kept_cluster", cluster)
+    confirmed = confirmed_marks(load(write).source, {SOURCE: Mark(5, 1_000)})
+    assert confirmed == ({} if mark is None else {SOURCE: mark})

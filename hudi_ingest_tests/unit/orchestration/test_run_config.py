@@ -42,6 +42,7 @@ from hudi_ingest.orchestration.jobs.run_config import (
     executor_tags,
     plan_in,
     run_config,
+    run_is_finished,
     run_request,
 )
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
@@ -242,3 +243,8 @@ def test_hundreds_of_sensors_tick_less_often_but_for_fresh_tables(
     path = tmp_path / "orders.yaml"
     path.write_text(yaml.safe_dump({**document(), "transaction": {"interval_seconds": interval}}))
     assert coordinator_sensor([load_pipeline(path, {})], sensors).minimum_interval_seconds == seconds
+
+
+def test_p4_a_run_that_this_instance_does_not_know_may_be_alive() -> None:
+    with DagsterInstance.ephemeral() as instance:
+        assert run_is_finished(instance)("of another instance") is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,12 +10,12 @@ from typing import Any, cast
 import pytest
 
 from hudi_ingest.exceptions import CommitRefused
-from hudi_ingest.hudi.files.file_groups import fixed_id
+from hudi_ingest.hudi.files.file_groups import FileGroup, fixed_id
 from hudi_ingest.hudi.options import OTHER_WRITERS_PROPERTY
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.report import LogFile
 from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.transaction.commit_contents import extended_groups
+from hudi_ingest.transaction.commit_contents import extended_groups, file_ids_at_begin
 from hudi_ingest.transaction.ports import TransactionPorts
 
 KEY = "transaction"
@@ -85,3 +86,39 @@ def test_an_id_that_only_another_writer_can_have_made_is_refused() -> None:
     foreign = "00000001-aaaa-bbbb-cccc-000000000000-0"
     with pytest.raises(CommitRefused, match="another writer replaced or made"):
         extend(commit(f"dt=1/.{foreign}_1.log.1_0-0-0"), file=log_file(foreign))
+
+
+def test_a_group_that_another_writer_replaced_since_the_begin_is_refused() -> None:
+    """Its log file would be in a file group that no reader reads."""
+    pipeline = SimpleNamespace(
+        table=SimpleNamespace(cdc=False, buckets=4, base_path="/data/orders"), transaction_key=KEY
+    )
+    replaced = FileGroup("dt=1", FIXED, live=False)
+    timeline = SimpleNamespace(properties=dict, storage=None)
+    ports = SimpleNamespace(
+        pipeline=pipeline, timeline=timeline, instants=SimpleNamespace(file_groups=lambda *_, **__: (replaced,))
+    )
+    transaction = SimpleNamespace(plan=SimpleNamespace(transaction_id="t"))
+    with pytest.raises(CommitRefused, match="another writer replaced or made"):
+        extended_groups(cast(TransactionPorts, ports), cast(OpenTransaction, transaction), [log_file()], [OTHERS])
+
+
+def test_that_another_writer_was_here_is_remembered_beyond_its_archived_commit() -> None:
+    written: dict[str, str] = {}
+
+    def begin(*commits: CommittedInstant) -> Any:
+        table = SimpleNamespace(is_keyed=True, buckets=4, base_path="/data/orders")
+        replaced = FileGroup("dt=1", FIXED, live=False)
+        ports = SimpleNamespace(
+            pipeline=SimpleNamespace(table=table, transaction_key=KEY),
+            timeline=SimpleNamespace(properties=lambda: written),
+            instants=SimpleNamespace(file_groups=lambda *_: (replaced,), update_properties=written.update),
+            kept=nullcontext,
+        )
+        return file_ids_at_begin(cast(TransactionPorts, ports), commits)
+
+    assert begin(LOGGED) == {}
+    assert not written
+    found = begin(LOGGED, OTHERS)
+    assert found
+    assert begin(LOGGED) == found
