@@ -728,6 +728,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "own",
         "transaction/write/test_write_slices.py",
     ),
+    "a retry counts as having read its slices": Mutant(
+        "transaction/write/job.py",
+        "() if is_retry else tuple(",
+        "tuple(",
+        "transaction/write/test_write_slices.py",
+    ),
     # transaction/timeline_repair.py
     "a file that is being written is repaired": Mutant(
         "transaction/timeline_repair.py",
@@ -1156,6 +1162,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "deletes of a log file are not counted": Mutant(
         "hudi/timeline/publication.py", '"numDeletes": file.deletes', '"numDeletes": 0', "hudi/test_write_stats.py"
+    ),
+    "group offsets that the coordinator refuses count as set": Mutant(
+        "kafka/cluster.py",
+        "if place.error and place.error.code() not in _NOT_A_TOPIC:",
+        "if False:",
+        "kafka/test_group_client.py::test_an_offset_that_the_coordinator_refuses_is_not_taken_for_set",
     ),
     # operations/requests
     "a file that ends behind a replay's range is replaced whole": Mutant(

@@ -7,12 +7,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 
+from hudi_ingest.exceptions import IngestError
 from hudi_ingest.kafka.admin_clients import AdminClients
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.model.offsets import TopicPartition
@@ -62,3 +65,23 @@ def test_r8_a_coordinator_that_hangs_holds_nothing_up_and_the_group_is_set_once_
         )
         cluster.commit_group_offsets("g", {FIRST: 8})
         assert cluster.group_offsets("g", [FIRST]) == {FIRST: 8}
+
+
+@pytest.mark.parametrize(
+    ("code", "raises"), [(KafkaError.TOPIC_AUTHORIZATION_FAILED, True), (KafkaError.UNKNOWN_TOPIC_OR_PART, False)]
+)
+def test_an_offset_that_the_coordinator_refuses_is_not_taken_for_set(code: int, raises: bool) -> None:
+    """The answer as a whole is none of an error: each partition has its own."""
+    refused = SimpleNamespace(topic="orders", partition=0, error=KafkaError(code))
+
+    @contextmanager
+    def of_group(group: str) -> Iterator[Any]:
+        yield SimpleNamespace(commit=lambda places: [SimpleNamespace(topic="orders", partition=1, error=None), refused])
+
+    clients: Any = SimpleNamespace(of_group=of_group, trouble=SimpleNamespace(refusal=None, all_down=False))
+    cluster = KafkaCluster(KafkaSource(bootstrap_servers="b:1", topics=("orders",)), clients)
+    if raises:
+        with pytest.raises(IngestError, match="orders:0"):
+            cluster.commit_group_offsets("g", {FIRST: 5, TopicPartition("orders", 1): 1})
+    else:
+        cluster.commit_group_offsets("g", {FIRST: 5, TopicPartition("orders", 1): 1})

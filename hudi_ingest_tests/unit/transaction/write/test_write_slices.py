@@ -20,13 +20,16 @@ import pytest
 from confluent_kafka import Producer
 
 from hudi_ingest.exceptions import Fenced, IngestError, OffsetsLost, RangeRefused, WriteIncomplete
+from hudi_ingest.hudi.files.new_files import PastCommit
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.kafka import range_reader
+from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.certificate import Certificate
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
-from hudi_ingest.model.plan import IngestPlan, ReplacedFile, ReplayPlan, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, ReplacedFile, ReplayPlan, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -310,3 +313,14 @@ def test_the_most_important_error_of_tasks_is_raised_and_its_jobs_are_cancelled(
     with pytest.raises(IngestError, match="orders:0: something"):
         driven.write(ingest(WHOLE))
     assert driven.spark.sparkContext.cancelled
+
+
+@pytest.mark.parametrize("kind", [IngestPlan, ReplayPlan, RetryPlan])
+def test_p8_a_retry_did_not_read_its_slices(kind: type[TransactionPlan]) -> None:
+    """It took single letters of them, so a later one may still have to be compared with what came between."""
+    slice_ = Slice("orders", 0, 5, 9)
+    accounting = Accounting.of(kind("orders", "t", 1, (slice_,)), [SliceReport(slice_, 0, rows=4)])
+    commit = CommittedInstant(INSTANT, {"transaction": accounting.to_json()}, datetime(2026, 1, 1, tzinfo=timezone.utc))
+    assert job._past_commit(commit, "transaction", True).read == (() if kind is RetryPlan else (slice_,))
+    assert job._past_commit(commit, "transaction", False) == PastCommit()
+    assert job._past_commit(commit, "of another pipeline", True) == PastCommit()
