@@ -109,7 +109,8 @@ def sweep(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find orphans: files in the table's folder that belong to no commit, left behind by ops that died."""
+    """Find orphans: files in the table's folder that belong to no commit, left behind by ops that died. Exits with 1, and deletes
+    nothing, if the table does not list a live file of a commit."""
     from hudi_ingest.cli.views import sweep_text
     from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
 
@@ -121,6 +122,8 @@ def sweep(
     with clock() as report:
         result = run_sweep(pipeline, age, delete=delete, report=report)
     print_result(as_json, result.to_dict(), sweep_text(result))
+    if result.problem:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -57,7 +57,8 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         offsets.add_row(str(partition.source), committed, end, _count_text(partition.lag), style=style)
     offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
-    found = (status.catalog, status.compaction)
+    broken = status.table if status.table is not None and not status.table.passed else None
+    found = (broken, status.catalog, status.compaction)
     findings = [Text(each.text, style="" if each.passed else "red") for each in found if each is not None]
     age = Text(age_text(status, datetime.now(timezone.utc)))
     unread = [Text(leaderless_text(status.leaderless), style="red")] if status.leaderless else []
@@ -285,15 +286,16 @@ def files_text(files: Sequence[TableFile], log_files: Sequence[TableLogFile] = (
 def sweep_text(result: SweepResult) -> str:
     """List the orphans of a sweep, a line each, and end with what was done."""
     hours = f"{result.safe_age.total_seconds() / 3600:g} h"
+    problem = [f"PROBLEM: {result.problem} Nothing was deleted."] if result.problem else []
     if not result.orphans:
-        return "\n".join([*_kept_lines(result), f"no orphans older than {hours} in {result.base_path}"])
+        return "\n".join([*_kept_lines(result), f"no orphans older than {hours} in {result.base_path}", *problem])
     facts = [
         {**row, "kafka": "" if row["kafka_partition"] is None else f"?:{row['kafka_partition']}"}
         for row in result.rows()
     ]
-    outcome = "deleted" if result.deleted else "would be deleted with --delete"
+    outcome = "deleted" if result.deleted else "not deleted" if problem else "would be deleted with --delete"
     found = f"{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {outcome}"
-    return "\n".join([*_kept_lines(result), _facts_text(_SWEPT, facts), found])
+    return "\n".join([*_kept_lines(result), _facts_text(_SWEPT, facts), found, *problem])
 
 
 _KEPT = {"bytes": "BYTES", "age_hours": "AGE H", "instant": "INSTANT"}

@@ -21,7 +21,7 @@ from hudi import HudiTable
 from hudi_ingest.exceptions import IngestError, TableUnreachable
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
-from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE
+from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE, path_in
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
 from hudi_ingest.hudi.storage.storage import StoreError, beside, storage_at, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
@@ -341,6 +341,14 @@ class Timeline:
         ]
         return sorted(files, key=lambda file: file.path)
 
+    def live_paths(self) -> frozenset[str]:
+        """List the live base files and log files, without reading any. Raises TableUnreachable."""
+        return frozenset(
+            path
+            for each in self._file_slices()
+            for path in (path_in(each.partition_path, each.base_file_name), *each.log_files_relative_paths())
+        )
+
     def file_groups(self) -> list[FileGroup]:
         """List the live file groups, each with its newest instant and its bytes. Raises TableUnreachable."""
         groups = []
@@ -404,10 +412,6 @@ class Timeline:
         """
         times = {time for file in self._instant_files() for time in (file["requested"], file["completed"] or "")}
         return max(filter(is_instant, times), default="")
-
-    def published_files(self) -> frozenset[str]:
-        """List files that active completed instants published, even if replaced or cleaned since. Raises TableUnreachable."""
-        return frozenset(path for commit in self._completed() for path in commit.files)
 
     def properties(self) -> dict[str, str]:
         """Read hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
@@ -538,7 +542,11 @@ def _completed_of(timeline: Any, actions: Collection[str] | None) -> list[Any]:
 
 
 def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
-    content: dict[str, Any] = json.loads(text)
+    return commit_of(json.loads(text), requested, completed)
+
+
+def commit_of(content: Mapping[str, Any], requested: str, completed: str) -> CommittedInstant:
+    """Build a commit from Hudi's metadata of it. `requested` and `completed`: its times."""
     partitions = (content.get("partitionToWriteStats") or {}).values()
     stats = [stat for partition_stats in partitions for stat in partition_stats]
     return CommittedInstant(
@@ -546,7 +554,7 @@ def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
         metadata=content.get("extraMetadata") or {},
         completed_at=instant_time(completed),
         files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
-        rows=sum(stat["numWrites"] + (stat.get("numDeletes") or 0) for stat in stats),
+        rows=sum((stat.get("numWrites") or 0) + (stat.get("numDeletes") or 0) for stat in stats),
         operation=content.get("operationType") or "",
         replaced=frozenset(
             (partition, file_id)
