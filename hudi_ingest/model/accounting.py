@@ -7,13 +7,14 @@ Only this module knows the JSON, including that of older versions, which had no 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hudi_ingest.model.certificate import Certificate
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.counts import CONTROL, Counts, added
-from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss, ReplayPlan, TakeOver, TransactionKind, TransactionPlan
 from hudi_ingest.model.report import FieldsSeen, SliceReport
 
@@ -178,3 +179,37 @@ class Accounting:
             take_over=TakeOver.from_dict(take_over) if take_over else None,
             fields=FieldsSeen.from_dict(accounting.get("fields")),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A committed offset that is not where the transaction that read the partition last has ended: both facts are in commits, so one
+    of them was changed later."""
+
+    source: TopicPartition
+    read_to: int
+    """The end of the partition's slice in the accounting."""
+    committed: int | None
+    """Its offset in the checkpoint, None if that has none."""
+    transaction_id: str
+
+    def __str__(self) -> str:
+        return f"{self.source} was read up to {self.read_to}, but the checkpoint says {self.committed} ({self.transaction_id} read it last)"
+
+
+def contradictions(checkpoint: Checkpoint, newest_first: Iterable[Accounting]) -> Iterator[Contradiction]:
+    """Compare a checkpoint with the accountings of the transactions that it counts, newest first. Reads only as many
+    accountings as name all its partitions, and none behind a gap in their numbers, where commits were archived."""
+    known: set[TopicPartition] = set()
+    for number, accounting in enumerate(newest_first):
+        if accounting.sequence != checkpoint.sequence - number:
+            return
+        if not accounting.kind.moves_offsets:
+            continue
+        ends = {account.slice.source: account.slice.end for account in accounting.slices}
+        for source, end in sorted(ends.items()):
+            if source not in known and checkpoint.offsets.get(source) != end:
+                yield Contradiction(source, end, checkpoint.offsets.get(source), accounting.transaction_id)
+        known |= {*ends, *(loss.source for loss in accounting.resets)}
+        if checkpoint.offsets.keys() <= known:
+            return

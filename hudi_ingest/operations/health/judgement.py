@@ -19,7 +19,7 @@ from hudi_ingest.hudi.files.read_amplification import (
 from hudi_ingest.hudi.services.catalog_state import CatalogState
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
-from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.accounting import Accounting, contradictions
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
 from hudi_ingest.model.finding import Finding, answer
@@ -265,7 +265,9 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
         "offsets": _read_offsets(checkpoint),
         "transaction": checkpoint.transaction_id if checkpoint else "",
     }
-    errors = [*_unaccounted(published), *_untiled(accountings, checkpoint)]
+    errors = [*_unaccounted(published), *_untiled(accountings)]
+    if checkpoint is not None:
+        errors += map(str, contradictions(checkpoint, reversed(accountings)))
     if not errors:
         older = (
             "; older ones are archived, and were checked before" if accountings and accountings[0].sequence > 1 else ""
@@ -492,7 +494,7 @@ def _unaccounted(published: Sequence[tuple[Accounting, int]]) -> Iterator[str]:
             yield f"{accounting.transaction_id} counts {accounting.rows_in_files} rows, but its commit published {rows}"
 
 
-def _untiled(accountings: Sequence[Accounting], checkpoint: Checkpoint | None) -> Iterator[str]:
+def _untiled(accountings: Sequence[Accounting]) -> Iterator[str]:
     ends: dict[TopicPartition, int] = {}
     last_sequence: int | None = None
     for accounting in accountings:
@@ -512,7 +514,3 @@ def _untiled(accountings: Sequence[Accounting], checkpoint: Checkpoint | None) -
                     f"at {ends[source]}"
                 )
             ends[source] = slice_.end
-    if checkpoint is not None and last_sequence == checkpoint.sequence:
-        for source, end in sorted(ends.items()):
-            if checkpoint.offsets.get(source) != end:
-                yield f"{source} was read up to {end}, but the checkpoint says {checkpoint.offsets.get(source)}"
