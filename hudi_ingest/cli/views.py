@@ -57,7 +57,8 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         offsets.add_row(str(partition.source), committed, end, _count_text(partition.lag), style=style)
     offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
-    found = (status.catalog, status.compaction)
+    broken = status.table if status.table is not None and not status.table.passed else None
+    found = (broken, status.catalog, status.compaction)
     findings = [Text(each.text, style="" if each.passed else "red") for each in found if each is not None]
     age = Text(age_text(status, datetime.now(timezone.utc)))
     unread = [Text(leaderless_text(status.leaderless), style="red")] if status.leaderless else []

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
-from hudi_ingest.exceptions import DeadlineExceeded, Fenced, PlanOutdated, SchemaRefused, WriteIncomplete
+from hudi_ingest.exceptions import (
+    DeadlineExceeded,
+    Fenced,
+    PlanOutdated,
+    SchemaRefused,
+    TableMismatch,
+    WriteIncomplete,
+)
 from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.hudi.files.live_files import hidden_text
+from hudi_ingest.hudi.storage.paths import TIMELINE
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger.tables import normal_base_path
+from hudi_ingest.model.accounting import contradictions
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, intersection, ranges
 from hudi_ingest.model.plan import BackfillPlan, IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
 from hudi_ingest.model.report import FieldsSeen, SliceReport, whole_files
-from hudi_ingest.model.transaction import OpenTransaction
+from hudi_ingest.model.transaction import OpenTransaction, TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.arithmetic import is_stopped, loss_text
 
@@ -54,6 +67,51 @@ def _envelope_text(fields: set[str]) -> str:
     if {"specversion", "source", "type"} <= fields:
         return ", like CloudEvents: declare `data` as a struct of the columns, and lift its fields with the transform `flatten`"
     return ""
+
+
+def require_sound(table: PipelineTable, committed: CommittedState) -> None:
+    """Raises TableMismatch if the checkpoint contradicts the accountings of its commits, or if the table does not list a live file of a
+    commit. Raises TableUnreachable."""
+    pipeline, checkpoint = table.pipeline, committed.checkpoint
+    key, commits = pipeline.transaction_key, committed.commits
+    if checkpoint is not None:
+        accountings = (commit.accounting(key) for commit in commits if key in commit.metadata)
+        wrong = [*contradictions(checkpoint, accountings)]
+        if wrong:
+            raise TableMismatch(
+                f"the table at {pipeline.table.base_path} contradicts itself: {listed(wrong, 5)}. Both are in its commits, so the file of "
+                "one was changed later, and records would be written twice or not at all. Nothing was written. Put copies of the files in "
+                f"{TIMELINE} in their place. Without any, `hudi-ingest audit {pipeline.name}` says which rows the table has; roll back the "
+                "commits that are wrong, the newest first (`CALL rollback_to_instant(table => …, instant_time => …)`), or restore an "
+                "earlier savepoint: the next transaction reads their offsets again."
+            )
+    unlisted = table.unlisted(commits)
+    if unlisted:
+        raise TableMismatch(f"{hidden_text(pipeline.name, pipeline.table.base_path, unlisted)} Nothing was written.")
+
+
+def lost_commits(base_path: str, committed: CommittedState, rows: Iterable[TransactionRow]) -> list[TransactionRow]:
+    """Select the committed transactions of this table that it does not count any more: its checkpoint is older. `rows`: of the
+    pipeline."""
+    sequence = committed.checkpoint.sequence if committed.checkpoint else 0
+    return [
+        row
+        for row in rows
+        if row.state is TransactionState.COMMITTED
+        and row.table == normal_base_path(base_path)
+        and row.sequence > sequence
+        and row.instant not in committed.instants
+    ]
+
+
+def lost_text(rows: Sequence[TransactionRow]) -> str:
+    """Say that the table has lost the commits of these transactions."""
+    names = [f"{row.transaction_id} (instant {row.instant}, {counted(row.rows or 0, 'row')})" for row in rows]
+    return (
+        f"the ledger has {listed(names, 5)} as committed, but the table's timeline has lost {'it' if len(rows) == 1 else 'them'}: "
+        "another writer rolled back or restored the table, a copy of it was put in its place, or files of its timeline were deleted. "
+        "The next transaction reads these offsets again; what readers took from the lost rows is theirs to correct."
+    )
 
 
 def require_same_shape(transaction: OpenTransaction, pipeline: Pipeline) -> None:

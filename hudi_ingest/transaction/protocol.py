@@ -27,9 +27,10 @@ from hudi_ingest.exceptions import (
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.storage.storage import StoredFile, reaching
 from hudi_ingest.hudi.timeline.epoch import Epoch
-from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import NEWEST_COMMITS, CommittedState
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, CommittedInstant
+from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import next_checkpoint
 from hudi_ingest.model.complete_through import late_before
@@ -47,12 +48,15 @@ from hudi_ingest.model.report import (
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema, TransactionState, began
 from hudi_ingest.model.transaction import committed as lineage_committed
 from hudi_ingest.transaction.checks import (
+    lost_commits,
+    lost_text,
     renumbered,
     require_complete,
     require_current,
     require_fields,
     require_lost,
     require_same_shape,
+    require_sound,
     require_sums,
     require_time,
     shape_of,
@@ -109,6 +113,8 @@ class TransactionProtocol(TransactionPorts):
             reach("begin_cleared")
             newest = require_one_table(self)
             committed = self.table.committed()
+            require_sound(self.table, committed)
+            self._note_lost(newest, committed)
             plan = renumbered(plan, committed.checkpoint)
             require_current(plan, committed.checkpoint)
             require_offset_order(self.pipeline, committed.checkpoint, plan)
@@ -247,6 +253,16 @@ class TransactionProtocol(TransactionPorts):
 
     def _repair(self) -> tuple[str, ...]:
         return TimelineRepair(self.pipeline, self.table, self.ledger, self.epoch).run()
+
+    def _note_lost(self, newest: TransactionRow | None, committed: CommittedState) -> None:
+        """Record commits that the ledger has and the table has lost, as by another writer's rollback: their offsets are read again."""
+        path = self.pipeline.table.base_path
+        if newest is None or not lost_commits(path, committed, [newest]):
+            return
+        for row in lost_commits(path, committed, self.ledger.transactions.history(newest.pipeline, NEWEST_COMMITS)):
+            text = lost_text([row])
+            self.ledger.transactions.mark_lost(row.transaction_id, text)
+            _logger.warning("table %s: %s", path, text)
 
     def _table_lock(self) -> AbstractContextManager[None]:
         # After the transaction's timeout the lock's holder is fenced anyway: by the epoch, its lease and the guard.

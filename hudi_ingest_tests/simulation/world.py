@@ -35,6 +35,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import POINTS, InjectedFault
 from hudi_ingest.hudi.files.file_groups import FileGroup
+from hudi_ingest.hudi.files.live_files import group_of
 from hudi_ingest.hudi.options import (
     ORDERING_PROPERTY,
     RECORD_KEY_PROPERTY,
@@ -495,8 +496,9 @@ class World:
                     each.name,
                     each.metadata,
                     time,
-                    dict.fromkeys(each.files, 1) if self.setting.keyed else {},
+                    dict.fromkeys(each.files, 1),
                     operation=OPERATIONS.get(each.service, ""),
+                    replaced=frozenset(map(group_of, each.replaced)),
                 )
                 for each in found
                 if (time := each.completed_time)
@@ -1272,6 +1274,11 @@ class TimelineInMemory(Timeline):
 
     def schema(self) -> pa.Schema:
         return self._world.columns.columns
+
+    def live_paths(self) -> frozenset[str]:
+        """Without those that the metadata table has lost. No place to stop: it is the same look as that at the commits."""
+        lost = {path for name in self._world.damaged for path in self._world.active[name].files}
+        return frozenset(self._world.live()) - lost
 
     def restore_properties(self) -> bool:
         was, self._world.properties_cut = self._world.properties_cut, False

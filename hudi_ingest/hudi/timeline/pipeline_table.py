@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hudi_ingest.exceptions import OffsetsLost, TableMismatch, TableUnreachable
+from hudi_ingest.hudi.files.live_files import unlisted_files
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.hudi.timeline.other_writers import HUDI_STREAMER, last_ingest, other_writer
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, CommittedInstant, Timeline, instant_time
@@ -206,6 +207,27 @@ class PipelineTable:
     def committed(self) -> CommittedState:
         """Read the pipeline's checkpoint. Raises what `committed_state` raises."""
         return committed_state(self.timeline, self.pipeline.checkpoint_key, self.pipeline.transaction_key)
+
+    def unlisted(self, commits: tuple[CommittedInstant, ...]) -> dict[str, str]:
+        """Compare what the table lists with its commits: return the live files of these that it does not list, with their instants.
+        `commits`: every writer's on the active timeline, read before.
+
+        A second look must find the same, because others may replace and clean files between the looks at the commits and at the list.
+        Raises TableUnreachable.
+        """
+        found: dict[str, str] = {}
+        while commits:
+            missing = unlisted_files(commits, self.timeline.live_paths())
+            if missing:
+                # Archival keeps a savepoint's commit when it removes those that have replaced its files.
+                kept = self.timeline.savepoints()
+                missing = {path: instant for path, instant in missing.items() if instant not in kept}
+            if not missing or missing == found:
+                return missing
+            found = missing
+            self.timeline.forget()
+            commits = self.timeline.completed()
+        return {}
 
     def commits(self) -> tuple[CommittedInstant, ...]:
         """List the pipeline's own completed instants on the active timeline, oldest first. Raises TableUnreachable."""

@@ -21,7 +21,7 @@ from hudi import HudiTable
 from hudi_ingest.exceptions import IngestError, TableUnreachable
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
-from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE
+from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE, path_in
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
 from hudi_ingest.hudi.storage.storage import StoreError, beside, storage_at, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
@@ -340,6 +340,14 @@ class Timeline:
             for path, size in zip(file_slice.log_files_relative_paths(), file_slice.log_file_sizes, strict=True)
         ]
         return sorted(files, key=lambda file: file.path)
+
+    def live_paths(self) -> frozenset[str]:
+        """List the live base files and log files, without reading any. Raises TableUnreachable."""
+        return frozenset(
+            path
+            for each in self._file_slices()
+            for path in (path_in(each.partition_path, each.base_file_name), *each.log_files_relative_paths())
+        )
 
     def file_groups(self) -> list[FileGroup]:
         """List the live file groups, each with its newest instant and its bytes. Raises TableUnreachable."""

@@ -5,10 +5,12 @@ Pure: takes the state of table and broker at one moment. The questions are the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.hudi.files.live_files import hidden_text
 from hudi_ingest.hudi.files.read_amplification import (
     DAY_SECONDS,
     read_amplification,
@@ -19,6 +21,7 @@ from hudi_ingest.hudi.files.read_amplification import (
 from hudi_ingest.hudi.services.catalog_state import CatalogState
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model.accounting import Accounting, contradictions
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
@@ -28,6 +31,7 @@ from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import FieldsSeen
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.times import time_text
+from hudi_ingest.transaction.checks import lost_text
 from hudi_ingest.transaction.plan.arithmetic import SHOWN, leaderless_text, sources_text, stop_text
 
 OFFSETS_HONOURED = "offsets_honoured"
@@ -49,7 +53,8 @@ QUESTIONS = {
     UP_TO_DATE: "Fails while records have waited longer than asset.late_after_seconds and nothing was committed meanwhile, unless "
     "the pipeline is paused.",
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
-    ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, or their ranges do not tile.",
+    ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, if their ranges do not tile, or if the table does "
+    "not list a live file of theirs, so that readers do not see its rows.",
     FILES_LARGE_ENOUGH: "Fails if the commits create more small files a day than table.small_files_a_day, at the pace of those on the active timeline.",
     DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them, or "
     "no value for a column though its records have a field of nearly that name.",
@@ -65,6 +70,7 @@ LATE_QUESTION = (
     "Fails while the active timeline has commits of records that were later than source.lateness_seconds: their Kafka timestamps are "
     "before a time through which the table was complete already."
 )
+NOTHING_UNLISTED: Mapping[str, str] = MappingProxyType({})
 ABOUT_COMMITS = (ACCOUNTING_HOLDS, FILES_LARGE_ENOUGH, DEAD_LETTERS)
 """Checks whose answer changes only with commits; their figure `transaction` names the last one considered."""
 LAG_RECORDS, LAG_SECONDS, COMMIT_AGE = "lag (records)", "lag (seconds)", "seconds since the last commit"
@@ -251,8 +257,15 @@ def runs_succeed(pipeline: Pipeline, failed: int, newest_run: str = "", error: s
     return answer(pipeline.name, RUNS_SUCCEED, False, text, figures, warns=failed == 1)
 
 
-def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits: Sequence[CommittedInstant]) -> Finding:
-    """Check promises 1 and 2 against the table itself. `commits`: the pipeline's own on the active timeline."""
+def accounting_holds(
+    pipeline: Pipeline,
+    checkpoint: Checkpoint | None,
+    commits: Sequence[CommittedInstant],
+    unlisted: Mapping[str, str] = NOTHING_UNLISTED,
+    lost: Sequence[TransactionRow] = (),
+) -> Finding:
+    """Check promises 1 and 2 against the table itself. `commits`: the pipeline's own on the active timeline; `unlisted`: live files that
+    the table does not list, with their instants; `lost`: transactions that only the ledger has."""
     published = sorted(
         ((commit.accounting(pipeline.transaction_key), commit.rows) for commit in commits),
         key=lambda account_and_rows: account_and_rows[0].sequence,
@@ -268,7 +281,9 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
     errors = [*_unaccounted(published), *_untiled(accountings)]
     if checkpoint is not None:
         errors += map(str, contradictions(checkpoint, reversed(accountings)))
-    if not errors:
+    if unlisted:
+        figures["live files not listed"] = len(unlisted)
+    if not errors and not unlisted and not lost:
         older = (
             "; older ones are archived, and were checked before" if accountings and accountings[0].sequence > 1 else ""
         )
@@ -280,12 +295,23 @@ def accounting_holds(pipeline: Pipeline, checkpoint: Checkpoint | None, commits:
             else "There are no transactions on the active timeline."
         )
         return answer(pipeline.name, ACCOUNTING_HOLDS, True, text, figures)
-    text = (
-        f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.coordinator} off, "
-        "find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
-        "continues from the checkpoint that the table then has."
-    )
+    text = " ".join(_broken(pipeline, errors, unlisted, lost))
     return answer(pipeline.name, ACCOUNTING_HOLDS, False, text, figures)
+
+
+def _broken(
+    pipeline: Pipeline, errors: Sequence[str], unlisted: Mapping[str, str], lost: Sequence[TransactionRow]
+) -> Iterator[str]:
+    if unlisted:
+        yield hidden_text(pipeline.name, pipeline.table.base_path, unlisted)
+    if lost:
+        yield lost_text(lost)
+    if errors:
+        yield (
+            f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.coordinator} off, "
+            "find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
+            "continues from the checkpoint that the table then has."
+        )
 
 
 def files_large_enough(

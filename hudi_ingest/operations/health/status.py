@@ -42,6 +42,7 @@ from hudi_ingest.operations.health.judgement import (
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.times import as_datetime
+from hudi_ingest.transaction.checks import lost_commits
 from hudi_ingest.transaction.columns.schema_change import noted_change
 from hudi_ingest.transaction.plan.arithmetic import stop_text
 from hudi_ingest.transaction.plan.planning import Situation, observe, oldest_waiting_seconds, stopped_partitions
@@ -98,6 +99,8 @@ class PipelineStatus:
     """Ids of open transactions whose owner is gone or whose deadline has passed: the next begin clears them."""
     violations: Mapping[str, int] = field(default_factory=dict)
     """How many records of all commits violate each expectation, by its name."""
+    table: Finding | None = None
+    """Whether the table has and lists all that its commits, and the ledger, say."""
     catalog: Finding | None = None
     """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
     compaction: Finding | None = None
@@ -153,6 +156,9 @@ class PipelineStatus:
             "holding_back": [str(source) for source in self.holding_back],
             "dead_letters": self.dead_letters,
             "violations": dict(self.violations),
+            "table": {"whole": self.table.passed, "text": self.table.text, **self.table.figures}
+            if self.table
+            else None,
             "catalog": {"synced": self.catalog.passed, "text": self.catalog.text} if self.catalog else None,
             "compaction": {"in_time": self.compaction.passed, "text": self.compaction.text, **self.compaction.figures}
             if self.compaction
@@ -252,7 +258,9 @@ def status_without_broker(
     """Return the status by table and ledger alone. `error`: why the broker could not be asked. Raises LedgerUnreachable,
     TableUnreachable."""
     rows = with_figures(pipeline, ledger.transactions.history(pipeline.name, HISTORY))
-    checkpoint = committed.checkpoint
+    checkpoint, table = committed.checkpoint, PipelineTable(pipeline)
+    own = [commit for commit in committed.commits if pipeline.transaction_key in commit.metadata]
+    lost = lost_commits(pipeline.table.base_path, committed, rows)
     return PipelineStatus(
         pipeline=pipeline.name,
         base_path=pipeline.table.base_path,
@@ -280,9 +288,10 @@ def status_without_broker(
             ]
         ),
         last_committed_at=committed.last_committed_at,
+        table=accounting_holds(pipeline, checkpoint, own, table.unlisted(committed.commits), lost),
         catalog=next(iter(findings_on_catalog(pipeline, committed.commits, now)), None),
         compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,
-        schema_change=noted_change(pipeline, ledger, PipelineTable(pipeline).timeline),
+        schema_change=noted_change(pipeline, ledger, table.timeline),
         dead=frozenset(
             row.transaction_id
             for row in rows
@@ -407,9 +416,10 @@ def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetim
 def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Finding]:
     """Evaluate the checks that change only with commits; reads the commits again. Raises TableUnreachable."""
     checkpoint = situation.committed.checkpoint
-    commits = PipelineTable(pipeline).commits()
+    table = PipelineTable(pipeline)
+    commits = table.commits()
     return [
-        accounting_holds(pipeline, checkpoint, commits),
+        accounting_holds(pipeline, checkpoint, commits, table.unlisted(situation.committed.commits)),
         files_large_enough(pipeline, checkpoint, commits),
         dead_letters(pipeline, checkpoint, situation.committed.last_rejected, situation.committed.last_fields),
         *([nothing_late(pipeline, checkpoint, commits)] if pipeline.declares_complete else []),

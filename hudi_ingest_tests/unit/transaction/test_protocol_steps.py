@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -16,12 +17,14 @@ from hudi_ingest.exceptions import (
     IngestError,
     KafkaUnreachable,
     PlanOutdated,
+    TableMismatch,
     TableUnreachable,
     TransactionInFlight,
     WriteIncomplete,
 )
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.transaction import TransactionState
@@ -244,6 +247,71 @@ def _refused(model: Simulation) -> str:
     model.run_to_its_end(begin)
     assert isinstance(begin.failure, TransactionInFlight)
     return str(begin.failure)
+
+
+@pytest.fixture(params=[False, True], ids=["append", "keyed"])
+def committed(ground: Ground, request: pytest.FixtureRequest) -> Iterator[Simulation]:
+    """Two transactions are committed, and a third one stands at its begin."""
+    model = Simulation(ground, setting=Setting(ledgers=1, keyed=request.param))
+    model.start(1, 3)
+    for _ in range(2):
+        model.tick(0)
+        assert model.run_through(model.runs[-1]) is None
+        model.produce(0, ["row"] * 3)
+    model.tick(0)
+    yield model
+    model.end()
+
+
+def _third(model: Simulation) -> Program:
+    begin = model.programs[-1]
+    model.run_to_its_end(begin)
+    assert [each.name for each in model.world.active.values() if each.state != "completed"] == []
+    return begin
+
+
+def test_p7_nothing_begins_while_the_table_does_not_list_a_file_of_a_commit(committed: Simulation) -> None:
+    instant = committed.world.completed()[-1]
+    # Its receipt is in the ledger, so no repair looks at it.
+    instant.damage, instant.written_at = "metadata", committed.world.now
+    committed.world.damaged.add(instant.name)
+    begin = _third(committed)
+    assert isinstance(begin.failure, TableMismatch)
+    assert f"hides rows that are committed: it does not list {min(instant.files)}" in str(begin.failure)
+    assert f"which commit {instant.name} published" in str(begin.failure)
+    assert "`hudi-ingest recover orders --metadata-table`" in str(begin.failure)
+    instant.damage = ""
+    committed.world.damaged.clear()
+    committed.tick(0)
+    assert committed.run_through(committed.runs[-1]) is None
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_p2_nothing_begins_from_an_offset_that_contradicts_its_own_commit(committed: Simulation, change: int) -> None:
+    instant, key = committed.world.completed()[-1], committed.pipeline.checkpoint_key
+    right = Checkpoint.from_json(instant.metadata[key])
+    changed = replace(right, offsets={SOURCE: 6 + change}).to_json()
+    instant.metadata = {**instant.metadata, key: changed}
+    committed.world.version += 1
+    committed.tick(0)
+    begin = _third(committed)
+    assert isinstance(begin.failure, TableMismatch)
+    assert f"orders:0 was read up to 6, but the checkpoint says {6 + change}" in str(begin.failure)
+
+
+def test_p2_a_commit_that_only_the_ledger_has_is_recorded_as_lost(
+    committed: Simulation, caplog: pytest.LogCaptureFixture
+) -> None:
+    lost, run = committed.world.completed()[-1], committed.runs[1]
+    del committed.world.active[lost.name]
+    committed.world.version += 1
+    committed.tick(0)
+    assert committed.run_through(committed.runs[-1]) is None
+    row = _row(committed, run)
+    assert (row.state, row.rows) == (TransactionState.ABORTED, None)
+    assert row.reason is not None and "the table's timeline has lost it" in row.reason
+    assert f"{run.plan.transaction_id} (instant {lost.name}, 3 rows)" in caplog.text
+    assert _row(committed, committed.runs[0]).state is TransactionState.COMMITTED
 
 
 def test_p4_a_living_transaction_is_not_ended_by_the_next(model: Simulation) -> None:
