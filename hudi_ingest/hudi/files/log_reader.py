@@ -20,7 +20,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
-from hudi_ingest.hudi.files.log_file import AVRO_BLOCK, DECIMAL_SCALE, DELETE_BLOCK, MAGIC, PARQUET_BLOCK, SCHEMA_HEADER
+from hudi_ingest.hudi.files.log_file import (
+    AVRO_BLOCK,
+    DECIMAL_SCALE,
+    DELETE_BLOCK,
+    FORMAT_VERSION,
+    MAGIC,
+    PARQUET_BLOCK,
+    SCHEMA_HEADER,
+)
 
 _COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
 """Of blocks that stand for others, and of those whose rows have some of the columns only."""
@@ -190,7 +198,9 @@ def _block(content: bytes, place: int) -> tuple[int, dict[int, str], bytes, int]
     begin = place
     place += len(MAGIC)
     try:
-        length, _, kind = struct.unpack_from(">qii", content, place)
+        length, version, kind = struct.unpack_from(">qii", content, place)
+        if version != FORMAT_VERSION:
+            raise UnreadableLog(f"a block of format version {version}, at byte {begin}")
         end = place + 8 + length
         if length < 0 or end > len(content):
             raise UnreadableLog(f"a block that is cut off, at byte {begin}")
