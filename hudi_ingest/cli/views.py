@@ -17,7 +17,7 @@ from hudi_ingest.ledger import Request, RequestProgress
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
-from hudi_ingest.operations.audit import Audit
+from hudi_ingest.operations.audit import NEVER_EXAMINED, Audit
 from hudi_ingest.operations.health.status import PipelineStatus
 from hudi_ingest.operations.requests.allowed_ranges import shown_slices
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
@@ -344,20 +344,28 @@ def ttl_text(result: TtlResult) -> str:
 
 
 def audit_text(found: Audit) -> str:
-    """Name the first faults and all that was not examined, and say up to which offsets the rest is right."""
+    """Say what was examined, name all problems and the first faults, all that was not examined, and up to which offsets the rest is
+    right."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.counts.items())
-    examined = f"{found.rows} rows ({found.certified} certified) and {found.records} records"
+    examined = (
+        f"{counted(found.files, 'file')} with {counted(found.rows, 'row')} ({found.certified} certified) and "
+        f"{counted(found.records, 'record')}"
+    )
+    all_right = "no offset is lost, doubled, moved or altered" if found.is_whole else "no fault in what was examined"
     through = ", ".join(f"{source} up to {offset}" for source, offset in found.through.items())
     return "\n".join(
         [
-            f"{examined}: {f'faults: {kinds}' if kinds else 'no offset is lost, doubled, moved or altered'}",
+            f"{examined}: {f'faults: {kinds}' if kinds else all_right}",
+            *(f"wrong: {text}" for text in found.problems),
             *(str(fault) for fault in found.faults[:_SHOWN_FAULTS]),
             *(
                 [f"… and {len(found.faults) - _SHOWN_FAULTS} more: --json has all"]
                 if found.faults[_SHOWN_FAULTS:]
                 else []
             ),
+            *(f"note: {text}" for text in found.notes),
             *(f"not examined: {text}" for text in found.unexamined),
+            f"never examined: {NEVER_EXAMINED}",
             f"as it was written: {through or 'nothing'}",
         ]
     )

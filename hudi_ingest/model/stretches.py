@@ -52,6 +52,10 @@ def stretches_of(accountings: Iterable[Accounting], checkpoint: Checkpoint) -> l
     known: defaultdict[TopicPartition, list[Stretch]] = defaultdict(list)
     ingested: defaultdict[TopicPartition, list[Stretch]] = defaultdict(list)
     for accounting in sorted(accountings, key=lambda each: each.sequence):
+        for loss in accounting.resets:
+            if loss.repeats:
+                # From now on these offsets are other records.
+                known[loss.source], ingested[loss.source] = [], []
         for account in accounting.slices:
             slice_, certificate = account.slice, account.certificate
             if not slice_.count:

@@ -1,15 +1,16 @@
 """Audits a table: compares its rows, and its topics' records as far as the broker has them, with the certificates of its commits; and
-row by row where those differ or are missing. Reads with Arrow, without a JVM. docs/guarantees.md has the rules."""
+row by row where those differ or are missing, or the table is keyed. And compares what commits, ledger, consumer group and storage say of
+each other. Reads with Arrow, without a JVM. docs/guarantees.md has the rules."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.exceptions import NothingToDo
-from hudi_ingest.exceptions.problems import counted
+from hudi_ingest.exceptions import NothingToDo, TableMismatch
+from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
-from hudi_ingest.hudi.files.file_groups import decode
+from hudi_ingest.hudi.files.current_rows import BASE_FILE, LOG_FILE
+from hudi_ingest.hudi.files.file_groups import FileGroup, decode
+from hudi_ingest.hudi.files.live_files import group_of, hidden_text, is_log
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
-from hudi_ingest.hudi.storage.storage import TableStorage
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import column_range
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH, path_in
+from hudi_ingest.hudi.storage.storage import TableStorage, reaching
+from hudi_ingest.hudi.timeline.ownership import require_metadata_table, require_own_table
+from hudi_ingest.hudi.timeline.pipeline_table import NEWEST_COMMITS, PipelineTable
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Instants, Timeline, column_range
+from hudi_ingest.kafka.cluster import kept_cluster
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.accounting import Accounting, Contradiction, contradictions
+from hudi_ingest.model.checkpoint import Checkpoint
+from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, difference, ranges, union
+from hudi_ingest.model.plan import LossReason, TransactionKind
 from hudi_ingest.model.stretches import Stretch, stretches_of
 from hudi_ingest.operations.requests.asked_ranges import in_time
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -34,6 +44,7 @@ from hudi_ingest.records.hudi_keys import partition_path, record_keys
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.evolution import table_rows
+from hudi_ingest.transaction.checks import lost_commits, lost_text
 from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest.transaction.columns.schema_change import proposed_schema
 from hudi_ingest.transaction.plan.planning import Situation, observe
@@ -41,14 +52,16 @@ from hudi_ingest.transaction.plan.planning import Situation, observe
 _BATCH_ROWS = 64 * 1024
 _MOST_COMPARED = 5_000_000
 """Offsets whose rows are compared at once."""
-_FOLDER = "_hoodie_partition_path"
-_KEYED = (
-    "rows of a keyed table: later changes, deletes and compactions replace them, so no sum over its files is that of what was written. "
-    "Its records were compared with what was read"
-)
+_FOLDER, _COMMIT_TIME = "_hoodie_partition_path", "_hoodie_commit_time"
+_GENERATION = r"-g(?P<generation>\d+)$"
+"""Ends the record key of a row without key columns once its topic's offsets have started over; see TopicVersion."""
+GONE = "the broker no longer has its records"
+NEVER_EXAMINED = "Hudi's columns but record key, partition path and commit time; the files of the metadata table, but what they list; dead letters"
+"""What no audit examines."""
 Numbers = npt.NDArray[np.int64]
 Hashed = tuple[Numbers, Numbers]
 """Offsets, and the hash of the row of each."""
+_FOREIGN = "rows without Kafka's columns, which another writer wrote"
 _NONE = (np.zeros(0, np.int64),) * 3
 
 
@@ -68,6 +81,14 @@ class Fault:
         return (
             stretch.source == TopicPartition(self.topic, self.partition) and stretch.start <= self.offset < stretch.end
         )
+
+    def may_have(self, other: Fault) -> bool:
+        same = (self.topic, self.partition) == (other.topic, other.partition)
+        return same and self.offset <= other.offset < self.end
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}:{self.partition} offset {self.offset}"
 
     def __str__(self) -> str:
         offsets = f"offset {self.offset}" if self.end == self.offset + 1 else f"offsets {self.offset} to {self.end - 1}"
@@ -89,13 +110,28 @@ class Audit:
     through: Mapping[str, int] = field(default_factory=dict)
     """Of each partition, the offset up to which everything that was asked for is as it was written."""
     unexamined: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """Facts about the table as a whole that contradict each other."""
+    notes: tuple[str, ...] = ()
+    """Other things that whoever reads the table should know."""
+    files: int = 0
+    """Base files and log files that were read."""
+
+    @property
+    def is_right(self) -> bool:
+        return not self.faults and not self.problems
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that was asked for was compared."""
+        return self.is_right and not self.unexamined
 
     @property
     def counts(self) -> dict[str, int]:
         return dict(Counter(fault.kind for fault in self.faults))
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "counts": self.counts}
+        return {**asdict(self), "counts": self.counts, "never_examined": NEVER_EXAMINED}
 
 
 def compared(stretch: Stretch, table: Hashed, topic: Hashed | None) -> Iterator[tuple[str, int, int, str]]:
@@ -150,32 +186,68 @@ def digest(hashes: Numbers) -> int:
 
 
 def audit(
-    pipeline: Pipeline, from_time: datetime | None, to_time: datetime | None, report: Callable[[str], None]
+    pipeline: Pipeline,
+    from_time: datetime | None,
+    to_time: datetime | None,
+    report: Callable[[str], None],
+    ledger: Ledger | None = None,
 ) -> Audit:
-    """Audit all that the table covers, or the slices that have records of these Kafka timestamps. `report` gets lines on the progress.
+    """Audit all that the table covers, or the slices that have records of these Kafka timestamps. `report` gets lines on the progress;
+    `ledger` says which transactions were committed, if it is given.
 
     Raises NothingToDo, KafkaUnreachable, KafkaRefused, LeaderMissing, TableUnreachable, and what `proposed_schema` raises.
     """
     table = PipelineTable(pipeline)
-    situation = observe(pipeline, table=table)
-    checkpoint, timeline = situation.committed.checkpoint, table.timeline
-    if checkpoint is None:
+    timeline, storage = table.timeline, table.storage
+    # In this order, so that what is written meanwhile looks neither lost nor foreign.
+    with reaching(storage, "list the files"):
+        stored = storage.data_files()
+    rows = ledger.transactions.history(pipeline.name, NEWEST_COMMITS) if ledger is not None else ()
+    instants, before = timeline.instants(), table.committed().checkpoint
+    if before is None:
         raise NothingToDo(pipeline.name, "the pipeline has not committed anything yet")
-    commits = {
+    with kept_cluster(pipeline.source) as cluster:
+        group = cluster.group_offsets(pipeline.group_id, before.offsets)
+    situation = observe(pipeline, table=table)
+    checkpoint, every = situation.committed.checkpoint, situation.committed.commits
+    assert checkpoint is not None, "a table that has a checkpoint does not lose it"
+    own = {
         commit.accounting(pipeline.transaction_key).sequence: commit
-        for commit in situation.committed.commits
+        for commit in every
         if pipeline.transaction_key in commit.metadata
     }
-    accountings = [commit.accounting(pipeline.transaction_key) for commit in commits.values()]
-    stretches = [*stretches_of(accountings, checkpoint)]
+    accountings = {sequence: own[sequence].accounting(pipeline.transaction_key) for sequence in sorted(own)}
+    wrong = [*contradictions(checkpoint, [*accountings.values()][::-1])]
+    lost = lost_commits(pipeline.table.base_path, situation.committed, rows)
+    unlisted = table.unlisted(every)
+    problems = [
+        *_wrong_properties(pipeline, timeline, storage),
+        *(f"the checkpoint contradicts the accountings of its commits: {each}" for each in wrong),
+        *([lost_text(lost)] if lost else _ahead(pipeline, checkpoint, group, {each.source for each in wrong})),
+        *([hidden_text(pipeline.name, pipeline.table.base_path, unlisted)] if unlisted else []),
+    ]
+    checkpoint = corrected(checkpoint, wrong)
+    stretches = [*stretches_of(accountings.values(), checkpoint)]
     slices = in_time(pipeline, situation, from_time, to_time) if from_time is not None else ()
     chosen = [each for each in stretches if from_time is None or any(map(each.overlaps, map(Stretch.of, slices)))]
-    recreated = {topic for topic, version in checkpoint.topics.items() if version.generation}
-    unexamined = [f"topic {topic}: recreated, so its offsets name several records" for topic in sorted(recreated)]
+    since, unknown = starts_over(accountings.values(), checkpoint)
+    properties = timeline.properties()
+    record_key = record_key_of(properties)
+    if record_key:
+        # Their rows do not say of which of the records they are.
+        unknown |= since.keys()
+    unexamined = [f"{source}: {_STARTED_OVER}" for source in sorted(unknown)]
     schema = timeline.schema()
+    columns_at: dict[int, frozenset[str]] = {}
     for index, stretch in enumerate(stretches):
-        commit = commits.get(stretch.sequence)
-        change = changed_columns(json.loads(commit.metadata["schema"]), schema) if commit is not None else ""
+        commit = own.get(stretch.sequence) or (own[min(own)] if own else None)
+        written = json.loads(commit.metadata["schema"]) if commit is not None and "schema" in commit.metadata else None
+        if written is None:
+            continue
+        names = frozenset(field["name"] for field in written["fields"])
+        if not names.issuperset(schema.names):
+            columns_at[index] = names
+        change = changed_columns(written, schema) if stretch.sequence in own else ""
         if change:
             unexamined.append(f"{stretch}: its certificate, because columns were {change}")
             stretches[index] = stretch.uncertified
@@ -189,28 +261,168 @@ def audit(
 
     def maker() -> RowMaker:
         topics = {stretch.source.topic for stretch in stretches}
-        return row_maker_of(pipeline.reading(topics), proposed_schema(pipeline, timeline), datetime.now(timezone.utc))
+        columns, now = proposed_schema(pipeline, timeline), datetime.now(timezone.utc)
+        return row_maker_of(pipeline.reading(topics), columns, now, len(situation.watermarks))
 
+    groups = timeline.file_groups() if pipeline.table.is_keyed else []
+    paths = [] if pipeline.table.is_keyed else timeline.base_file_paths()
+    live = {*paths, *(path_in(each.partition_path, name) for each in groups for name in each.files)}
+    strays = [
+        path
+        for path in unnamed_files((file.path for file in stored), instants, every, live, {*_instants(own.values())})
+        if storage.file(path) is not None
+    ]
+    by_instant = {own[number].instant: accounting for number, accounting in accountings.items()}
+    why = {index: text for index, each in enumerate(stretches) if (text := _unreadable(situation, each, wrong))}
     return Auditor(
         pipeline.name,
-        table.storage,
-        [] if pipeline.table.is_keyed else timeline.base_file_paths(),
+        storage,
+        paths,
         stretches,
         frozenset(
             index
             for index, each in enumerate(stretches)
-            if each.source.topic not in recreated and any(map(each.overlaps, chosen))
+            if each.source not in unknown and any(map(each.overlaps, chosen))
         ),
-        frozenset(index for index, each in enumerate(stretches) if _is_readable(situation, each)),
+        frozenset(range(len(stretches))) - why.keys(),
         read,
         maker,
         report,
         pipeline.table,
-        record_key_of(timeline.properties()),
-        timeline.properties().get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
-        any(commit.operation == "DELETE_PARTITION" for commit in situation.committed.commits),
+        record_key,
+        properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
+        any(commit.operation == "DELETE_PARTITION" for commit in every),
         unexamined=unexamined,
+        problems=problems,
+        notes=[_strays_text(pipeline.name, strays)] if strays else [],
+        why=why,
+        columns_at=columns_at,
+        by_instant=by_instant,
+        since={source: least for source, least in since.items() if source not in unknown},
+        unknown=frozenset(unknown),
+        groups=groups,
+        schema=schema,
+        gone={
+            path: f"commit {instant} published it, but the table does not list it" for path, instant in unlisted.items()
+        },
+        sizes={path: size for commit in own.values() for path, size in commit.files.items() if is_log(path)},
     ).run()
+
+
+_STARTED_OVER = (
+    "its offsets have started over, as a loss was accepted, so they name several records, and neither the rows nor the commits on the "
+    "timeline say which of them are meant"
+)
+
+
+def _instants(commits: Iterable[CommittedInstant]) -> Iterator[str]:
+    return (commit.instant for commit in commits)
+
+
+def _wrong_properties(pipeline: Pipeline, timeline: Timeline, storage: TableStorage) -> Iterator[str]:
+    """Say what of Hudi's and our own small files is gone."""
+    properties = timeline.properties()
+    requirements = (
+        partial(require_own_table, pipeline, properties),
+        partial(require_metadata_table, storage, properties),
+    )
+    for require in requirements:
+        try:
+            require()
+        except TableMismatch as error:
+            yield str(error)
+    with reaching(storage, "look for the epoch"):
+        if not storage.exists(EPOCH_PATH):
+            yield (
+                f"the epoch, {EPOCH_PATH}, is gone, so that a writer which comes back late is not fenced until the next transaction writes "
+                "it anew: files below .hoodie were deleted, or the table was copied without them"
+            )
+
+
+def _ahead(
+    pipeline: Pipeline, checkpoint: Checkpoint, group: Offsets, known: Collection[TopicPartition]
+) -> Iterator[str]:
+    """Say where the consumer group, which gets offsets after their commit, is ahead of the table."""
+    ahead = [
+        f"{source} {offset} instead of {checkpoint.offsets[source]}"
+        for source, offset in sorted(group.items())
+        if source in checkpoint.offsets and source not in known and offset > checkpoint.offsets[source]
+    ]
+    if ahead:
+        yield (
+            f"the consumer group {pipeline.group_id} is ahead of the table ({listed(ahead, 5)}): the table has lost its newest commits, by a "
+            "rollback, a restore, or an older copy of it, or somebody moved the group. The next transaction reads these offsets again"
+        )
+
+
+def corrected(checkpoint: Checkpoint, wrong: Iterable[Contradiction]) -> Checkpoint:
+    """Return the checkpoint as the accountings have it, by which rows and records are compared."""
+    offsets, covered = dict(checkpoint.offsets), dict(checkpoint.covered)
+    for each in wrong:
+        parts = covered.get(each.source, ())
+        start, end = sorted((each.read_to, each.committed or 0))
+        offsets[each.source] = each.read_to
+        covered[each.source] = (
+            union(parts, [(start, end)]) if end == each.read_to else difference(parts, ((start, end),))
+        )
+    return replace(checkpoint, offsets=offsets, covered=covered)
+
+
+def starts_over(
+    accountings: Iterable[Accounting], checkpoint: Checkpoint
+) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
+    """Return the generation since which a partition's offsets are those of today, by the resets on the timeline; and the partitions of
+    which that is unknown, because resets of their topic are archived."""
+    resets = [
+        {loss.source for loss in accounting.resets if loss.repeats}
+        for accounting in sorted(accountings, key=lambda each: each.sequence)
+    ]
+    total = Counter(topic for sources in resets for topic in {source.topic for source in sources})
+    generations = {topic: version.generation for topic, version in checkpoint.topics.items()}
+    before = {topic: generation - total[topic] for topic, generation in generations.items()}
+    since: dict[TopicPartition, int] = {}
+    seen = Counter(before)
+    for sources in resets:
+        seen.update({source.topic for source in sources})
+        since |= {source: seen[source.topic] for source in sources}
+    unknown = {source for source in checkpoint.offsets if before.get(source.topic, 0) > 0 and source not in since}
+    return since, unknown
+
+
+def unnamed_files(
+    stored: Iterable[str],
+    instants: Instants,
+    commits: Sequence[CommittedInstant],
+    live: Collection[str],
+    own: Collection[str],
+) -> Iterator[str]:
+    """Yield the stored data files that readers who list folders would take for the table's, although it does not list them and no commit
+    has published them. `own`: the pipeline's own instants. The arguments must have been read in their order."""
+    named = {path for commit in commits for path in commit.files}
+    replaced = {group for commit in commits for group in commit.replaced}
+    groups = {group_of(path) for path in live}
+    seen = instants.pending | instants.completed
+    for path in stored:
+        name = path.rpartition("/")[2]
+        match = BASE_FILE.fullmatch(name) or LOG_FILE.fullmatch(name)
+        if path in live or path in named or (match is None and (name[:1] in "._" or not name.endswith(".parquet"))):
+            continue
+        if match is not None:
+            instant = match["instant"]
+            if instant in instants.pending or instant > max(seen, default=""):
+                continue
+            is_older = group_of(path) in groups or group_of(path) in replaced
+            if is_older and (instant < min(seen) or (instant in instants.completed and instant not in own)):
+                # Its commit is archived, or another writer's, which names one of several log files; cleaning deletes it.
+                continue
+        yield path
+
+
+def _strays_text(pipeline: str, paths: Sequence[str]) -> str:
+    return (
+        f"the table's folders have {counted(len(paths), 'data file')} that it does not list and that no commit names "
+        f"({listed(paths, 3)}): readers that list folders themselves show their rows. `hudi-ingest sweep {pipeline}` judges them"
+    )
 
 
 def changed_columns(written: Mapping[str, Any], schema: pa.Schema) -> str:
@@ -222,16 +434,24 @@ def changed_columns(written: Mapping[str, Any], schema: pa.Schema) -> str:
     return f"dropped: {', '.join(gone)}" if gone else f"widened: {', '.join(floats)}" if floats else ""
 
 
-def _is_readable(situation: Situation, stretch: Stretch) -> bool:
-    """Whether the broker still has all its offsets."""
-    marks = situation.watermarks.get(stretch.source)
-    if (
-        marks is None
-        or not marks.led
-        or any(loss.source == stretch.source and loss.repeats for loss in situation.losses)
-    ):
-        return False
-    return marks.begin <= stretch.start and stretch.end <= marks.end
+def _unreadable(situation: Situation, stretch: Stretch, wrong: Iterable[Contradiction]) -> str:
+    """Say why the broker does not have all offsets of a stretch; "" if it has."""
+    source, marks = stretch.source, situation.watermarks.get(stretch.source)
+    if marks is None:
+        return "its partition is no longer in the topic"
+    if not marks.led:
+        return "its partition has no leader"
+    # An offset that was changed by hand says nothing of the topic.
+    losses = () if any(each.source == source for each in wrong) else situation.losses
+    for loss in losses:
+        if loss.source == source and loss.repeats:
+            is_another = loss.reason is LossReason.RECREATED
+            return (
+                "the topic was recreated since" if is_another else f"the topic was cut, and ends at offset {marks.end}"
+            )
+    if stretch.end > marks.end:
+        return f"its partition ends at offset {marks.end}"
+    return GONE if marks.begin > stretch.start else ""
 
 
 @dataclass
@@ -259,6 +479,28 @@ class Auditor:
     drops_partitions: bool = False
     faults: set[Fault] = field(default_factory=set)
     unexamined: list[str] = field(default_factory=list)
+    problems: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    why: Mapping[int, str] = field(default_factory=dict)
+    """Why stretches are not readable, by their indices."""
+    columns_at: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """The columns that the table had when stretches were written, where they were not those of today."""
+    by_instant: Mapping[str, Accounting] = field(default_factory=dict)
+    """The accountings of the pipeline's own commits on the timeline."""
+    since: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The generation since which the offsets of partitions are those of today."""
+    unknown: frozenset[TopicPartition] = frozenset()
+    """The partitions whose offsets name several records."""
+    groups: Sequence[FileGroup] = ()
+    """The live file groups of a keyed table."""
+    schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
+    """The table's columns, with Hudi's; of a keyed table."""
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """Live files that are not listed, and the reason why they should be."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """The bytes of the pipeline's own log files."""
+    headless: list[tuple[TopicPartition | None, Fault]] = field(default_factory=list)
+    """Files of which not even the footer can be read, with their Kafka partition if that is known."""
     unreadable: dict[TopicPartition, set[int]] = field(default_factory=dict)
     """Offsets whose rows are in damaged files."""
     doubtful: set[int] = field(default_factory=set)
@@ -277,16 +519,21 @@ class Auditor:
 
     def run(self) -> Audit:
         rows, records = Sums(len(self.stretches)), Sums(len(self.stretches))
+        count = 0
         if self.table.is_keyed:
-            self.unexamined.append(_KEYED)
+            count = self._compare_keys(records)
+            for index in sorted(self.asked):
+                self._judge(index, rows, records)
         else:
             self.report("reading the table")
             for found, _, hashes in self._hashed_rows(self.asked, None, notes=True):
                 rows.add(found, hashes)
-        self.report("reading the topics")
-        for source, found, batch in self._records(self.asked & self.readable, {"key"}):
-            records.add(found, self.digests.record_hashes(source, batch))
-        self._compare([index for index in sorted(self.asked) if self._judge(index, rows, records)])
+            count = int(rows.counts.sum())
+            self.report("reading the topics")
+            for source, found, batch in self._records(self.asked & self.readable, {"key"}):
+                records.add(found, self.digests.record_hashes(source, batch))
+            self._compare([index for index in sorted(self.asked) if self._judge(index, rows, records)])
+        self._attribute_lost()
         lost = sorted(fault for fault in self.faults if fault.kind == "lost")
         if lost and (self.table.ttl is not None or self.drops_partitions):
             self.faults.difference_update(lost)
@@ -294,27 +541,155 @@ class Auditor:
         certified = [index for index in self.asked if self.stretches[index].certificate is not None]
         return Audit(
             self.name,
-            int(rows.counts.sum()),
+            count,
             int(records.counts.sum()),
             int(rows.counts[certified].sum()),
             tuple(sorted(self.faults)),
             self._through(),
             tuple(dict.fromkeys(self.unexamined)),
+            tuple(self.problems),
+            tuple(self.notes),
+            len(self.paths) + sum(bool(name) for group in self.groups for name in group.files),
         )
+
+    def _compare_keys(self, records: Sums) -> int:
+        """Read the row of each key, and compare it with the newest change of the key in the topics. Returns how many rows there are."""
+        # Imported here because it loads compiled code.
+        from hudi_ingest.operations.keyed_audit import Comparison, Layout, NewestChanges, TableRows, doubt_texts
+
+        layout = Layout(self.table, self.record_key, self.escaped)
+        firsts = {
+            self.stretches[index].source: self.stretches[index].start for index in sorted(self.asked, reverse=True)
+        }
+        # Later records than those that were asked for may have replaced rows.
+        wanted = frozenset(
+            index
+            for index in self.readable
+            if self.stretches[index].source not in self.unknown
+            and self.stretches[index].start >= firsts.get(self.stretches[index].source, self.stretches[index].end)
+        )
+        changes, maker = NewestChanges(layout), self.maker()
+        self.report("reading the topics")
+        for source, found, batch in self._records(wanted, {"key", "headers"}):
+            asked = np.isin(found, [*(self.asked & wanted)])
+            hashes = self.digests.record_hashes(source, batch)
+            records.add(found[asked], hashes[asked])
+            batch, code = batch.filter(pa.array(np.isin(found, [*wanted]))), self.sources.index(source)
+            if batch.num_rows:
+                changes.note_read(code, batch["offset"].to_numpy())
+                changes.add(code, maker.make(source, batch), partial(self._contents, source))
+        self.report("reading the table")
+        damaged: set[int] = set()
+        for path, text in self.gone.items():
+            self._note_damaged_group(path, text)
+            damaged.add(changes.group_number(group_of(path)[0], int(group_of(path)[1][:8])))
+        reader = TableRows(
+            self.storage,
+            layout,
+            self.schema,
+            partial(self._reduced, maker.columns),
+            self._note_damaged_group,
+            self.sizes,
+        )
+        parts = []
+        for group, rows in reader.of(self.groups):
+            if rows is None:
+                damaged.add(changes.group_number(group.partition_path, int(group.bucket)))
+            elif changes.group_number(group.partition_path, int(group.bucket)) not in damaged:
+                parts.append(rows)
+        if damaged:
+            self.doubtful |= self.asked
+        self.report("comparing the rows of each key")
+        held: defaultdict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+        for accounting in self.by_instant.values():
+            for account in accounting.slices:
+                if account.rejected:
+                    held[account.slice.source].append((account.slice.start, account.slice.end))
+        comparison = Comparison(
+            self.sources,
+            changes,
+            {source: ranges((e.start, e.end) for e in self.stretches if e.source == source) for source in self.sources},
+            {
+                source: ranges(
+                    (self.stretches[i].start, self.stretches[i].end)
+                    for i in wanted
+                    if self.stretches[i].source == source
+                )
+                for source in self.sources
+            },
+            {source: ranges(parts_of) for source, parts_of in held.items()},
+            frozenset(self.sources.index(source) for source in self.unknown if source in self.sources),
+            layout.by == OFFSET,
+            damaged,
+        )
+        none = {name: np.zeros(0, np.int64) for name in ("code", "offset", "hash", "key")}
+        table = pa.concat_tables(parts) if parts else pa.table(none)
+        for code, kind, offset, text in comparison.faults(table):
+            (index,) = self._found(np.array([code]), np.array([offset]))
+            if index in self.asked:
+                self._fault(self.sources[code], kind, offset, offset + 1, text)
+        self.unexamined += doubt_texts(comparison.doubts)
+        return int(table.num_rows)
+
+    def _reduced(self, columns: pa.Schema, path: str, rows: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
+        """Return the Kafka partition, the offset and the hash of rows; see TableRows."""
+        placed = pc.and_(pc.is_valid(rows[PARTITION]), pc.is_valid(rows[OFFSET]))
+        offsets = pc.fill_null(rows[OFFSET], -1).combine_chunks().cast(pa.int64()).to_numpy()
+        codes = source_codes(rows, self.sources)
+        if not pc.all(placed, min_count=0).as_py():
+            self.unexamined.append(f"{path}: {_FOREIGN}")
+            codes = np.where(placed.to_numpy(), codes, -1)
+        own = codes >= 0
+        if own.any():
+            found = self._found(codes[own], offsets[own])
+            found[self._is_unknown(codes[own])] = -2
+            self._note_misplaced(path, rows.filter(pa.array(own)), codes[own], found)
+        contents = table_rows(rows.combine_chunks().to_batches()[0], columns)
+        return codes, offsets, self.digests.row_hashes(contents, self.digests.places_of(self.sources, codes))
+
+    def _note_damaged_group(self, path: str, text: str) -> None:
+        """Note a file of a keyed table that cannot be read, at the offsets that its commit read, if they are known."""
+        match = LOG_FILE.fullmatch(path.rpartition("/")[2]) or BASE_FILE.fullmatch(path.rpartition("/")[2])
+        accounting = self.by_instant.get(match["instant"]) if match else None
+        slices = [account.slice for account in accounting.slices if account.slice.count] if accounting else []
+        first = Stretch.of(slices[0]) if slices else self.stretches[min(self.asked, default=0)]
+        end = first.end if slices else max(e.end for e in self.stretches if e.source == first.source)
+        self._fault(
+            first.source,
+            "damaged",
+            first.start,
+            end,
+            f"file {path} cannot be read, so nothing is known of its bucket's rows: {text}",
+        )
+
+    def _attribute_lost(self) -> None:
+        """Make one fault of a file whose footer cannot be read, and of the rows that are lost where it may have had them."""
+        for source, fault in self.headless:
+            lost = {
+                each
+                for each in self.faults
+                if each.kind == "lost" and each.end == each.offset + 1 and (source is None or fault.may_have(each))
+            }
+            if lost:
+                first, last = min(lost), max(lost)
+                text = f"{fault.text}; {counted(len(lost), 'row')} from {first.place} to {last.place} are lost with it"
+                self.faults -= {fault, *lost}
+                self.faults.add(replace(fault, text=text))
+                self.doubtful |= {i for i, each in enumerate(self.stretches) if any(f.is_in(each) for f in lost)}
 
     def _judge(self, index: int, rows: Sums, records: Sums) -> bool:
         """Return whether the rows of a stretch have to be compared one by one."""
         stretch, certificate, is_keyed = self.stretches[index], self.stretches[index].certificate, self.table.is_keyed
+        why = self.why.get(index, GONE)
+        if index not in self.readable and is_keyed:
+            self._doubt(index, f"{why}, so the rows of its keys were read, but not compared")
+            return False
         if certificate is None:
-            if is_keyed or index not in self.readable:
-                self._doubt(
-                    index, "no certificate" + ("" if is_keyed else ", and the broker no longer has its records")
-                )
+            if index not in self.readable:
+                self._doubt(index, f"no certificate, and {why}")
             return not is_keyed
         if index not in self.readable:
-            self.unexamined.append(
-                f"{stretch}: the broker no longer has its records; only its certificate was compared"
-            )
+            self.unexamined.append(f"{stretch}: {why}; only its certificate was compared")
         elif records.digest(index) != certificate.read:
             missing = 0 if stretch.records is None else stretch.records - int(records.counts[index])
             if missing > 0:
@@ -393,7 +768,22 @@ class Auditor:
             if own.num_rows:
                 rows = maker.make(source, own).rows
                 offsets, codes = rows[OFFSET].to_numpy(), np.full(len(rows), self.sources.index(source))
-                yield self._found(codes, offsets), offsets, self.digests.row_hashes(rows, source)
+                yield self._found(codes, offsets), offsets, self._contents(source, rows)
+
+    def _contents(self, source: TopicPartition, rows: pa.Table) -> Numbers:
+        """Return the hashes of rows that records become now, without the columns that the table got later than them."""
+        found = self._found(np.full(len(rows), self.sources.index(source)), rows[OFFSET].to_numpy())
+        hashes = np.empty(len(rows), np.int64)
+        for names in {self.columns_at.get(index) for index in np.unique(found).tolist()}:
+            own = (
+                np.array([self.columns_at.get(index) == names for index in found.tolist()])
+                if self.columns_at
+                else found == found
+            )
+            part = rows.filter(pa.array(own))
+            part = part if names is None else part.select([name for name in part.column_names if name in names])
+            hashes[own] = self.digests.row_hashes(part, source)
+        return hashes
 
     def _hashed_rows(
         self, wanted: frozenset[int], columns: pa.Schema | None, notes: bool = False
@@ -420,10 +810,11 @@ class Auditor:
                         rows = pa.Table.from_batches([batch])
                         placed = pc.and_(pc.is_valid(rows[PARTITION]), pc.is_valid(rows[OFFSET]))
                         if not pc.all(placed, min_count=0).as_py():
-                            self.unexamined.append(f"{path}: rows without Kafka's columns, which another writer wrote")
+                            self.unexamined.append(f"{path}: {_FOREIGN}")
                             rows = rows.filter(placed)
                         codes = source_codes(rows, self.sources)
                         found = self._found(codes, rows[OFFSET].to_numpy())
+                        found[self._is_former(rows, codes) | self._is_unknown(codes)] = -2
                         if notes and rows.num_rows:
                             self._note_misplaced(path, rows, codes, found)
                         own = np.isin(found, [*wanted])
@@ -436,15 +827,31 @@ class Auditor:
                 if notes:
                     self._note_damaged(path, parts, error)
 
+    def _is_former(self, rows: pa.Table, codes: Numbers) -> npt.NDArray[np.bool_]:
+        """Which rows are of records that were there before their partition's offsets started over, by their record keys."""
+        former = np.zeros(len(codes), np.bool_)
+        if self.since and len(codes):
+            named = pc.extract_regex(rows[RECORD_KEY].cast(pa.string()), _GENERATION).combine_chunks()
+            numbers = pc.fill_null(pc.struct_field(named, "generation"), "0").cast(pa.int64()).to_numpy()
+            for source, least in self.since.items():
+                if source in self.sources:
+                    former |= (codes == self.sources.index(source)) & (numbers < least)
+        return former
+
+    def _is_unknown(self, codes: Numbers) -> npt.NDArray[np.bool_]:
+        return np.isin(codes, [self.sources.index(source) for source in self.unknown if source in self.sources])
+
     def _note_damaged(self, path: str, parts: Sequence[Stretch], error: Exception) -> None:
         """Note which rows the file has, if that can be read; otherwise they are lost, too."""
+        has_footer = False
         try:
             with self.storage.parquet_file(path) as file:
+                has_footer = True
                 names = [name for name in (TOPIC, PARTITION, OFFSET) if name in file.schema_arrow.names]
                 rows = file.read(names).drop_null()
             codes, offsets = source_codes(rows, self.sources), rows[OFFSET].to_numpy()
         except (OSError, KeyError, pa.ArrowException):
-            self._note_unreadable(path, parts, error)
+            self._note_unreadable(path, parts, error, has_footer)
             return
         for code in np.unique(codes[codes >= 0]).tolist():
             source, own = self.sources[code], offsets[codes == code]
@@ -452,24 +859,32 @@ class Auditor:
             text = f"file {path} with {counted(len(own), 'row')} cannot be read: {error}"
             self._fault(source, "damaged", int(own.min()), int(own.max()) + 1, text)
 
-    def _note_unreadable(self, path: str, parts: Sequence[Stretch], error: Exception) -> None:
+    def _note_unreadable(self, path: str, parts: Sequence[Stretch], error: Exception, has_footer: bool) -> None:
         # Its file id says where it begins, unless another writer's clustering made it.
         origin = decode(path.rpartition("/")[2].partition("_")[0])
         own = [p for p in parts if origin and p.source.partition == origin.partition and p.end > origin.first_offset]
         part = min(own or parts, key=lambda each: (each.source, each.start))
         start = max(part.start, origin.first_offset) if origin and own else part.start
-        self._fault(part.source, "damaged", start, part.end, f"file {path} cannot be read: {error}")
+        place = (part.source.topic, part.source.partition, start, part.end)
+        fault = Fault(*place, "damaged", f"file {path} cannot be read: {error}")
+        self.faults.add(fault)
+        if not has_footer:
+            self.headless.append((part.source if origin and own else None, fault))
 
     def _note_misplaced(self, path: str, rows: pa.Table, codes: Numbers, found: Numbers) -> None:
-        """Note rows in the folder of another table partition, those of offsets that the table does not cover, and those with another key
-        than their own."""
+        """Note rows in the folder of another table partition, those of offsets that the table does not cover, those with another key
+        than their own, and those of another commit than their file's."""
+        self._note_commit_times(path, rows, codes, found)
         folder, columns = path.rpartition("/")[0], [*self.table.partition_columns]
         wrong = [(row, "moved", "the table never covered this offset") for row in np.flatnonzero(found == -1).tolist()]
         topics = rows[TOPIC].cast(pa.string()) if TOPIC in rows.column_names else self.sources[0].topic
         place = pc.binary_join_element_wise(topics, *(rows[n].cast(pa.string()) for n in (PARTITION, OFFSET)), "-")
-        same = pc.equal(
-            rows[RECORD_KEY].cast(pa.string()), record_keys(rows, self.record_key) if self.record_key else place
-        )
+        keys = rows[RECORD_KEY].cast(pa.string())
+        if self.record_key:
+            own = record_keys(rows, self.record_key, self.table.is_keyed and len(columns) > 1)
+        else:
+            own, keys = place, pc.replace_substring_regex(keys, _GENERATION.replace("?P<generation>", ""), "")
+        same = pc.equal(keys, own)
         wrong += [
             (row, "altered", "its record key is not that of its columns")
             for row in _where(pc.invert(pc.fill_null(same, False)))
@@ -487,6 +902,27 @@ class Auditor:
             if codes[row] >= 0 and (found[row] == -1 or found[row] in self.asked):
                 offset = rows[OFFSET][row].as_py()
                 self._fault(self.sources[codes[row]], kind, offset, offset + 1, f"{text} (file {path})")
+
+    def _note_commit_times(self, path: str, rows: pa.Table, codes: Numbers, found: Numbers) -> None:
+        """Note rows whose commit time is not their file's instant. Copies, clustered and compacted files keep older ones."""
+        name = path.rpartition("/")[2]
+        match = LOG_FILE.fullmatch(name) or BASE_FILE.fullmatch(name)
+        if match is None or _COMMIT_TIME not in rows.column_names:
+            return
+        accounting = self.by_instant.get(match["instant"])
+        is_whole = accounting is not None and (is_log(path) or accounting.kind is not TransactionKind.REPLAY)
+        times = rows[_COMMIT_TIME].cast(pa.string())
+        is_right = pc.equal(times, match["instant"]) if is_whole else pc.less_equal(times, match["instant"])
+        wrong = [
+            row
+            for row in _where(pc.invert(pc.fill_null(is_right, False)))
+            if codes[row] >= 0 and found[row] in self.asked
+        ]
+        for code in {int(codes[row]) for row in wrong}:
+            own = [row for row in wrong if codes[row] == code]
+            offsets = [rows[OFFSET][row].as_py() for row in own]
+            text = f"{counted(len(own), 'row')} with the commit time {times[own[0]]} in a file of {match['instant']}; incremental readers go by it"
+            self._fault(self.sources[code], "altered", min(offsets), max(offsets) + 1, f"{text} (file {path})")
 
 
 class Sums:

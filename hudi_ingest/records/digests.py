@@ -170,6 +170,13 @@ def places_of(sources: Sequence[TopicPartition], codes: npt.NDArray[np.int64]) -
     return np.array([_place(source.topic, source.partition) for source in sources], np.int64)[codes]
 
 
+def key_hashes(folder: str, keys: pa.Array) -> Hashes:
+    """Return a hash of each record key (string) in a table partition's folder."""
+    hashes = np.zeros(len(keys), np.int64)
+    _add(keys, _hash_of(folder.encode(), _SEED), hashes)
+    return hashes
+
+
 def _nulls(array: pa.Array) -> npt.NDArray[np.bool_]:
     return array.is_null().to_numpy(zero_copy_only=False)
 

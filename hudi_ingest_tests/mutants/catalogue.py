@@ -1377,5 +1377,24 @@ MUTANTS: Mapping[str, Mutant] = {
         "and self.all_down",
         "kafka/test_client_errors.py",
     ),
+    # certificates and audits
+    "a certificate is of a task's last batch": Mutant(
+        "transaction/write/task.py",
+        "own + progress.certificate if progress.certificate else own",
+        "own",
+        "transaction/write/test_write.py",
+    ),
+    "the running certificate survives a reset": Mutant(
+        "model/report.py", "        certified.pop(loss.source, None)\n", "        pass\n", "operations/test_audit.py"
+    ),
+    "slices from before a running certificate are subtracted from it": Mutant(
+        "model/stretches.py",
+        "if each.start >= total.start]",
+        "if each.start >= 0]",
+        "operations/test_audit.py",
+    ),
+    "stretches keep what was read before a reset": Mutant(
+        "model/stretches.py", "            if loss.repeats:\n", "            if False:\n", "operations/test_audit.py"
+    ),
 }
 """By the fault."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from io import BytesIO  # files: none, bytes in memory
@@ -19,7 +20,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hudi_ingest.hudi.files.base_file import RECORD_KEY
-from hudi_ingest.hudi.files.log_file import AVRO_BLOCK, DECIMAL_SCALE, DELETE_BLOCK, MAGIC, PARQUET_BLOCK, SCHEMA_HEADER
+from hudi_ingest.hudi.files.log_file import (
+    AVRO_BLOCK,
+    DECIMAL_SCALE,
+    DELETE_BLOCK,
+    FORMAT_VERSION,
+    MAGIC,
+    PARQUET_BLOCK,
+    SCHEMA_HEADER,
+)
 
 _COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
 """Of blocks that stand for others, and of those whose rows have some of the columns only."""
@@ -55,21 +64,62 @@ def changes_in(content: bytes, keys: pa.Array, columns: Mapping[str, pa.DataType
     Raises UnreadableLog."""
     wanted = frozenset(keys.to_pylist())
     for kind, header, body in _blocks(content):
-        if kind == DELETE_BLOCK:
-            yield Deletes([(key, ordering) for key, ordering in _deletes(body) if key in wanted])
-        elif kind == PARQUET_BLOCK:
-            yield Upserts(rows_of(pq.ParquetFile(pa.BufferReader(body)), keys, columns))
-        else:
-            yield Upserts(_avro_rows(body, json.loads(header[SCHEMA_HEADER]), wanted, columns))
+        with _decoding(kind):
+            if kind == DELETE_BLOCK:
+                change: Upserts | Deletes = Deletes(
+                    [(key, ordering) for key, ordering in _deletes(body) if key in wanted]
+                )
+            elif kind == PARQUET_BLOCK:
+                change = Upserts(rows_of(_parquet(body), keys, columns))
+            else:
+                change = Upserts(_avro_rows(body, json.loads(header[SCHEMA_HEADER]), wanted, columns))
+        yield change
+
+
+def all_changes(content: bytes, schema: pa.Schema) -> Iterator[Upserts | Deletes]:
+    """Yield all changes in a log file, block by block: rows with the columns of their block, those of the schema in its types. Decodes
+    every byte, and compares pages with their checksums.
+
+    Raises UnreadableLog."""
+    for kind, header, body in _blocks(content):
+        with _decoding(kind):
+            if kind == DELETE_BLOCK:
+                change: Upserts | Deletes = Deletes([*_deletes(body)])
+            elif kind == PARQUET_BLOCK:
+                change = Upserts(_parquet(body).read())
+            else:
+                names = [field["name"] for field in json.loads(header[SCHEMA_HEADER])["fields"]]
+                types = {name: schema.field(name).type if name in schema.names else None for name in names}
+                change = Upserts(_avro_rows(body, json.loads(header[SCHEMA_HEADER]), None, types, whole=True))
+        yield change
 
 
 def rows_in(content: bytes, columns: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
     """Yield all rows of a log file, with RECORD_KEY and these columns, without the deletes. Raises UnreadableLog."""
     for kind, header, body in _blocks(content):
-        if kind == PARQUET_BLOCK:
-            yield from all_rows(pq.ParquetFile(pa.BufferReader(body)), columns)
-        elif kind == AVRO_BLOCK:
-            yield _avro_rows(body, json.loads(header[SCHEMA_HEADER]), None, columns)
+        with _decoding(kind):
+            if kind == PARQUET_BLOCK:
+                parts = [*all_rows(_parquet(body), columns)]
+            elif kind == AVRO_BLOCK:
+                parts = [_avro_rows(body, json.loads(header[SCHEMA_HEADER]), None, columns)]
+            else:
+                parts = []
+        yield from parts
+
+
+def _parquet(body: bytes) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(body), page_checksum_verification=True)
+
+
+@contextmanager
+def _decoding(kind: int) -> Iterator[None]:
+    """Raises UnreadableLog for content that is not what its block says: the bytes are in memory, so nothing else can be wrong."""
+    try:
+        yield
+    except (struct.error, ValueError, LookupError, TypeError, ArithmeticError, OSError, pa.ArrowException) as error:
+        raise UnreadableLog(
+            f"a block of kind {kind} that cannot be decoded ({type(error).__name__}: {error})"
+        ) from error
 
 
 _BATCH_ROWS = 4096
@@ -145,18 +195,29 @@ def _block(content: bytes, place: int) -> tuple[int, dict[int, str], bytes, int]
     """Return a block's kind, header and content, and where the next one begins."""
     if content[place : place + len(MAGIC)] != MAGIC:
         raise UnreadableLog(f"no block begins at byte {place}")
+    begin = place
     place += len(MAGIC)
-    length, _, kind = struct.unpack_from(">qii", content, place)
-    end = place + 8 + length
-    data = BytesIO(content[place + 16 : end])
-    header = {}
-    for _ in range(_number(data)):
-        key = _number(data)
-        header[key] = data.read(_number(data)).decode()
-    (size,) = struct.unpack(">q", data.read(8))
-    body = data.read(size)
-    if len(body) != size or end > len(content):
-        raise UnreadableLog("a block that is cut off")
+    try:
+        length, version, kind = struct.unpack_from(">qii", content, place)
+        if version != FORMAT_VERSION:
+            raise UnreadableLog(f"a block of format version {version}, at byte {begin}")
+        end = place + 8 + length
+        if length < 0 or end > len(content):
+            raise UnreadableLog(f"a block that is cut off, at byte {begin}")
+        # Hudi's readers go by it, too: they pass over a block whose two lengths differ.
+        if struct.unpack_from(">q", content, end - 8) != (len(MAGIC) + length,):
+            raise UnreadableLog(f"a block with two lengths, at byte {begin}")
+        data = BytesIO(content[place + 16 : end])
+        header = {}
+        for _ in range(_number(data)):
+            key = _number(data)
+            header[key] = data.read(_number(data)).decode()
+        (size,) = struct.unpack(">q", data.read(8))
+        body = data.read(size)
+    except (struct.error, ValueError, OverflowError) as error:
+        raise UnreadableLog(f"a block that cannot be parsed, at byte {begin} ({error})") from error
+    if len(body) != size:
+        raise UnreadableLog(f"a block that is cut off, at byte {begin}")
     return kind, header, body, end
 
 
@@ -197,9 +258,14 @@ def _ordering(data: BytesIO) -> Ordering | None:
 
 
 def _avro_rows(
-    content: bytes, schema: Mapping[str, Any], wanted: Collection[str] | None, columns: Mapping[str, pa.DataType]
+    content: bytes,
+    schema: Mapping[str, Any],
+    wanted: Collection[str] | None,
+    columns: Mapping[str, pa.DataType | None],
+    whole: bool = False,
 ) -> pa.Table:
-    """Decode the rows of the `wanted` keys; all if None."""
+    """Decode the rows of the `wanted` keys; all if None. A column without a type has that of its values. Raises ValueError if a row that
+    is read `whole` is longer or shorter than the block says."""
     reader = _Reader()
     reads = [(field["name"], reader.of(field["type"])) for field in schema["fields"]]
     names = [name for name, _ in reads]
@@ -216,9 +282,13 @@ def _avro_rows(
         if wanted is not None and row[RECORD_KEY] not in wanted:
             continue
         row |= {name: read(data) for name, read in reads[keys_end:last]}
+        if whole and data.tell() != size:
+            raise ValueError(f"a row of {size} bytes has {data.tell()}")
         for name, values in found.items():
             values.append(row[name])
-    kinds = {RECORD_KEY: pa.string(), **columns}
+    if whole and place != len(content):
+        raise ValueError(f"rows of {place} bytes in a block of {len(content)}")
+    kinds = {**columns, RECORD_KEY: pa.string()}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in found.items()})
 
 

@@ -353,13 +353,14 @@ class Timeline:
         """List the live file groups, each with its newest instant and its bytes. Raises TableUnreachable."""
         groups = []
         for file_slice in self._file_slices():
-            logged = (log_file_instant(path) for path in file_slice.log_files_relative_paths())
+            logs = file_slice.log_files_relative_paths()
             groups.append(
                 FileGroup(
                     file_slice.partition_path,
                     file_slice.file_id,
-                    instant=max([file_slice.creation_instant_time, *logged]),
+                    instant=max([file_slice.creation_instant_time, *map(log_file_instant, logs)]),
                     size_bytes=file_slice.base_file_size + sum(file_slice.log_file_sizes),
+                    files=(file_slice.base_file_name, *(path.rpartition("/")[2] for path in logs)),
                 )
             )
         return groups

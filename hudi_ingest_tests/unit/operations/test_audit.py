@@ -23,7 +23,15 @@ from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.model.plan import BackfillPlan, IngestPlan, ReplayPlan, RetryPlan, TransactionPlan
+from hudi_ingest.model.plan import (
+    BackfillPlan,
+    IngestPlan,
+    LossReason,
+    OffsetLoss,
+    ReplayPlan,
+    RetryPlan,
+    TransactionPlan,
+)
 from hudi_ingest.model.report import SliceReport, certified_after
 from hudi_ingest.model.stretches import Stretch, stretches_of
 from hudi_ingest.operations.audit import Audit, Auditor, changed_columns
@@ -310,6 +318,38 @@ def test_certificates_outlive_archived_commits_by_the_checkpoint() -> None:
     ]
     # An older version's commits had none.
     assert spans(stretches_of([], checkpoint(25))) == [(0, 25, None, None)]
+
+
+def test_certificates_begin_anew_after_a_reset_and_outlive_archived_commits() -> None:
+    """A reset whose commits are archived, too: what was read before it is no part of the sum, and none of it is subtracted."""
+    lost = OffsetLoss("orders", 0, 30, 10, None, LossReason.RECREATED)
+    plans = [ingest(1, 0, 20), ingest(2, 20, 30), replace(ingest(3, 10, 15), resets=(lost,)), ingest(4, 15, 25)]
+    parts = [report(p.slices[0].start, p.slices[0].end, p.slices[0].count, 2**p.sequence) for p in plans]
+    certified: Mapping[TopicPartition, Certified] = {}
+    for plan, part in zip(plans, parts, strict=True):
+        certified = certified_after(checkpoint(plan.slices[0].end, certified), plan, [part])
+    assert certified == {SOURCE: Certified(10, 15, Certificate(8 + 16, 10 * (8 + 16)))}
+    now = replace(checkpoint(25, certified), covered={SOURCE: ((10, 25),)})
+    texts = [accounting(plan, part) for plan, part in zip(plans, parts, strict=True)]
+    for archived in range(len(plans) + 1):
+        found = stretches_of(texts[archived:], now)
+        assert spans(found) == (
+            [(10, 25, 15, Certificate(24, 240))]
+            if archived == len(plans)
+            else [(10, 15, 5, Certificate(8, 80)), (15, 25, 10, Certificate(16, 160))]
+        )
+    # Retention leaves a gap, whose offsets were never read; what is before it is another's sum.
+    gap = OffsetLoss("orders", 0, 20, 24, 4, LossReason.RETENTION)
+    later = replace(ingest(2, 24, 30), resets=(gap,))
+    parts = [report(0, 20, 20, 1), report(24, 30, 6, 2)]
+    certified = certified_after(checkpoint(20, certified_after(None, ingest(1, 0, 20), parts[:1])), later, parts[1:])
+    assert certified == {SOURCE: Certified(24, 6, Certificate(2, 20))}
+    now = replace(checkpoint(30, certified), covered={SOURCE: ((0, 20), (24, 30))})
+    assert spans(stretches_of([], now)) == [(0, 20, None, None), (24, 30, 6, Certificate(2, 20))]
+    texts = [accounting(ingest(1, 0, 20), parts[0]), accounting(later, parts[1])]
+    assert spans(stretches_of(texts, now)) == [(0, 20, 20, Certificate(1, 10)), (24, 30, 6, Certificate(2, 20))]
+    # A savepoint kept the first commit, and the second is archived.
+    assert spans(stretches_of(texts[:1], now)) == [(0, 20, 20, Certificate(1, 10)), (24, 30, 6, Certificate(2, 20))]
 
 
 def test_a_replay_replaces_certificates_and_ends_the_checkpoints() -> None:

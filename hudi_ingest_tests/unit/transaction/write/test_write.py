@@ -30,6 +30,7 @@ from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.certificate import Certificate
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, ReplacedFile
 from hudi_ingest.model.report import BaseFile, SliceReport
@@ -704,3 +705,29 @@ def test_offsets_that_do_not_grow_are_refused(writing: WriteTask) -> None:
 
 def test_a_task_without_records_reports_nothing(writing: WriteTask) -> None:
     assert list(written(writing, iter([]))) == []
+
+
+def test_p1_a_certificate_is_of_all_batches_of_a_slice(writing: WriteTask) -> None:
+    """A long slice has many batches, and may be read by several tasks, each of several partitions."""
+    task = replace(writing, certifies=True, most_bad=None)
+    parts = [batch(5, [good(n) for n in range(3)]), batch(8, [good(n) for n in range(3, 7)]), batch(12, [good(9)])]
+    whole = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    other = TopicPartition("orders", 4)
+
+    def certificates(*batches: tuple[TopicPartition, pa.RecordBatch]) -> list[Certificate | None]:
+        attempt = next(attempts)
+        sources = dict.fromkeys((TopicPartition("orders", 3), other), attempt)
+        return [report.certificate for report in reports_of(outcomes(replace(task, attempts=sources), iter(batches)))]
+
+    attempts = itertools.count(1)
+    own = TopicPartition("orders", 3)
+    (at_once,) = certificates((own, whole))
+    assert at_once is not None
+    assert at_once != Certificate()
+    assert certificates(*((own, part) for part in parts)) == [at_once]
+    two = certificates((own, parts[0]), (own, parts[1]), (other, parts[0]), (other, parts[1]))
+    first = certificates((own, parts[0]), (own, parts[1]))
+    assert two[0] == first[0]
+    assert two[1] == certificates((other, parts[0]), (other, parts[1]))[0] != two[0]
+    tasks = [run(task, *parts[:2]), run(replace(task, attempts={own: next(attempts)}), parts[2])]
+    assert slice_report(Slice("orders", 3, 5, 13), 0, tasks, 1.0).certificate == at_once
