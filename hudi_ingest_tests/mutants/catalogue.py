@@ -1025,6 +1025,36 @@ MUTANTS: Mapping[str, Mutant] = {
         "(known.ordering == ordering and",
         "hudi/test_late_changes.py",
     ),
+    "a late change needs no deletes of the slice before the last": Mutant(
+        "hudi/files/late_changes.py", "return before[-2]", "return before[-1]", "hudi/test_late_changes.py"
+    ),
+    "a changed key that is sent again loses its row": Mutant(
+        "hudi/files/left_out.py",
+        "            if here in self._own:\n",
+        "            if False:\n",
+        "hudi/test_left_out.py",
+    ),
+    "a changed key is filled from a row that its key got later": Mutant(
+        "hudi/files/left_out.py",
+        "(not isinstance(ordering, int) or ordering <= self._offsets[place])",
+        "True",
+        "hudi/test_left_out.py",
+    ),
+    "a null of the table fills what was left out": Mutant(
+        "hudi/files/left_out.py",
+        "(name in there.column_names and there[name][row].is_valid)",
+        "True",
+        "hudi/test_left_out.py",
+    ),
+    "a null of an earlier change fills what was left out": Mutant(
+        "hudi/files/left_out.py", "self._rows[name][place].is_valid", "True", "hudi/test_left_out.py"
+    ),
+    "a change that counts in the place of a refused one keeps its placeholder": Mutant(
+        "hudi/files/left_out.py",
+        "if place is not None and place != to_fill[first]",
+        "if False",
+        "hudi/test_left_out.py",
+    ),
     "a file of an open instant is an orphan": Mutant(
         "hudi/files/orphans.py",
         "    if candidate.instant in instants.pending:\n",

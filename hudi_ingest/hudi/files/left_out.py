@@ -1,13 +1,16 @@
 """Fill the values that a database left out of its changes: with those of the key's earlier change in the same rows, else of its
-current row. If the database changed the key, that means the old key's.
+current row. If the database changed the key, that means the old key's; but if the new key has a row, which a database would not have let
+happen, the connector sends the change once more, and that row has the values.
 
-Rows say in LEFT_OUT which columns they lack. Only the newest change of a key is filled, because no other is written.
+Rows say in LEFT_OUT which columns they lack. Only the newest change of a key is filled, because no other is written. A database leaves
+out no null, so a null in the place of what it left out is a value that nobody knows, unless the transforms make null of the placeholder,
+too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,8 +22,11 @@ from hudi_ingest.records.changes import DELETED, LEFT_OUT, OLD_KEY
 from hudi_ingest.records.kafka_columns import OFFSET
 
 DELETED_BEFORE = "this key's row was deleted before"
-NOT_THERE = "the table has no row of this key"
-OLD_KEY_NOT_THERE = "the database changed the key, and the old key's row cannot be found"
+NOT_THERE = (
+    "the table has no row of this key (replay from an offset before this one, if the topic has the row's values there)"
+)
+OLD_KEY_NOT_THERE = "the database changed the key, and neither the old key's row nor one of the new key can be found"
+NOT_KNOWN = "its value cannot be known: the key's row has null there, which a database never leaves out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +57,22 @@ class Filled:
 
 @dataclass(slots=True)
 class _Gaps:
-    """What the newest change of a slot lacks."""
+    """What the newest change of a slot lacks, or the one that takes its place."""
 
+    newest: int
     place: int
     names: set[str]
     """The columns that no earlier change has, either."""
     run: list[int] = field(default_factory=list)
-    """It and the changes of its slot before it, the newest first, until a delete or a change of the key."""
-    deleted: int | None = None
-    """The place of the delete before them."""
+    """It and the changes of its slot before it that lack one of them, the newest first."""
+    before: int | None = None
+    """The place of the change before them in the slot."""
     source: int = -1
     """A place in the slot whose row in the table has the values; -1 if there is none."""
     moved: bool = False
     """Whether that is the slot of an old key."""
+    unknown: bool = False
+    """Whether a value has been found to be null."""
 
 
 def fill(
@@ -101,19 +110,43 @@ class _Filling:
         """By column: the place to fill, and that of the value in `_columns`."""
         self._columns = {name: [rows[name]] for name in rows.column_names}
         self._lengths = dict.fromkeys(rows.column_names, rows.num_rows)
+        self._own: dict[int, tuple[Found, Mapping[str, int], tuple[int, int]]] = {}
+        """Of those whose key was changed and that have no change before them: the table's row of their key, if it has one; with where the
+        columns of what was found begin in `_columns`."""
 
     def filled(self, newest: np.ndarray) -> Filled:
-        chosen = newest[(self._lists.is_valid().to_numpy() & ~self._deleted)[newest]]
+        lacking = self._lists.is_valid().to_numpy() & ~self._deleted
+        chosen = newest[lacking[newest]]
         if not len(chosen):
             return self._result
-        runs = _Runs(self._slots, np.array([*chosen, *(place for place in self._old.values() if place >= 0)]))
-        names_of = self._lists.take(pa.array(chosen)).to_pylist()
+        runs = _Runs(
+            self._slots, np.array([*chosen, *self._old, *(place for place in self._old.values() if place >= 0)])
+        )
+        self._find_own(runs)
+        to_fill = {place: place for place in chosen.tolist()}
+        while to_fill:
+            self._fill(to_fill, runs)
+            # Of a slot whose changes are refused, the one before them counts, which may lack a value itself.
+            next_ones = {first: self._result.newest.get(first, place) for first, place in to_fill.items()}
+            to_fill = {
+                first: place
+                for first, place in next_ones.items()
+                if place is not None and place != to_fill[first] and lacking[place]
+            }
+        return self._taken()
+
+    def _fill(self, to_fill: Mapping[int, int], runs: _Runs) -> None:
+        """Fill changes, by the newest of their slots, or refuse them."""
         waiting = []
-        for place, count, names in zip(chosen.tolist(), runs.counts_before(chosen), names_of, strict=True):
-            gaps = _Gaps(place, {*names}, [place], source=place)
+        names_of = self._lists.take(pa.array([*to_fill.values()])).to_pylist()
+        counts = runs.counts_before(np.array([*to_fill.values()]))
+        for (first, place), count, names in zip(to_fill.items(), counts, names_of, strict=True):
+            gaps = _Gaps(first, place, {*names}, [place], source=place)
             if count or place in self._old:
                 self._look_back(gaps, runs)
-            if gaps.names and gaps.source < 0 and not gaps.moved:
+            if gaps.unknown:
+                self._refuse(gaps, NOT_KNOWN)
+            elif gaps.names and gaps.source < 0 and not gaps.moved:
                 self._refuse(gaps, DELETED_BEFORE)
             elif gaps.names:
                 waiting.append(gaps)
@@ -125,74 +158,124 @@ class _Filling:
             gaps.source = gaps.place
         for gaps in self._look_up(last):
             self._refuse(gaps, OLD_KEY_NOT_THERE)
-        return self._taken()
+
+    def _find_own(self, runs: _Runs) -> None:
+        """Find the table's rows of keys that others became, as far as no change comes before."""
+        first = [
+            place
+            for place, count in zip(self._old, runs.counts_before(np.array([*self._old], np.int64)), strict=True)
+            if not count
+        ]
+        names = sorted({name for names in self._lists.drop_null().to_pylist() for name in names})
+        for key, found, places, starts in self._found(first, names):
+            at, ordering = found.places.get(key), found.ordering.get(key)
+            for place in places:
+                # One that is newer is of a later row, perhaps.
+                if at is not None and (not isinstance(ordering, int) or ordering <= self._offsets[place]):
+                    self._own[place] = found, starts, at
 
     def _look_back(self, gaps: _Gaps, runs: _Runs) -> None:
         """Take values of earlier changes, and find out whose row in the table has the others."""
         here, earlier = gaps.place, iter(runs.before(gaps.place))
-        while gaps.names:
-            old = self._old.get(here)
-            if old is not None:
-                before = next(earlier, None)
-                if not gaps.moved and before is not None and self._deleted[before]:
-                    gaps.deleted = before
-                gaps.moved, gaps.source = True, old
-                if old < 0:
-                    return
-                earlier = iter(runs.before(old))
+        while gaps.names and not gaps.unknown:
             before = next(earlier, None)
+            if here in self._own:
+                self._take_found(gaps, *self._own[here])
+                return
+            if here in self._old and (before is None or self._deleted[before]):
+                if not gaps.moved:
+                    gaps.before = before
+                gaps.moved, gaps.source = True, self._old[here]
+                if gaps.source < 0:
+                    return
+                here, earlier = gaps.source, iter(runs.before(gaps.source))
+                before = next(earlier, None)
             if before is None:
                 return
             if self._deleted[before]:
                 gaps.source = -1
                 if not gaps.moved:
-                    gaps.deleted = before
+                    gaps.before = before
                 return
-            if not gaps.moved:
-                gaps.run.append(before)
             self._take(gaps, gaps.names.difference(self._lists[before].as_py() or ()), before)
+            if not gaps.moved:
+                if gaps.unknown:
+                    gaps.before = before
+                else:
+                    gaps.run.append(before)
             here = before
 
     def _look_up(self, waiting: Collection[_Gaps]) -> list[_Gaps]:
         """Take values of the table's rows. Returns those of changed keys that it has not."""
-        groups: defaultdict[tuple[int, int], list[_Gaps]] = defaultdict(list)
-        sources = [gaps.source for gaps in waiting]
-        keys = self._slots.keys.take(pa.array(sources, pa.int64()))
-        for gaps, bucket in zip(waiting, self._buckets_of(keys).tolist(), strict=True):
-            groups[int(self._slots.folders[gaps.source]), bucket].append(gaps)
+        by_source = defaultdict[int, list[_Gaps]](list)
+        for gaps in waiting:
+            by_source[gaps.source].append(gaps)
         missed = []
-        for (folder, bucket), wanted in groups.items():
-            names = sorted(set().union(*(gaps.names for gaps in wanted)))
-            keys = self._slots.keys.take(pa.array([gaps.source for gaps in wanted]))
-            found = self._lookup(folder, bucket, keys, {name: self._rows.schema.field(name).type for name in names})
-            starts = np.cumsum([0, *(table.num_rows for table in found.rows)]).tolist()
-            for gaps, key in zip(wanted, keys.to_pylist(), strict=True):
+        names = sorted(set[str]().union(*(gaps.names for gaps in waiting)))
+        for key, found, places, starts in self._found([*by_source], names):
+            for gaps in [gaps for place in places for gaps in by_source[place]]:
                 at, known = found.places.get(key), found.ordering.get(key)
                 # None is the delete of another writer.
                 ordering = known if isinstance(known, int) else -1
                 is_own = gaps.source == gaps.place
                 if at is None and is_own and ordering > self._offsets[gaps.place]:
                     # In a replay: the table has a later delete, so that this change comes to nothing.
-                    self._result.newest[gaps.place] = gaps.deleted
+                    self._result.newest[gaps.newest] = gaps.before
                 elif gaps.moved and (at is None or is_own != (ordering >= self._offsets[gaps.source])):
                     missed.append(gaps)
                 elif at is None:
                     self._refuse(gaps, DELETED_BEFORE if key in found.places else NOT_THERE)
                 else:
-                    for name in gaps.names:
-                        self._pairs[name].append((gaps.place, self._lengths[name] + starts[at[0]] + at[1]))
-            for name in names:
-                self._columns[name].append(column_of(found, name, self._rows.schema.field(name).type))
-                self._lengths[name] += starts[-1]
+                    self._take_found(gaps, found, starts, at)
+                    if gaps.unknown:
+                        self._refuse(gaps, NOT_KNOWN)
         return missed
+
+    def _found(
+        self, places: Sequence[int], names: Sequence[str]
+    ) -> Iterator[tuple[str, Found, list[int], Mapping[str, int]]]:
+        """Look up the keys of these places, bucket by bucket. Yields each key with what was found, its places, and where the columns of
+        what was found begin in `_columns`."""
+        groups: defaultdict[tuple[int, int], defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        keys = self._slots.keys.take(pa.array(places, pa.int64()))
+        for place, key, bucket in zip(places, keys.to_pylist(), self._buckets_of(keys).tolist(), strict=True):
+            groups[int(self._slots.folders[place]), bucket][key].append(place)
+        kinds = {name: self._rows.schema.field(name).type for name in names}
+        for (folder, bucket), wanted in groups.items():
+            found = self._lookup(folder, bucket, pa.array([*wanted], self._slots.keys.type), kinds)
+            starts = {name: self._lengths[name] for name in names}
+            for name, kind in kinds.items():
+                column = column_of(found, name, kind)
+                self._columns[name].append(column)
+                self._lengths[name] += len(column)
+            for key, of_key in wanted.items():
+                yield key, found, of_key, starts
+
+    def _take_found(self, gaps: _Gaps, found: Found, starts: Mapping[str, int], at: tuple[int, int]) -> None:
+        table, row = at
+        place = sum(rows.num_rows for rows in found.rows[:table]) + row
+        there = found.rows[table]
+        for name in [*gaps.names]:
+            if (name in there.column_names and there[name][row].is_valid) or self._makes_null(gaps, name):
+                self._pairs[name].append((gaps.place, starts[name] + place))
+                gaps.names.discard(name)
+            else:
+                gaps.unknown = True
 
     def _take(self, gaps: _Gaps, names: Collection[str], place: int) -> None:
         for name in names:
-            self._pairs[name].append((gaps.place, place))
-        gaps.names.difference_update(names)
+            if self._rows[name][place].is_valid or self._makes_null(gaps, name):
+                self._pairs[name].append((gaps.place, place))
+                gaps.names.discard(name)
+            else:
+                gaps.unknown = True
+
+    def _makes_null(self, gaps: _Gaps, name: str) -> bool:
+        """Whether the placeholder itself has become null, so that a null may be what became of a value."""
+        return not self._rows[name][gaps.place].is_valid
 
     def _refuse(self, gaps: _Gaps, why: str) -> None:
-        self._result.newest[gaps.place] = gaps.deleted
+        self._result.newest[gaps.newest] = gaps.before
         self._result.refused |= dict.fromkeys(gaps.run, why)
 
     def _taken(self) -> Filled:

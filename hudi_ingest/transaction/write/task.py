@@ -55,8 +55,9 @@ if TYPE_CHECKING:
     from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter, Refuse
 
 EXPECTED_ROW = (
-    "a value: the database left it out of an update that does not change it, and it is taken from the key's row. Read the topic from an "
-    "earlier offset, or take a new snapshot of the source's table"
+    "a value: the database left it out of an update that does not change it, and it is taken from the key's row. Have the connector take a "
+    "snapshot of the source's table: its record of the row counts instead of this one if one transaction reads both "
+    "(`transaction.max_records`), and repairs the row if this one is a dead letter (`on_bad_record: dead_letter`)"
 )
 EXPECTED_LATE = "a change that can be applied late. Replay from this offset (`hudi-ingest replay`), which applies all changes since in their order"
 LONGEST_GAPS = 3

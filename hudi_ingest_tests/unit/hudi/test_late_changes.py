@@ -23,7 +23,7 @@ from hudi_ingest.hudi.files.base_file import parquet_writer, with_keys, with_met
 from hudi_ingest.hudi.files.current_rows import CurrentRows
 from hudi_ingest.hudi.files.file_groups import RowSource, fixed_id
 from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
-from hudi_ingest.hudi.files.late_changes import FORGOTTEN, OUTDATED, TRUNCATED, UNORDERED
+from hudi_ingest.hudi.files.late_changes import FORGOTTEN, OUTDATED, TRUNCATED, UNORDERED, _Known
 from hudi_ingest.hudi.files.log_file import delete_block
 from hudi_ingest.hudi.files.new_files import KeyedLayout, Past, PastCommit
 from hudi_ingest.hudi.storage.local import LocalStorage
@@ -459,3 +459,25 @@ def test_of_equal_values_the_record_that_came_later_wins(tmp_path: Path) -> None
     found: Mapping[str, str | None] = {row.key: row.note for row in table.rows().values()}
     assert found == {"a": "new", "b": "late"}
     assert table.held == {5: UNORDERED}, "of a delete only the commit is known"
+
+
+@pytest.mark.parametrize(
+    ("read", "needed"),
+    [
+        # Committed while the compaction ran that began slice 7: its deletes are in the slice before.
+        (8, 3),
+        (7, 3),
+        (6, 1),
+        (3, 1),
+        # Of the first slice, which began with the file group.
+        (2, 1),
+    ],
+)
+def test_deletes_are_needed_from_the_slice_before_the_last(read: int, needed: int) -> None:
+    slices = [(1, True), (3, False), (7, False)]
+    assert _Known(None, None, (), 0, slices, False).needed_from(read) == needed
+    # The first of the slices that are known is not the file group's first.
+    only = _Known(None, None, (), 0, [(3, False), (7, False)], False)
+    assert (only.needed_from(8), only.needed_from(5), only.needed_from(2)) == (3, None, None)
+    assert _Known(None, None, (), 0, [(5, True)], False).needed_from(4) == 4
+    assert _Known(None, None, (), 0, [], True).needed_from(4) == 4

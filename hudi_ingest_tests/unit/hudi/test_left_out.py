@@ -21,7 +21,7 @@ from hudi_ingest.hudi.files.base_file import RECORD_KEY, parquet_writer, with_ke
 from hudi_ingest.hudi.files.current_rows import Completed, CurrentRows, Slice, column_of, slice_before
 from hudi_ingest.hudi.files.file_groups import RowSource, fixed_id
 from hudi_ingest.hudi.files.keyed_writer import KeyedFileWriter
-from hudi_ingest.hudi.files.left_out import DELETED_BEFORE, NOT_THERE, OLD_KEY_NOT_THERE
+from hudi_ingest.hudi.files.left_out import DELETED_BEFORE, NOT_KNOWN, NOT_THERE, OLD_KEY_NOT_THERE
 from hudi_ingest.hudi.files.log_file import _block, avro_block, delete_block, parquet_block
 from hudi_ingest.hudi.files.log_reader import Deletes, UnreadableLog, Upserts, changes_in
 from hudi_ingest.hudi.files.new_files import KeyedLayout
@@ -226,6 +226,8 @@ def test_each_row_is_what_its_changes_come_to(
                 elif not gone:
                     pending[key] = values
                 elif source is not None:
+                    # A database leaves out no null.
+                    gone = tuple(name for name in gone if name not in GONE or source[name] is not None)
                     pending[key] = {**values, **{name: source[name] for name in gone if name in GONE}}
                 else:
                     # There is no such row. Two changes may have each other's values; that is another test's matter.
@@ -364,6 +366,61 @@ def test_a_changed_key_is_filled_from_the_old_one_or_refused(table: Table) -> No
         table.apply(changes[begin - 5 :])
         assert len(table.refused) == 2
         assert table.rows("ad") == {"a": two, "d": {"a": "one", "b": [2]}}
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("buffered", [1, 1 << 20])
+def test_a_changed_key_that_is_sent_again_keeps_its_row(
+    table: Table, monkeypatch: pytest.MonkeyPatch, together: bool, buffered: int
+) -> None:
+    """As a connector does that was killed: an update of the database that changes the key, and what came after it."""
+    monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", buffered)
+    row, moved, later = ({"a": text, "b": [1]} for text in ("row", "moved", "later"))
+    table.apply([("a", row, ()), ("b", row, ())])
+    pair = [("a", None, ()), ("c", moved, ("a", MOVED))]
+    update = [("c", later, ("a",))]
+    for changes in [[*pair, *pair, *update]] if together else [pair, pair, [*pair, *update], update]:
+        table.apply(changes, 1)
+    assert (table.refused, table.rows("abc")) == ([], {"b": row, "c": {"a": "row", "b": [1]}})
+    # The old key has another row by now, which is not the one that became c.
+    table.apply([("a", later, ())])
+    table.apply([*pair, ("a", later, ())], 1)
+    assert (table.refused, table.rows("abc")) == ([], {"a": later, "b": row, "c": {"a": "row", "b": [1]}})
+    # Nothing says which delete of c it was that came between.
+    table.apply([("c", None, ()), *pair, *pair, ("b", row, ("a",))], 1 if together else 100)
+    assert (table.refused, table.rows("abc")) == ([], {"b": row, "c": {"a": "later", "b": [1]}})
+
+
+def test_a_changed_key_is_not_filled_from_a_row_that_its_own_key_got_later(table: Table) -> None:
+    one, two = {"a": "one", "b": [1]}, {"a": "two", "b": [2]}
+    changes = [("a", one, ()), ("a", None, ()), ("c", one, ("a", MOVED)), ("c", None, ()), ("d", one, ("a", MOVED))]
+    table.apply(changes[:4])
+    table.offset += 1
+    table.apply([("c", two, ())])
+    # A replay with a record that had been left out.
+    table.offset = 1
+    table.apply([*changes[1:], ("c", two, ())])
+    assert (table.refused, table.rows("acd")) == ([(4, OLD_KEY_NOT_THERE)], {"c": two})
+
+
+def test_a_null_where_a_value_was_left_out_is_no_value(table: Table) -> None:
+    null, two = {"a": None, "b": [1]}, {"a": "two", "b": [2]}
+    table.apply([("a", null, ()), ("b", null, ())])
+    # Of the table, of a row whose key was changed, and of an earlier change, which counts itself.
+    table.apply([("a", two, ("a",)), ("b", None, ()), ("c", two, ("a", MOVED)), ("d", null, ()), ("d", two, ("a",))])
+    assert table.refused == [(2, NOT_KNOWN), (4, NOT_KNOWN), (6, NOT_KNOWN)]
+    assert table.rows("abcd") == {"a": null, "d": null}
+    # The change before is one that can be filled.
+    table.apply([("e", two, ()), ("f", {"a": "one", "b": [3]}, ())])
+    table.apply([("f", {"a": None, "b": []}, ("b",)), ("f", two, ("a",))])
+    assert (table.refused[3:], table.rows("f")) == ([(10, NOT_KNOWN)], {"f": {"a": None, "b": [3]}})
+
+
+def test_a_null_that_transforms_make_of_every_value_is_one(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(GONE, "a", None)
+    table.apply([("a", {"a": None, "b": [1]}, ())])
+    table.apply([("a", {"a": None, "b": [2]}, ("a",))])
+    assert (table.refused, table.rows("a")) == ([], {"a": {"a": None, "b": [2]}})
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4])

@@ -24,6 +24,7 @@ from hudi_ingest.exceptions import (
     WriteIncomplete,
 )
 from hudi_ingest.hudi.files import keyed_writer
+from hudi_ingest.hudi.files.left_out import NOT_THERE
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
@@ -414,7 +415,8 @@ def test_p1_rows_that_nothing_fills_are_bad_records_and_dead_letters(writing: Wr
     assert (whole.rows, whole.rejected, whole.superseded, whole.rows_in_files) == (3, 1, 1, 2)
     assert whole.accounted
     ((note,), (letters,)) = report.bad_records, report.letters
-    assert (note.offset, note.field, note.found) == (7, "note", "the table has no row of this key")
+    assert (note.offset, note.field, note.found) == (7, "note", NOT_THERE)
+    assert "snapshot" in note.expected
     (letter,) = pq.read_table(f"{task.storage.base_path}/{letters.path}").to_pylist()
     assert (letter["offset"], letter["value"], letter["field"]) == (7, values[2], "note")
     strict = replace(task, most_bad=0, attempts={TopicPartition("orders", 3): 3})
