@@ -1086,5 +1086,17 @@ MUTANTS: Mapping[str, Mutant] = {
         "and self.all_down",
         "kafka/test_client_errors.py",
     ),
+    "names that readers give a meaning are columns": Mutant(
+        "records/schema/columns.py",
+        "        if owner := _READERS_OWN.get(name.lower()):\n",
+        "        if owner := None:\n",
+        "records/schema/test_schema.py",
+    ),
+    "a table that Spark would fill with garbage is written on": Mutant(
+        "transaction/columns/schema_change.py",
+        "if problems := tuple(unreadable_names(existing.names)):",
+        "if problems := ():",
+        "records/schema/test_schema.py",
+    ),
 }
 """By the fault."""

@@ -32,7 +32,7 @@ from hudi_ingest.records.convert.connect.columns import begins_late, infer_colum
 from hudi_ingest.records.convert.connect.debezium import control_kind
 from hudi_ingest.records.convert.connect.schema import parse_avro_schema
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
-from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
+from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema, unreadable_names
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import (
@@ -199,6 +199,13 @@ def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
 def _evolution(pipeline: Pipeline, existing: pa.Schema, origin: str) -> Evolution:
     """How the existing table's columns change. Raises SchemaRefused."""
     table = pipeline.table
+    if problems := tuple(unreadable_names(existing.names)):
+        # Columns stay in a table, and its own clustering and compaction read them with Spark.
+        raise SchemaRefused(
+            f"the table at {table.base_path} of pipeline {pipeline.name} cannot be written any more:\n"
+            + "\n".join(f"  - {problem}" for problem in problems)
+            + "\nNothing was written. Rename the column with the transform `rename`, and read the topic into a new table."
+        )
     records = table_schema(pipeline.row_columns, table.kafka_columns).columns
     if table.take_over is not None and not _kafka_names(existing):
         # Rows that another system wrote have none, and neither will rows that it writes if it returns.
