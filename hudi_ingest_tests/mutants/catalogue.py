@@ -1098,5 +1098,23 @@ MUTANTS: Mapping[str, Mutant] = {
         "if problems := ():",
         "records/schema/test_schema.py",
     ),
+    "a version that protoc refuses stops declared columns": Mutant(
+        "transaction/columns/decoding.py",
+        ' if not unreadable(schema, "PROTOBUF"))',
+        ")",
+        "transaction/test_decoding.py",
+    ),
+    "columns come from a version that nothing can be read with": Mutant(
+        "transaction/columns/schema_change.py",
+        "through_readable(subject_versions, kind) for",
+        "subject_versions for",
+        "transaction/test_decoding.py",
+    ),
+    "a record of a schema that cannot be compiled ends the transaction": Mutant(
+        "transaction/columns/decoding.py",
+        "if unreadable(schema, self.kind):",
+        "if False:",
+        "transaction/test_decoding.py",
+    ),
 }
 """By the fault."""
