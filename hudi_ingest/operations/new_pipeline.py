@@ -230,7 +230,7 @@ def known_schema(
         if kind == "PROTOBUF":
             from hudi_ingest.kafka.registry import SubjectVersion
 
-            message = message_of(config, None, [SubjectVersion("", 0, 0, schema)], [], "source")
+            message = message_of(config, [SubjectVersion("", 0, 0, schema)], [], "source")
         columns = columns_of(schema, kind, message, is_event)
     except ValueError:
         return KnownSchema(kind, None, is_event, rows)

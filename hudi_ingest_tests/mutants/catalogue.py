@@ -1426,5 +1426,35 @@ MUTANTS: Mapping[str, Mutant] = {
     "stretches keep what was read before a reset": Mutant(
         "model/stretches.py", "            if loss.repeats:\n", "            if False:\n", "operations/test_audit.py"
     ),
+    "names that readers give a meaning are columns": Mutant(
+        "records/schema/columns.py",
+        "        if owner := _READERS_OWN.get(name.lower()):\n",
+        "        if owner := None:\n",
+        "records/schema/test_schema.py",
+    ),
+    "a table that Spark would fill with garbage is written on": Mutant(
+        "transaction/columns/schema_change.py",
+        "if problems := tuple(unreadable_names(existing.names)):",
+        "if problems := ():",
+        "records/schema/test_schema.py",
+    ),
+    "a version that protoc refuses stops declared columns": Mutant(
+        "transaction/columns/decoding.py",
+        ' if not unreadable(schema, "PROTOBUF"))',
+        ")",
+        "transaction/test_decoding.py",
+    ),
+    "columns come from a version that nothing can be read with": Mutant(
+        "transaction/columns/schema_change.py",
+        "through_readable(subject_versions, kind) for",
+        "subject_versions for",
+        "transaction/test_decoding.py",
+    ),
+    "a record of a schema that cannot be compiled ends the transaction": Mutant(
+        "transaction/columns/decoding.py",
+        "if unreadable(schema, self.kind):",
+        "if False:",
+        "transaction/test_decoding.py",
+    ),
 }
 """By the fault."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,14 @@ DDL_TYPES = (
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = ("_hoodie_", "_kafka_")
+_READERS_OWN: Mapping[str, str] = {
+    "_tmp_metadata_row_index": "Spark's Parquet reader, which shows row numbers in its place and garbage in the other columns",
+    **dict.fromkeys(
+        ("__filename", "__fragment_index", "__batch_index", "__last_in_fragment"),
+        "pyarrow's datasets, which cannot read a table that has such a column",
+    ),
+}
+"""Top-level names that readers of tables give a meaning of their own, and whose they are. Inside a struct they are as any other."""
 UNREADABLE: pa.DataType = pa.month_day_nano_interval()
 """Placeholder for a refused type, so that the parser can continue and find the next problem."""
 
@@ -80,6 +88,13 @@ def column_problems(columns: pa.Schema, renamable: Collection[str] = ()) -> tupl
     """List why Hudi and Spark could not store columns with these names; empty when they could. `renamable`: those that may
     still get another name, or whose members may still be taken out of them."""
     return tuple(_name_problems([*columns], "", top=True, renamable=renamable))
+
+
+def unreadable_names(names: Iterable[str]) -> Iterator[str]:
+    """Yield a problem for each column that a reader of the table would not show as it was written."""
+    for name in names:
+        if owner := _READERS_OWN.get(name.lower()):
+            yield f"column {name}: this name belongs to {owner}; rename it"
 
 
 def columns_of(columns: pa.Schema) -> pa.Schema:
@@ -247,6 +262,8 @@ def _name_problems(
         reserved = _RESERVED[1:] if field.name in renamable else _RESERVED
         if top and field.name.lower().startswith(reserved):
             yield f"column {path}: names beginning with {' or '.join(_RESERVED)} belong to Hudi and hudi-ingest; rename it"
+        if top and field.name not in renamable:
+            yield from unreadable_names([field.name])
         first = seen.get(field.name.lower())
         seen.setdefault(field.name.lower(), field.name)
         if first is not None:

@@ -41,7 +41,13 @@ from hudi_ingest.records.row_maker import RowMaker
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.records.schema.evolution import additions
 from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
-from hudi_ingest.transaction.columns.registered_columns import columns_of, has_message, message_of
+from hudi_ingest.transaction.columns.registered_columns import (
+    columns_of,
+    has_message,
+    message_of,
+    through_readable,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import KnownSchemas, RegistryClient, SubjectVersion
@@ -415,17 +421,23 @@ def _registered_messages(part: _RecordPart) -> Any:
     assert registry is not None, "checked with the pipeline file"
     client = RegistryClient(registry, "PROTOBUF")
     versions = _versions(part, client)
-    newest_first = [version for of_subject in versions for version in reversed(of_subject)]
-    known = KnownSchemas(registry, {version.schema_id: version.schema for version in newest_first}, "PROTOBUF")
+    schemas = {version.schema_id: version.schema for of_subject in versions for version in of_subject}
+    known = KnownSchemas(registry, schemas, "PROTOBUF")
     if part.found is not None:
         # The columns come from the message type that was first at that time.
-        newest_first = [version for version in newest_first if version.schema_id in part.found.schema_ids]
-    newest = {version.subject: version for version in reversed(newest_first)}
-    message = message_of(registry, declared.message, [*newest.values()], part.subjects, part.place)
-    if newest_first and part.found is None:
-        require_columns(part.schema, message, (compiled(version.schema) for version in newest_first))
-    schemas = CompiledSchemas(_guarded(part, known, message))
-    return RegisteredMessages(schemas, message, declared.truncate_nanoseconds, _required(part, versions))
+        ids = frozenset(part.found.schema_ids)
+        versions = [tuple(each for each in of_subject if each.schema_id in ids) for of_subject in versions]
+    message = declared.message
+    if message is None:
+        newest = [through_readable(of_subject, "PROTOBUF")[-1] for of_subject in versions if of_subject]
+        message = message_of(registry, newest, part.subjects, part.place)
+    if part.found is None:
+        newest_first = (version.schema for of_subject in versions for version in reversed(of_subject))
+        # Records of the others are bad, but not those that are written with these.
+        readable = (schema for schema in newest_first if not unreadable(schema, "PROTOBUF"))
+        require_columns(part.schema, message, map(compiled, readable))
+    lookup = CompiledSchemas(_guarded(part, known, message))
+    return RegisteredMessages(lookup, message, declared.truncate_nanoseconds, _required(part, versions))
 
 
 @dataclass(frozen=True)
@@ -456,6 +468,8 @@ class NewerSchemaGuard:
                 return schema
             added = additions(self.record, columns_of(schema, self.kind, self.message, self.of_events, self.record))
         except ValueError as problem:
+            if unreadable(schema, self.kind):
+                return schema  # The converter says why its records are bad.
             added = (f"a table cannot have its columns: {problem}",)
         if added:
             raise SchemaOutdated(schema_id=schema_id, subjects=self.subjects, changes=added)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -60,13 +61,41 @@ def columns_of(
     return columns
 
 
+def unreadable(schema: RegisteredSchema, kind: SchemaKind) -> str:
+    """Why no record of this schema can be read, whatever the columns are; "" if records can be."""
+    try:
+        if kind == "AVRO":
+            from hudi_ingest.records.schema.avro import parse_writer
+
+            parse_writer(schema)
+        elif kind == "JSON":
+            json.loads(schema.text)
+            parse_json_schema(schema.text)
+        else:
+            from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled
+
+            ProtobufSchema(compiled(schema))
+    except (ValueError, RecursionError) as problem:
+        return " ".join(str(problem).split())
+    return ""
+
+
+def through_readable(versions: Sequence[SubjectVersion], kind: SchemaKind) -> tuple[SubjectVersion, ...]:
+    """A subject's versions, ascending, without the newest ones of which no record can be read; all if there are no others. Whoever
+    registers such a version stops its own records, not those of the versions before it."""
+    ends = range(len(versions), 0, -1)
+    end = next((end for end in ends if not unreadable(versions[end - 1].schema, kind)), len(versions))
+    return tuple(versions[:end])
+
+
 def changed_meanings_of(
     known: pa.Schema, versions: Iterable[RegisteredSchema], kind: SchemaKind, of_events: bool = False
 ) -> tuple[Misread, ...]:
     """`changed_meanings` of the columns `known` from a subject's versions, if Kafka Connect registered them, to their last."""
     if kind == "PROTOBUF":
         return ()
-    types = [parse_avro_schema(each) if kind == "AVRO" else parse_json_schema(each.text) for each in versions]
+    readable = (each for each in versions if not unreadable(each, kind))
+    types = [parse_avro_schema(each) if kind == "AVRO" else parse_json_schema(each.text) for each in readable]
     *before, newest = (row_type(each or ConnectType("any"), of_events) for each in types)
     return changed_meanings(known, newest, before, has_units=kind == "AVRO")
 
@@ -129,18 +158,13 @@ def has_message(schema: RegisteredSchema, message: str) -> bool:
     return ProtobufSchema(compiled(schema)).has(message)
 
 
-def message_of(
-    config: SchemaRegistry, declared: str | None, newest: Sequence[SubjectVersion], subjects: Sequence[str], place: str
-) -> str:
-    """The full name of the records' message type: the declared one, or the first in the subjects' newest schemas, which
-    serializers write by default. `place`: the key above `protobuf` in the pipeline file. Raises SchemaMissing if neither
-    names one."""
+def message_of(config: SchemaRegistry, newest: Sequence[SubjectVersion], subjects: Sequence[str], place: str) -> str:
+    """The full name of the records' message type, if the pipeline file does not say it: the first in the subjects' newest schemas, which
+    serializers write by default. `place`: the key above `protobuf` in the pipeline file. Raises SchemaMissing if they name none."""
     # Imported here, because only pipelines of this format need the libraries.
     from hudi_ingest.records.convert.protobuf.converter import first_message
     from hudi_ingest.records.convert.protobuf.schema import compiled
 
-    if declared is not None:
-        return declared
     prefix = f"Schema registry {config.url}: {place}.protobuf.message is not set, and"
     names: set[str | None] = set()
     for version in newest:

@@ -32,7 +32,7 @@ from hudi_ingest.records.convert.connect.columns import begins_late, infer_colum
 from hudi_ingest.records.convert.connect.debezium import control_kind
 from hudi_ingest.records.convert.connect.schema import parse_avro_schema
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
-from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema
+from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema, unreadable_names
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
 from hudi_ingest.records.schema.registered import (
@@ -47,6 +47,8 @@ from hudi_ingest.transaction.columns.registered_columns import (
     message_of,
     require_none_dropped,
     require_same_meanings,
+    through_readable,
+    unreadable,
     version_columns,
 )
 from hudi_ingest.transaction.columns.topic_sample import first_values, newest_key, with_carried
@@ -199,6 +201,13 @@ def _first_columns(pipeline: Pipeline, output: pa.Schema) -> pa.Schema:
 def _evolution(pipeline: Pipeline, existing: pa.Schema, origin: str) -> Evolution:
     """How the existing table's columns change. Raises SchemaRefused."""
     table = pipeline.table
+    if problems := tuple(unreadable_names(existing.names)):
+        # Columns stay in a table, and its own clustering and compaction read them with Spark.
+        raise SchemaRefused(
+            f"the table at {table.base_path} of pipeline {pipeline.name} cannot be written any more:\n"
+            + "\n".join(f"  - {problem}" for problem in problems)
+            + "\nNothing was written. Rename the column with the transform `rename`, and read the topic into a new table."
+        )
     records = table_schema(pipeline.row_columns, table.kafka_columns).columns
     if table.take_over is not None and not _kafka_names(existing):
         # Rows that another system wrote have none, and neither will rows that it writes if it returns.
@@ -262,8 +271,15 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
 
     kind, subjects = KINDS[pipeline.source.format], _subjects(pipeline)
     client = RegistryClient(registry, kind)
-    versions = [client.versions(subject) or (client.latest(subject),) for subject in subjects]
-    ids = tuple(sorted({version.schema_id for subject_versions in versions for version in subject_versions}))
+    registered = [client.versions(subject) or (client.latest(subject),) for subject in subjects]
+    ids = tuple(sorted({version.schema_id for subject_versions in registered for version in subject_versions}))
+    versions = [through_readable(subject_versions, kind) for subject_versions in registered]
+    warnings = tuple(
+        f"version {each.version} of {each.subject} (schema id {each.schema_id}) is passed over, and its records are bad: "
+        f"{unreadable(each.schema, kind)}"
+        for found, kept in zip(registered, versions, strict=True)
+        for each in found[len(kept) :]
+    )
     of_events = pipeline.source.envelope == "debezium"
     if of_events:
         versions = [_of_rows(subject_versions) for subject_versions in versions]
@@ -271,9 +287,9 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     origin = ", ".join(
         f"version {version.version} of {version.subject} (schema id {version.schema_id})" for version in latest
     )
-    message = None
-    if kind == "PROTOBUF":
-        message = message_of(registry, pipeline.source.protobuf.message, latest, subjects, "source")
+    message = pipeline.source.protobuf.message
+    if kind == "PROTOBUF" and message is None:
+        message = message_of(registry, latest, subjects, "source")
     union = joined([version_columns(registry, newest, kind, message, of_events, stored) for newest in latest])
     if union.refusals:
         raise SchemaRefused(
@@ -297,12 +313,13 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
     for version in latest:
         descriptions |= _descriptions(kind, version.schema.text, of_events)
     avro = tuple(version.schema for version in latest) if kind == "AVRO" else ()
-    return _RecordColumns(record, origin, avro, ids, descriptions=descriptions)
+    return _RecordColumns(record, origin, avro, ids, warnings, descriptions)
 
 
 def _of_rows(versions: tuple[SubjectVersion, ...]) -> tuple[SubjectVersion, ...]:
     """The versions for rows, if there are any: records of Debezium's connector itself, such as heartbeats, may have the same subject."""
-    return tuple(each for each in versions if not control_kind(parse_avro_schema(each.schema).members)) or versions
+    readable = [each for each in versions if not unreadable(each.schema, "AVRO")]
+    return tuple(each for each in readable if not control_kind(parse_avro_schema(each.schema).members)) or versions
 
 
 def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str]:

@@ -209,6 +209,21 @@ def test_hudis_own_delete_marker_deletes_or_is_told(write: Write) -> None:
     assert "column _hoodie_is_deleted: names beginning with _hoodie_" in problem
 
 
+def test_a_name_that_a_reader_has_a_meaning_for_is_renamed_or_refused(write: Write) -> None:
+    schema = "id long not null, _tmp_metadata_row_index long"
+    (problem,) = problems(write, table__schema=schema, table__partition_by=[])
+    assert problem.startswith(
+        "table.schema: column _tmp_metadata_row_index: this name belongs to Spark's Parquet reader"
+    )
+    rename: dict[str, Any] = {"rename": {"_tmp_metadata_row_index": "n"}}
+    pipeline = load(write, table__schema=schema, table__partition_by=[], transforms=[rename])
+    rows = outcome(pipeline, {"id": 1, "_tmp_metadata_row_index": 7000}).rows
+    assert rows.select(["id", "n"]).to_pylist() == [{"id": 1, "n": 7000}]
+    for step in ({"rename": {"id": "_tmp_metadata_row_index"}}, {"constant": {"column": "__filename", "value": "x"}}):
+        problem, *_ = problems(write, table__schema="id long", table__partition_by=[], transforms=[step])
+        assert "this name belongs to" in problem
+
+
 def test_reports_and_the_accounting_keep_the_fields() -> None:
     report = SliceReport(SLICE, 0, rows=3, fields=FieldsSeen(("total",), ("sum",)))
     assert SliceReport.from_dict(json.loads(json.dumps(report.to_dict()))) == report

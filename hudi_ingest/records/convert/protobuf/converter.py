@@ -90,22 +90,25 @@ def first_message(descriptor_set: bytes) -> str | None:
 
 
 def require_columns(schema: pa.Schema, message: str, descriptor_sets: Iterable[bytes]) -> None:
-    """Raise ValueError when a column does not fit its field in the first (newest) schema's message type, or when none of the
-    schemas has a field for it. Reads older schemas only as far as needed."""
-    missing, known = set(schema.names), set()
-    for number, descriptor_set in enumerate(descriptor_sets):
-        types = ProtobufSchema(descriptor_set)
-        if number and not types.has(message):
+    """Raise ValueError when a column does not fit its field in the first (newest) schema that has the message type, or when none of the
+    schemas has a field for it. Reads older schemas only as far as needed; without any, nothing is known that could be wrong."""
+    missing, known = set(schema.names), set[str]()
+    newest: ProtobufSchema | None = None
+    for types in map(ProtobufSchema, descriptor_sets):
+        newest = newest or types
+        if not types.has(message):
             continue
         message_type = types.message(message)
-        if not number:
+        if not known:
             MessageReader(message_type, schema, False)
         names = {field.name for field in message_type.fields}
         known |= names
         missing -= names
         if not missing:
             return
-    if missing:
+    if newest is not None:
+        if not known:
+            newest.message(message)
         columns = ", ".join(f"{name}{suggestion(name, sorted(known))}" for name in sorted(missing))
         raise ValueError(f"message {message} has no field for the column {columns} in any of the topics' schemas")
 

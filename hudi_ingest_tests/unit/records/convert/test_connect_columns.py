@@ -49,6 +49,18 @@ def inferred(*values: bytes, of_events: bool = False) -> str:
     return "; ".join(found.problems) or ddl(found.schema)
 
 
+def test_a_name_that_a_reader_has_a_meaning_for_is_refused_whether_it_was_there_or_is_added() -> None:
+    name = "_tmp_metadata_row_index"
+    problem = f"column {name}: this name belongs to Spark's Parquet reader"
+    schema = struct(id=of("int64"), **{name: of("int64")})
+    assert problem in inferred(framed({"id": 1, name: 7}, schema))
+    connect = parse_connect_schema(json.dumps(schema).encode())
+    assert connect is not None
+    with pytest.raises(SchemaProblem, match=problem):
+        NewerColumnsGuard(pa.schema([("id", pa.int64())]), of_events=False, adopts_new=True)(connect)
+    assert problem in inferred(json.dumps({"id": 1, name: 7}).encode())
+
+
 def test_columns_of_recorded_events_come_from_their_schemas_the_added_one_too() -> None:
     sample = recorded("postgresql_with_schemas")
     found = infer_columns(sample, of_events=True)

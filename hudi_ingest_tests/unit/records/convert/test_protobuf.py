@@ -408,6 +408,11 @@ def test_the_wire_format_says_schema_and_message() -> None:
         require_columns(schema, "shop.Order", [older])
     with pytest.raises(ValueError, match="cannot become string"):
         require_columns(schema, "shop.Order", [broken, newer])
+    other = compile_protos("other.proto", {"other.proto": 'syntax = "proto3"; message Other { string x = 1; }'})
+    require_columns(schema, "shop.Order", [other, newer])
+    with pytest.raises(ValueError, match=r"shop\.Order.* is not in the descriptor set"):
+        require_columns(schema, "shop.Order", [other])
+    require_columns(schema, "shop.Order", [])
     assert first_message(newer) == "shop.Order"
 
 

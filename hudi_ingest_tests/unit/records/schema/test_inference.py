@@ -85,6 +85,10 @@ def test_records_that_are_no_objects_are_counted() -> None:
         ([{"a-b": 1}], "column a-b: Hudi cannot store this name"),
         ([{"a": 1, "A": 1}], "column A: differs from a only in case"),
         ([{"_hoodie_x": 1}], "column _hoodie_x: names beginning with _hoodie_"),
+        (
+            [{"_tmp_metadata_row_index": 1}],
+            "column _tmp_metadata_row_index: this name belongs to Spark's Parquet reader",
+        ),
         ([{}], "the records have no fields"),
     ],
 )

@@ -112,6 +112,10 @@ def test_d2_what_no_column_can_be_made_of_is_named(found: Any, problem: str) -> 
         ('{"type": "array", "items": {"type": "string"}}', "is not the schema of an object with properties"),
         ('{"properties": {"a-b": {"type": "string"}}}', "column a-b: Hudi cannot store this name"),
         ('{"properties": {"_kafka_x": {"type": "string"}}}', "belong to Hudi and hudi-ingest"),
+        (
+            '{"properties": {"_tmp_metadata_row_index": {"type": "integer"}}}',
+            "this name belongs to Spark's Parquet reader",
+        ),
         ('{"properties": {"a": {}, "b": {"type": "null"}}}', "column b: found no type"),
     ],
 )

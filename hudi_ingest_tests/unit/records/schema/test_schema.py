@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
+from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
@@ -172,6 +175,9 @@ def test_keywords_are_names_as_in_spark() -> None:
         ("_hoodie_x int", "column _hoodie_x: names beginning with _hoodie_ or _kafka_"),
         ("_KAFKA_offset long", "column _KAFKA_offset: names beginning with"),
         ("a int, a long", "column a: is declared twice"),
+        ("_tmp_metadata_row_index long", "column _tmp_metadata_row_index: this name belongs to Spark's Parquet reader"),
+        ("_TMP_metadata_row_index string", "column _TMP_metadata_row_index: this name belongs to Spark's"),
+        ("__filename string", "column __filename: this name belongs to pyarrow's datasets"),
         ("Id int, iD long", "column iD: differs from Id only in case"),
         ("s array<struct<x: int, X: int>>", "column s.element.X: differs from x only in case"),
         ("member0 int, member1 string", "the schema: Hudi treats a struct of only nullable columns member0"),
@@ -186,6 +192,30 @@ def test_refused_ddl(ddl: str, expected: str) -> None:
 
 def test_nested_names_may_begin_with_reserved_prefixes() -> None:
     assert parse_ddl("s struct<_kafka_x: int>").names == ["s"]
+    assert parse_ddl("s struct<_tmp_metadata_row_index: long, __filename: string>").names == ["s"]
+
+
+NAMES_THAT_READERS_SHOW = (
+    "_metadata, _corrupt_record, _row_index, row_index, _tmp_metadata, _fake_name_, __index_level_0__, __null_dask_index__, filename, "
+    "file_row_number, file_index, _file, _pos, input__file__name, rowid, __row_id, __row_operation, _op, __deleted, _rescued_data, "
+    "_change_type, _commit_version"
+)
+"""Names that some reader or writer uses elsewhere, and that Spark, hudi-rs, pyarrow and DuckDB show as they were written."""
+
+
+def test_names_that_only_look_reserved_are_allowed(tmp_path: Path) -> None:
+    names = NAMES_THAT_READERS_SHOW.split(", ")
+    assert parse_ddl(", ".join(f"{name} long" for name in names)).names == names
+    written = pa.table({name: [place] for place, name in enumerate(names)})
+    pq.write_table(written, tmp_path / "f.parquet")
+    assert pq.read_table(tmp_path / "f.parquet") == written
+
+
+@pytest.mark.parametrize("name", ["__filename", "__fragment_index", "__batch_index", "__last_in_fragment"])
+def test_pyarrow_still_reserves_the_names_that_are_refused_for_it(tmp_path: Path, name: str) -> None:
+    pq.write_table(pa.table({"id": [1], name: [7]}), tmp_path / "f.parquet")
+    with pytest.raises(pa.ArrowInvalid, match="Multiple matches"):
+        pq.read_table(tmp_path / "f.parquet")
 
 
 def test_all_problems_at_once_and_types_are_not_reported_as_names() -> None:
@@ -461,6 +491,10 @@ def test_refused_avro(kind: object, expected: str) -> None:
         ({"type": "record", "fields": []}, "a record needs a name"),
         (record(column("int", "a"), column("int", "A")), "column A: differs from a only in case"),
         (record(column("int", "_hoodie_a")), "column _hoodie_a: names beginning with"),
+        (
+            record(column("int", "_tmp_metadata_row_index")),
+            "column _tmp_metadata_row_index: this name belongs to Spark",
+        ),
         (record(column("int", "a-b")), "column a-b: Hudi cannot store this name"),
     ],
 )
@@ -587,3 +621,14 @@ def test_a_table_whose_times_are_never_null_is_written_on_as_it_is() -> None:
     there = pa.schema([each.with_nullable(each.nullable and each.name not in of_time) for each in columns])
     evolution = _evolution(found, there, "declared")
     assert (evolution.changes, evolution.schema) == ((), there)
+
+
+def test_a_table_that_got_a_name_which_spark_gives_a_meaning_is_not_written_any_more() -> None:
+    """Its next clustering or compaction would write garbage into all columns."""
+    found = pipeline("id string")
+    columns = table_schema(found.chain.output, found.table.kafka_columns).columns
+    there = pa.schema([*columns, pa.field("_tmp_metadata_row_index", pa.int64())])
+    with pytest.raises(
+        SchemaRefused, match=r"(?s)_tmp_metadata_row_index: this name belongs to Spark.*into a new table"
+    ):
+        _evolution(found, there, "declared")
