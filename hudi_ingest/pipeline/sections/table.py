@@ -45,7 +45,7 @@ KAFKA_KEY = "kafka_key"
 class SparkCheckpoint(_Model):
     """The checkpoint of a Spark Structured Streaming query."""
 
-    spark_checkpoint: str
+    spark_checkpoint: str = Field(json_schema_extra={"path": True})
     """Folder that was the query's `checkpointLocation`."""
 
 
