@@ -221,9 +221,10 @@ def shown_file(text: str) -> ShownFile:
 def _secrets(node: yaml.Node, place: Place) -> Iterator[tuple[int, int, Place]]:
     """Yield start, end and place of each value or key that may be a secret."""
     if isinstance(node, yaml.MappingNode):
+        is_shown = MASK not in setting_at(place, Pipeline).shown
         for key, value in node.value:
             inner = (*place, str(key.value))
-            if MASK in setting_at(inner, Pipeline).shown and MASK not in setting_at(place, Pipeline).shown:
+            if is_shown and MASK in setting_at(inner, Pipeline).shown:
                 yield key.start_mark.index, key.end_mark.index, inner
             yield from _secrets(value, inner)
     elif isinstance(node, yaml.SequenceNode):

@@ -1,8 +1,13 @@
-"""Hudi's options that `table.hudi` may not set: those that hudi-ingest sets itself, and those that would do nothing."""
+"""Hudi's options that `table.hudi` takes, and those that it refuses with a reason: those that hudi-ingest sets itself, those that would
+do nothing, and those that would open the engine to others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+from hudi_ingest.exceptions.problems import suggestion
 
 _WRITES = (
     "Hudi's own writers follow it, and hudi-ingest writes the data files itself; see `table.compression`, "
@@ -10,6 +15,88 @@ _WRITES = (
 )
 _ONCE = "exactly once depends on it"
 _CLASS = "it names a class that every driver would load"
+_READERS = "only readers follow it"
+_INTERNAL = "Hudi or hudi-ingest sets it itself"
+
+FILES = frozenset(
+    {"hoodie.memory.spillable.map.path", "hoodie.filesystem.view.spillable.dir", "hoodie.metadata.spillable.map.path"}
+)
+"""Options that are paths of folders on the drivers' machines, which Hudi writes to."""
+
+ALLOWED = frozenset(
+    {
+        *FILES,
+        "hoodie.archive.block.on.latest.clean.ectr",
+        "hoodie.archive.delete.parallelism",
+        "hoodie.clean.incremental.enabled",
+        "hoodie.clean.max.commits.to.clean",
+        "hoodie.clean.optimize.using.local.engine.context",
+        "hoodie.clean.parallelism",
+        "hoodie.clean.partition.filter.regex",
+        "hoodie.clean.partition.filter.selected",
+        "hoodie.cleaner.incremental.mode",
+        "hoodie.cleaner.parallelism",
+        "hoodie.cleaner.partition.filter.regex",
+        "hoodie.cleaner.partition.filter.selected",
+        "hoodie.clustering.group.read.parallelism",
+        "hoodie.clustering.max.parallelism",
+        "hoodie.clustering.plan.generation.use.local.engine.context",
+        "hoodie.clustering.plan.partition.filter.mode",
+        "hoodie.clustering.plan.strategy.cluster.begin.partition",
+        "hoodie.clustering.plan.strategy.cluster.end.partition",
+        "hoodie.clustering.plan.strategy.daybased.lookback.partitions",
+        "hoodie.clustering.plan.strategy.daybased.skipfromlatest.partitions",
+        "hoodie.clustering.plan.strategy.file.slices.sort.by",
+        "hoodie.clustering.plan.strategy.partition.regex.pattern",
+        "hoodie.clustering.plan.strategy.partition.selected",
+        "hoodie.clustering.plan.strategy.sort.columns",
+        "hoodie.commits.archival.batch",
+        "hoodie.common.diskmap.compression.enabled",
+        "hoodie.common.spillable.diskmap.type",
+        "hoodie.file.listing.parallelism",
+        "hoodie.filesystem.operation.retry.enable",
+        "hoodie.filesystem.operation.retry.initial_interval_ms",
+        "hoodie.filesystem.operation.retry.max_interval_ms",
+        "hoodie.filesystem.operation.retry.max_numbers",
+        "hoodie.filesystem.view.spillable.clustering.mem.fraction",
+        "hoodie.filesystem.view.spillable.compaction.mem.fraction",
+        "hoodie.filesystem.view.spillable.log.compaction.mem.fraction",
+        "hoodie.filesystem.view.spillable.mem",
+        "hoodie.filesystem.view.spillable.replaced.mem.fraction",
+        "hoodie.memory.compaction.fraction",
+        "hoodie.memory.compaction.max.size",
+        "hoodie.memory.dfs.buffer.max.size",
+        "hoodie.memory.merge.fraction",
+        "hoodie.memory.merge.max.size",
+        "hoodie.metadata.compact.max.delta.commits",
+        "hoodie.metadata.compact.max.delta.seconds",
+        "hoodie.metadata.compact.trigger.strategy",
+        "hoodie.metadata.derive.from.datatable.clean.policy",
+        "hoodie.metadata.file.cache.max.size.mb",
+        "hoodie.metadata.log.compaction.blocks.threshold",
+        "hoodie.metadata.log.compaction.enable",
+        "hoodie.metadata.max.deltacommits.when_pending",
+        "hoodie.metadata.max.init.parallelism",
+        "hoodie.metadata.max.logfile.size",
+        "hoodie.metadata.max.reader.buffer.size",
+        "hoodie.metadata.max.reader.memory",
+        "hoodie.metadata.optimized.log.blocks.scan.enable",
+        "hoodie.metadata.range.repartition.random.seed",
+        "hoodie.metadata.range.repartition.sampling.fraction",
+        "hoodie.metadata.range.repartition.target.records.per.partition",
+        "hoodie.metadata.repartition.default.partitions",
+        "hoodie.metadata.repartition.min.partitions.threshold",
+        "hoodie.rollback.avoid.duplicate.plan",
+        "hoodie.rollback.parallelism",
+        "hoodie.timeline.compaction.batch.size",
+        "hoodie.timeline.compaction.target.file.max.bytes",
+        "hoodie.timeline.manifest.retained.versions",
+        "hoodie.write.empty.clean.interval.hours",
+    }
+)
+"""The options that `table.hudi` takes: how Hudi cleans, clusters, archives, keeps its metadata table, and what it uses for it. One of a
+newer Hudi that is neither here nor in REASONS is refused until somebody has read what it does: such options have opened ports and asked
+addresses of the file's choice."""
 
 REASONS: Mapping[str, tuple[str, ...]] = {
     "set `name` instead": ("hoodie.table.name", "hoodie.datasource.write.table.name"),
@@ -102,6 +189,10 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         "hoodie.clustering.updates.",
         "hoodie.clustering.rollback.",
         "hoodie.clustering.enable.expirations",
+        "hoodie.clustering.expiration.",
+        "hoodie.clustering.fail.",
+        "hoodie.clustering.plan.strategy.binary.copy.",
+        "hoodie.clustering.plan.strategy.earliest.commit.to.cluster",
     ),
     "hudi-ingest computes the file group of each row, and keeps no index": (
         "hoodie.index.",
@@ -172,6 +263,9 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         "hoodie.skip.",
         "hoodie.static.",
         "hoodie.metaserver.",
+        "hoodie.block.writes.on.speculative.execution",
+        "hoodie.post.commit.failures.ignored",
+        "hoodie.release.resource.on.completion.enable",
     ),
     _WRITES: (
         "hoodie.parquet.",
@@ -205,8 +299,48 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         "hoodie.datasource.",
         "hoodie.spark.",
         "hoodie.sql.",
+        "hoodie.clean.delete.bootstrap.base.file",
+        "hoodie.cleaner.delete.bootstrap.base.file",
+        "hoodie.filesystem.view.spillable.bootstrap.",
+        "hoodie.memory.writestatus.",
+        "hoodie.write.track.event.time.watermark",
     ),
-    _CLASS: ("hoodie.metrics.datadog.api.key.supplier",),
+    "Hudi's reporters open ports of the engine to everybody, and send to any address; see docs/metrics.md for ours": (
+        "hoodie.metrics.",
+        "hoodie.metricscompaction.",
+        "hoodie.metadata.metrics.",
+    ),
+    "the engine would send each commit to any address; see `lineage` and `alerts` in the documentation": (
+        "hoodie.write.commit.callback.",
+    ),
+    "it is a path that Hudi writes to, and nothing of hudi-ingest needs": (
+        "hoodie.rollback.instant.",
+        "hoodie.filesystem.view.rocksdb.",
+    ),
+    _READERS: (
+        "hoodie.cdc.",
+        "hoodie.enable.data.skipping",
+        "hoodie.file.group.reader.",
+        "hoodie.file.index.",
+        "hoodie.fileIndex.",
+        "hoodie.incremental.",
+        "hoodie.query.",
+        "hoodie.read.",
+        "hoodie.realtime.",
+        "hoodie.valid.commits.list",
+        "hoodie.vector.",
+    ),
+    _INTERNAL: (
+        "hoodie.archive.limit.instants",
+        "hoodie.internal.",
+        "hoodie.is.update.record.for.mor",
+        "hoodie.properties.",
+        "hoodie.sensitive.config.keys",
+        "hoodie.support.payload",
+        "hoodie.tablePath",
+        "hoodie.write.application.id",
+    ),
+    _CLASS: ("hoodie.filesystem.operation.retry.exceptions",),
 }
 """Why options cannot be set, and which; a name that ends with a dot stands for all that begin with it, except longer names
 with a reason of their own."""
@@ -214,8 +348,12 @@ with a reason of their own."""
 _REASON_OF: Mapping[str, str] = {name: reason for reason, names in REASONS.items() for name in names}
 
 
+_MOST_LOOKED_AT = 200
+"""Options. More than may be set, so that a file with more has problems among them."""
+
+
 def reason_against(option: str) -> str | None:
-    """Why the option cannot be set; None if it can."""
+    """Why the option cannot be set; None if it can, or if no list has it."""
     if option in _REASON_OF:
         return _REASON_OF[option]
     parts = option.split(".")
@@ -228,8 +366,16 @@ def reason_against(option: str) -> str | None:
 
 def option_problems(options: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each option that cannot be set, and why."""
-    for option in options:
+    for option in islice(options, _MOST_LOOKED_AT):
+        if option in ALLOWED:
+            continue
         if not option.startswith("hoodie."):
             yield option, "not an option of Hudi; allowed: names that begin with `hoodie.`"
         elif (reason := reason_against(option)) is not None:
             yield option, f"cannot be set here: {reason}"
+        else:
+            close = suggestion(option, ALLOWED)
+            yield (
+                option,
+                f"not one of the options that hudi-ingest passes to Hudi{close}; docs/configuration.md has them all",
+            )

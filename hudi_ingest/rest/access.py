@@ -1,7 +1,7 @@
 """Decides which requests are served: those with a token, not too large and not too many. The tokens come from a file or a variable,
 or are made at the first start in files that only the server's user reads.
 
-Also decides which code and which variables, files and vaults a pipeline file that comes over REST may name. Whoever edits files in the
+Also decides which code, which paths and which variables, files and vaults a pipeline file that comes over REST may name. Whoever edits files in the
 pipelines folder has the server's user anyway; a token need not be worth as much.
 """
 
@@ -15,6 +15,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,14 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import Place, quoted
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE, Home, write_private
 from hudi_ingest.orchestration.embedded.web_access import authority
+from hudi_ingest.pipeline import hudi_options
 from hudi_ingest.pipeline.file import environment_or_own
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.settings.describe import setting_at
-from hudi_ingest.pipeline.settings.references import references
-from hudi_ingest.pipeline.settings.yaml_document import compose_document, parse_document
+from hudi_ingest.pipeline.sections import kafka_client
+from hudi_ingest.pipeline.settings.describe import path_keys, setting_at
+from hudi_ingest.pipeline.settings.references import Secret, references
+from hudi_ingest.pipeline.settings.yaml_document import MOST_PROBLEMS, compose_document, parse_document
+from hudi_ingest.pipeline.template import ROUTE
 from hudi_ingest.rest.problems import Refused
 
 MOST_BYTES = 1_000_000
@@ -54,6 +58,11 @@ READ_TOKEN_VARIABLE = "HUDI_INGEST_READ_TOKEN"
 TOKEN_FILE = "rest-token"
 READ_TOKEN_FILE = "rest-read-token"
 _SHORTEST = 16
+_LIBRARY_PATHS = kafka_client.FILES | hudi_options.FILES
+"""Of libraries, which take a relative path from the working folder of a process."""
+_PATHS = path_keys(Pipeline) | _LIBRARY_PATHS
+"""The keys that are paths, wherever they are in the file: a file or folder that every process reads, or that Hudi spills to. The table's own
+folder is none: whoever has the write token says which it is."""
 ADDRESSES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE, "S3_ENDPOINT", "SCHEMA_REGISTRY_URL")
 """Variables that are always allowed: where things are, and no secrets."""
 
@@ -313,22 +322,61 @@ class Allowed:
     code: tuple[str, ...] = ()
 
     def problems(self, text: str, folder: Path) -> tuple[str, ...]:
-        """Say what the text of a pipeline file in this folder may not name. Reads no file, asks no vault and imports nothing that
-        is not allowed."""
+        """Say what the text of a pipeline file in this folder may not name, up to MOST_PROBLEMS. Reads no file, asks no vault and imports
+        nothing that is not allowed."""
         try:
             root = compose_document(text)
         except ValueError:
             return ()  # Such a file is refused as a whole.
-        if root is not None and (found := [*_forbidden_references(root, (), (*ADDRESSES, *self.references), folder)]):
-            return tuple(found)
-        # Now that all references are allowed: one of them may bring an import path.
+        known = (*ADDRESSES, *self.references)
+        if root is not None and (found := _first(_forbidden_references(root, (), known, folder))):
+            return found
+        # Now that all references are allowed: one of them may bring an import path, or another path.
         document = parse_document(text, folder, environment_or_own(None), Pipeline)
-        return tuple(
-            f"{setting_at(place, Pipeline).shown}: {quoted(path)} is code that may not be named over REST; start `hudi-ingest serve` "
-            f"with --allow-code {path}, or put the file into the pipelines folder yourself"
-            for place, path in _code(document.data)
-            if not _matches(path, self.code)
-        )
+        return _first(self._forbidden_values(document.data, folder))
+
+    def _forbidden_values(self, data: Mapping[str, Any], folder: Path) -> Iterator[str]:
+        for place, value in _scalars(data):
+            if value is None:
+                continue
+            setting = place[-1] if isinstance(place[-1], str) else place[-2] if len(place) > 1 else ""
+            if _is_code(place, value) and not _matches(value, self.code):
+                yield (
+                    f"{setting_at(place, Pipeline).shown}: {quoted(value)} is code that may not be named over REST; start `hudi-ingest serve` "
+                    f"with --allow-code {value}, or put the file into the pipelines folder yourself"
+                )
+            elif setting in _PATHS and (path := _path(value, str(setting), folder)) is None:
+                yield (
+                    f"{setting_at(place, Pipeline).shown}: over REST, a path is written out, without a vault and without {ROUTE}; that of a "
+                    "client's or Hudi's own setting begins with /"
+                )
+            elif setting in _PATHS and not _matches(f"file:{path}", self.references):
+                yield (
+                    f"{setting_at(place, Pipeline).shown}: {path} may not be named over REST; start `hudi-ingest serve` with "
+                    f"--allow-reference file:{path}, or put the file into the pipelines folder yourself"
+                )
+            elif setting in kafka_client.ONLY_IN_FILES and place[-2:-1] == ("kafka",):
+                yield (
+                    f"{setting_at(place, Pipeline).shown}: may not be set over REST, because clients would write what they send to the log; put the "
+                    "file into the pipelines folder yourself"
+                )
+
+
+def _first(problems: Iterator[str]) -> tuple[str, ...]:
+    found = tuple(islice(problems, MOST_PROBLEMS + 1))
+    return found if len(found) <= MOST_PROBLEMS else (*found[:-1], f"perhaps more; correct these {MOST_PROBLEMS} first")
+
+
+def _path(value: Any, setting: str, folder: Path) -> Path | None:
+    """The path that a setting names, without links; None if it cannot be known now."""
+    if isinstance(value, Secret):
+        if value.is_remote:
+            return None
+        value = value.get_secret_value()
+    path = Path(str(value).removeprefix("file://"))
+    if ROUTE in str(path) or "\0" in str(path) or (setting in _LIBRARY_PATHS and not path.is_absolute()):
+        return None
+    return (folder / path).resolve()
 
 
 def _matches(name: str, patterns: Collection[str]) -> bool:
@@ -343,8 +391,8 @@ def _forbidden_references(node: yaml.Node, place: Place, allowed: Collection[str
         for index, value in enumerate(node.value):
             yield from _forbidden_references(value, (*place, index), allowed, folder)
     else:
-        setting = setting_at(place, Pipeline)
         for reference in references(str(node.value)):
+            setting = setting_at(place, Pipeline)
             scheme, _, rest = reference.partition(":")
             if scheme == "file":
                 reference = f"file:{(folder / rest).resolve()}"
@@ -357,15 +405,20 @@ def _forbidden_references(node: yaml.Node, place: Place, allowed: Collection[str
                 yield f"{setting.shown}: ${{{scheme}:…}} is for secrets, and this setting is shown to everyone; write the value"
 
 
-def _code(value: Any, place: Place = ()) -> Iterator[tuple[Place, str]]:
-    """The import paths in a file's settings; a placeholder may become one."""
+def _scalars(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _code(inner, (*place, key))
+            yield from _scalars(inner, (*place, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from _code(inner, (*place, index))
-    elif isinstance(value, str) and place:
-        is_converter = place[0] == "source" and place[-1] == "format" and (":" in value or "{" in value)
-        if is_converter or place[-1] in ("function", "token_function"):
-            yield place, value
+            yield from _scalars(inner, (*place, index))
+    elif place:
+        yield place, value
+
+
+def _is_code(place: Place, value: Any) -> bool:
+    """Whether it is an import path; a placeholder may become one."""
+    if not isinstance(value, str):
+        return False
+    is_converter = place[0] == "source" and place[-1] == "format" and (":" in value or "{" in value)
+    return is_converter or place[-1] in ("function", "token_function")

@@ -50,8 +50,23 @@ _BODY: dict[str, Any] = {
 _ETAG = {"headers": {"ETag": {"description": "The file's version, quoted.", "schema": {"type": "string"}}}}
 
 
+MOST_CHARACTERS = 100_000
+"""The size of a pipeline file that comes over REST: a reader's, too, is parsed several times. Files are kilobytes."""
+
+
 async def submitted_text(request: Request) -> str:
     """The YAML of a pipeline file that was sent as such or in JSON."""
+    text = await _submitted_text(request)
+    if len(text) > MOST_CHARACTERS:
+        detail = (
+            f"{len(text):,} characters; allowed: up to {MOST_CHARACTERS:,}. Put large schemas into files of their own, or this file into the "
+            "pipelines folder yourself."
+        )
+        raise Refused(413, "Pipeline file too large", detail)
+    return text
+
+
+async def _submitted_text(request: Request) -> str:
     body = await request.body()
     if "yaml" in request.headers.get("content-type", ""):
         try:

@@ -29,6 +29,7 @@ from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions, expired
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, TableServices, services_for
 from hudi_ingest.orchestration.jobs.upkeep_jobs import SERVICES
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import protocol as transaction
 from hudi_ingest.transaction.plan.planning import observe
@@ -36,6 +37,7 @@ from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.hudi_option_names import kept_names, option_names
 from hudi_ingest_tests.support.transactions import transaction_job
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -127,6 +129,14 @@ def test_p11_options_of_hudi_reach_the_client_of_each_transaction(
     ground.run(pipeline)
     assert compactions_of_metadata() == 1
     assert len({row["id"] for row in rows(ground)}) == ground.rows().num_rows == 15
+
+
+def test_p11_the_shipped_hudi_has_no_option_that_nobody_has_read_about() -> None:
+    new = option_names(spark_jars(print)) ^ kept_names()
+    assert not new, (
+        "read what these do, list them in hudi_ingest/pipeline/hudi_options.py, and run "
+        f"`python -m hudi_ingest_tests.support.hudi_option_names`: {sorted(new)}"
+    )
 
 
 def test_p11_options_of_hudi_reach_clustering(ground: Ground, topic: str) -> None:

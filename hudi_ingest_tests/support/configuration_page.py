@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from hudi_ingest.pipeline.code_location import AlertSettings, HousekeepingSettings
 from hudi_ingest.pipeline.engine import EngineSettings
-from hudi_ingest.pipeline.hudi_options import REASONS
+from hudi_ingest.pipeline.hudi_options import ALLOWED, REASONS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import allowed, default, keys, nested_model, purposes
 from hudi_ingest.records.schema.avsc import AVRO_TYPES
@@ -95,10 +95,14 @@ differ in case only, and, unless a transform renames them, names with anything b
 begin with `_hoodie_`. Names that begin with `_kafka_` are always refused.
 """
 
-_HUDI = """\
+_HUDI = f"""\
+## Options that `table.hudi` takes
+
+{", ".join(f"`{name}`" for name in sorted(ALLOWED))}.
+
 ## Options that `table.hudi` does not take
 
-`…` stands for all names that begin so, except those in another row. Names that end with `.class` or `.classes` are refused,
+All others. `…` stands for all names that begin so, except those in another row. Names that end with `.class` or `.classes` are refused,
 too: every driver would load such a class.
 
 | Option | Why, or the setting that takes its place |

@@ -5,8 +5,10 @@ properties that librdkafka knows and that are not hudi-ingest's to set.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -29,6 +31,8 @@ _OFFSETS = "the table holds the offsets, so hudi-ingest reads without a group an
 _ISOLATION = "exactly once needs committed records only, each partition to its end and no jump to other offsets"
 _PRODUCER = "it belongs to the producer of dead letters, which must not lose or double them"
 _CALLBACK = "it is a callback or an object of the client's program, which a file cannot provide"
+_TOKENS = "set source.security.oauth instead, whose token_function may get tokens in any way"
+_OWN_LOG = "hudi-ingest reads the client's log, events and statistics itself"
 _REASONS: Mapping[str, tuple[str, ...]] = {
     _SECURITY.format("source.bootstrap_servers"): ("bootstrap.servers", "metadata.broker.list"),
     _SECURITY.format("source.request_timeout_seconds"): ("socket.timeout.ms",),
@@ -40,19 +44,16 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     _SECURITY.format("source.security.ca_file"): ("ssl.ca.location",),
     _SECURITY.format("source.security.certificate_file"): ("ssl.certificate.location",),
     _SECURITY.format("source.security.key_file"): ("ssl.key.location",),
-    _SECURITY.format("source.security.oauth"): (
-        "sasl.oauthbearer.method",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.client.credentials.client.id",
-        "sasl.oauthbearer.client.secret",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.extensions",
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.oauthbearer.config",
+    # With those that librdkafka has for assertions, whose files and keys it would send to any address.
+    _TOKENS: (
+        "sasl.oauthbearer.",
         "enable.sasl.oauthbearer.unsecure.jwt",
         "https.ca.location",
+        "https.ca.pem",
+        "sasl.jaas.config",
     ),
+    _SECURITY.format("source.security.ca_file or ssl.keystore.location"): ("ssl.truststore.location",),
+    _SECURITY.format("source.topics or source.topics_pattern"): ("topic.blacklist",),
     _OFFSETS: (
         "group.instance.id",
         "group.protocol",
@@ -70,6 +71,8 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "offset.store.method",
         "offset.store.path",
         "offset.store.sync.interval.ms",
+        "max.poll.records",
+        "share.acknowledgement.mode",
     ),
     _ISOLATION: (
         "isolation.level",
@@ -78,6 +81,10 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "check.crcs",
         "consume.callback.max.messages",
         "allow.auto.create.topics",
+        # Without the broker's own versions a client asks in old ones, which know no transactions.
+        "api.version.request",
+        "api.version.fallback.ms",
+        "broker.version.fallback",
     ),
     _PRODUCER: (
         "acks",
@@ -96,31 +103,123 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "dr_cb",
         "produce.offset.report",
         "delivery.report.only.error",
+        "queuing.strategy",
     ),
-    "it loads a native library into every process": ("plugin.library.paths", "ssl.engine.location", "ssl.providers"),
+    "it loads a native library into every process": (
+        "plugin.library.paths",
+        "ssl.engine.location",
+        "ssl.engine.id",
+        "ssl.providers",
+    ),
     "it is a command that every process would run": ("sasl.kerberos.kinit.cmd",),
-    "hudi-ingest reads the client's log and events itself": (
+    _OWN_LOG: (
         "log.queue",
         "enabled_events",
         "enable_sasl_queue",
         "internal.termination.signal",
+        "statistics.interval.ms",
     ),
     "it replaces the brokers by mock ones": ("test.mock.num.brokers", "test.mock.broker.rtt"),
     "it says how librdkafka was built": ("builtin.features",),
+    "the client names itself": ("client.software.name", "client.software.version"),
+    _CALLBACK: (
+        "opaque",
+        "default_topic_conf",
+        "ssl_ca",
+        "ssl_certificate",
+        "ssl_key",
+        "ssl_engine_callback_data",
+        "interceptors",
+        "msg_order_cmp",
+    ),
 }
 RESERVED: Mapping[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}
-"""Why a property cannot be set, by name."""
-_WITHOUT_DEFAULT = (
-    "sasl.kerberos.keytab",
-    "ssl.cipher.suites",
-    "ssl.crl.location",
-    "ssl.curves.list",
-    "ssl.key.password",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "ssl.sigalgs.list",
+"""Why a property cannot be set, by name; a name that ends with a dot stands for all that begin with it."""
+FILES = frozenset({"ssl.crl.location", "ssl.keystore.location", "sasl.kerberos.keytab"})
+"""Properties that are paths of files on this machine and on Spark's workers."""
+ONLY_IN_FILES = frozenset({"debug", "log_level"})
+"""Properties with which the client may write what it sends and receives to the log, and which are not taken over REST."""
+_IN_A_COMMAND = frozenset({"sasl.kerberos.principal", "sasl.kerberos.keytab", "sasl.kerberos.service.name"})
+"""Properties that librdkafka puts into the command line of kinit, which a shell runs."""
+ALLOWED = frozenset(
+    {
+        *FILES,
+        *ONLY_IN_FILES,
+        *_IN_A_COMMAND,
+        "api.version.request.timeout.ms",
+        "batch.num.messages",
+        "batch.size",
+        "broker.address.family",
+        "broker.address.ttl",
+        "client.dns.lookup",
+        "client.id",
+        "client.rack",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "enable.random.seed",
+        "enable.sparse.connections",
+        "enable.ssl.certificate.verification",
+        "fetch.error.backoff.ms",
+        "fetch.max.bytes",
+        "fetch.message.max.bytes",
+        "fetch.min.bytes",
+        "fetch.queue.backoff.ms",
+        "fetch.wait.max.ms",
+        "linger.ms",
+        "log.connection.close",
+        "log.thread.name",
+        "max.partition.fetch.bytes",
+        "message.copy.max.bytes",
+        "message.max.bytes",
+        "metadata.max.age.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metadata.request.timeout.ms",
+        "partitioner",
+        "queue.buffering.backpressure.threshold",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "queue.buffering.max.ms",
+        "queued.max.messages.kbytes",
+        "queued.min.messages",
+        "receive.message.max.bytes",
+        "reconnect.backoff.jitter.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "request.timeout.ms",
+        "retry.backoff.max.ms",
+        "retry.backoff.ms",
+        "sasl.kerberos.min.time.before.relogin",
+        "socket.blocking.max.ms",
+        "socket.connection.setup.timeout.ms",
+        "socket.keepalive.enable",
+        "socket.max.fails",
+        "socket.nagle.disable",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+        "ssl.ca.certificate.stores",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.curves.list",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+        "ssl.sigalgs.list",
+        "sticky.partitioning.linger.ms",
+        "topic.metadata.propagation.max.ms",
+        "topic.metadata.refresh.fast.cnt",
+        "topic.metadata.refresh.fast.interval.ms",
+        "topic.metadata.refresh.interval.ms",
+        "topic.metadata.refresh.sparse",
+    }
 )
-"""Properties that librdkafka takes and does not list."""
+"""The properties that `source.kafka` takes. One of a newer librdkafka that is neither here nor in RESERVED is refused until somebody has
+read what it does: such properties have read files and asked addresses of the file's choice."""
 _UNKNOWN, _INVALID = -2, -1
 _TEXT_BYTES = 512
 
@@ -286,27 +385,47 @@ class Security(Model):
         return value
 
 
-_POINTERS = {"opaque", "default_topic_conf", "ssl_ca", "ssl_certificate", "ssl_key", "interceptors"}
+_PLAIN = re.compile(r"[A-Za-z0-9._/@+:=,-]*")
+_MOST_LOOKED_AT = 200
+"""Properties. More than may be set, so that a file with more has problems among them."""
+
+
+def reason_against(name: str) -> str | None:
+    """Why the property cannot be set; None if it can, or if no list has it."""
+    group = next((each for each in RESERVED if each.endswith(".") and name.startswith(each)), name)
+    return RESERVED.get(group) or (_CALLBACK if name.endswith("_cb") else None)
 
 
 def property_problems(properties: Mapping[str, Secret]) -> Iterator[tuple[str, str]]:
     """Yield each property that cannot be set, and why, without showing its value. Asks librdkafka; no network."""
-    for name, value in properties.items():
-        reason = RESERVED.get(name) or (_CALLBACK if name.endswith("_cb") or name in _POINTERS else None)
+    for name, value in islice(properties.items(), _MOST_LOOKED_AT):
+        reason = reason_against(name)
         if reason is not None:
             yield name, f"cannot be set here: {reason}"
         elif _set(name, None) == _UNKNOWN:
-            close = suggestion(name, {*known_properties(), *_WITHOUT_DEFAULT, *RESERVED})
+            close = suggestion(name, {*ALLOWED, *(each for each in RESERVED if not each.endswith("."))})
             yield name, f"librdkafka {_version()} has no such property; the names are librdkafka's, not Java's{close}"
+        elif name not in ALLOWED:
+            yield (
+                name,
+                f"librdkafka {_version()} has it, and this version of hudi-ingest does not know it, so it cannot be set; ask for it "
+                "with a word on what it is for",
+            )
+        elif name in _IN_A_COMMAND and value.is_remote:
+            yield (
+                name,
+                "takes no vault, because it becomes a part of the command that renews the ticket; write the value",
+            )
         # A vault is asked when a client is made.
         elif not value.is_remote and _set(name, value.get_secret_value()) == _INVALID:
             yield name, f"librdkafka {_version()} does not take this value for it; see its CONFIGURATION.md"
-
-
-@cache
-def known_properties() -> tuple[str, ...]:
-    """The names of librdkafka's properties that have a default."""
-    return tuple(name for name, _ in _dumped())
+        elif name in FILES and not value.is_remote and not Path(value.get_secret_value()).is_absolute():
+            yield name, "not an absolute path; every process would look for it in its own working folder"
+        elif name in _IN_A_COMMAND and not _PLAIN.fullmatch(value.get_secret_value()):
+            yield (
+                name,
+                "becomes a part of the command that renews the ticket; allowed: letters, digits and . _ / @ + : = , -",
+            )
 
 
 @cache

@@ -181,8 +181,8 @@ class KafkaSource(Model):
         default_factory=dict,
         json_schema_extra={"allowed": "{property: value}, with librdkafka's names", "default": "{}"},
     )
-    """Further properties of every Kafka client, like `{client.rack: eu-1a}`; all but those that other settings or exactly once
-    decide. Paths must be absolute. Values are treated as secrets; see docs/authentication.md."""
+    """Further properties of every Kafka client, like `{client.rack: eu-1a}`, but none that other settings or exactly once decide, that
+    hudi-ingest does not know, or that would read files or run commands. Paths must be absolute. Values are treated as secrets; see docs/authentication.md."""
 
     request_timeout_seconds: Annotated[Seconds, Field(gt=0, le=300)] = 8.0
     """How long to wait for a single answer from a broker."""

@@ -45,7 +45,7 @@ KAFKA_KEY = "kafka_key"
 class SparkCheckpoint(_Model):
     """The checkpoint of a Spark Structured Streaming query."""
 
-    spark_checkpoint: str
+    spark_checkpoint: str = Field(json_schema_extra={"path": True})
     """Folder that was the query's `checkpointLocation`."""
 
 
@@ -190,8 +190,8 @@ class Table(_Model):
         json_schema_extra={"allowed": "{option: value}, with Hudi's names", "default": "{}"},
     )
     """Further options of every client of Hudi that writes the table: transactions, compaction, clustering, cleaning, rollbacks. For
-    example `{hoodie.metadata.compact.max.delta.commits: 5}`. Hudi ignores names that it does not know. Those that
-    hudi-ingest sets itself, and those that would do nothing, are refused; see below. Values are treated as secrets."""
+    example `{hoodie.metadata.compact.max.delta.commits: 5}`. Only those of a list are taken, see below: Hudi ignores names that it does
+    not know, hudi-ingest sets many itself, and some would open the engine to others. Values are treated as secrets."""
 
     storage: Storage | None = None
     """How to reach the object store of an `s3a://` table."""

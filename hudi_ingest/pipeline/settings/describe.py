@@ -30,7 +30,8 @@ class Entries:
     model: type[BaseModel]
 
 
-def keys(model: type[BaseModel]) -> dict[str, FieldInfo]:
+@cache
+def keys(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
     """A model's fields by their keys in a pipeline file."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
@@ -95,11 +96,26 @@ def is_fresh(info: FieldInfo) -> bool:
     return any(part is Secret for part in _parts(info.annotation))
 
 
+@cache
+def path_keys(model: type[BaseModel]) -> frozenset[str]:
+    """The keys of a model, and of all models below it, that are paths of files or folders which only have to be read."""
+    found = {key for key, info in keys(model).items() if Path in _parts(info.annotation) or _extra(info).get("path")}
+    below = {part for info in keys(model).values() for part in _models(info)}
+    return frozenset(found.union(*map(path_keys, below)))
+
+
+def _models(info: FieldInfo) -> Iterator[type[BaseModel]]:
+    for part in _parts(info.annotation):
+        if isinstance(part, type) and issubclass(part, Model):
+            yield part
+
+
 def is_identity(info: FieldInfo) -> bool:
     """Whether the field's value is by what ledger, run tags, metrics and answers know a pipeline, so that it can be no secret."""
     return bool(_extra(info).get("identity"))
 
 
+@cache
 def has_secrets(model: type[BaseModel]) -> bool:
     """Whether one of the model's own fields is a secret; a mapping's values are not next to the model's keys."""
     return any(is_secret(info) and not _is_mapping(info) for info in model.model_fields.values())
@@ -165,8 +181,10 @@ class PlacedSetting:
     place: Place
     model: type[BaseModel] | None
     """The model whose keys are below the place; None if there is none."""
-    _fields: tuple[FieldInfo | None, ...]
-    """The field of each step of the place; None for an unknown key, and for what is below one."""
+    _field: FieldInfo | None
+    """The field of the last step of the place; None for an unknown key, and for what is below one."""
+    _kinds: frozenset[str]
+    """What the settings at the place and above it are."""
     _hidden_from: int
     """The first step that is an unknown key next to a secret, and may be a misplaced secret itself."""
     _owner: type[BaseModel] | None
@@ -188,31 +206,27 @@ class PlacedSetting:
 
     @property
     def is_secret(self) -> bool:
-        return self._lies_in(is_secret)
+        return "secret" in self._kinds
 
     @property
     def is_reference(self) -> bool:
         """Whether the value is only a reference to a secret, which is kept as the file has it."""
-        return self._lies_in(is_reference)
+        return "reference" in self._kinds
 
     @property
     def is_fresh(self) -> bool:
         """Whether the value is a secret whose references are resolved whenever it is used."""
-        return self._lies_in(is_fresh)
+        return "fresh" in self._kinds
 
     @property
     def is_identity(self) -> bool:
         """Whether everybody sees the value: in run tags, metrics, answers and the ledger."""
-        return self._lies_in(is_identity)
-
-    def _lies_in(self, kind: Callable[[FieldInfo], bool]) -> bool:
-        """Whether a setting of this kind is at the place or above it."""
-        return any(field is not None and kind(field) for field in self._fields)
+        return "identity" in self._kinds
 
     @property
     def allowed(self) -> str:
         """The allowed values, as text; "" if the setting is unknown."""
-        field = self._fields[-1] if self._fields else None
+        field = self._field
         if field is None:
             return ""
         items = get_args(field.annotation)
@@ -227,23 +241,53 @@ class PlacedSetting:
         return purposes(self._owner)[key] if self._owner is not None else ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A field of a model, with what is asked of it for each of the thousands of places that a file may have."""
+
+    info: FieldInfo
+    kinds: frozenset[str]
+    below: type[BaseModel] | None
+    """The model whose keys are below it."""
+    entries: type[BaseModel] | None
+    """The model of the entries below it, if it is a mapping of such."""
+
+
+_KINDS: Mapping[str, Callable[[FieldInfo], bool]] = {
+    "secret": is_secret,
+    "reference": is_reference,
+    "fresh": is_fresh,
+    "identity": is_identity,
+}
+
+
+@cache
+def _known(model: type[BaseModel]) -> Mapping[str, _Known]:
+    """A model's fields by their keys."""
+    found = {}
+    for key, info in keys(model).items():
+        entries = [part.model for part in info.metadata if isinstance(part, Entries)]
+        kinds = frozenset(kind for kind, applies in _KINDS.items() if applies(info))
+        found[key] = _Known(info, kinds, nested_model(info), entries[0] if entries else None)
+    return found
+
+
 def setting_at(place: Place, root: type[BaseModel]) -> PlacedSetting:
     """Walk from the file's model down to the place."""
     model: type[BaseModel] | None = root
-    field: FieldInfo | None = None
-    fields: list[FieldInfo | None] = []
+    field: _Known | None = None
+    kinds: frozenset[str] = frozenset()
     hidden_from = len(place)
     owner: type[BaseModel] | None = None
     below: type[BaseModel] | None = None
     for step, part in enumerate(place):
         if isinstance(part, str):
-            field = keys(model).get(part) if model is not None else None
+            field = _known(model).get(part) if model is not None else None
             owner = model if field is not None else None
             if field is None and model is not None and has_secrets(model):
                 hidden_from = min(hidden_from, step)
-            model = below if below is not None else nested_model(field) if field is not None else None
-            # Of a mapping whose entries each have the keys of a model.
-            entries = [part for part in field.metadata if isinstance(part, Entries)] if field is not None else []
-            below = entries[0].model if entries else None
-        fields.append(field)
-    return PlacedSetting(place, model, tuple(fields), hidden_from, owner)
+            model = below if below is not None else field.below if field is not None else None
+            below = field.entries if field is not None else None
+        if field is not None:
+            kinds |= field.kinds
+    return PlacedSetting(place, model, None if field is None else field.info, kinds, hidden_from, owner)

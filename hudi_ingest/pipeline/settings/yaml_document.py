@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +110,18 @@ def read_document(path: Path, environment: Mapping[str, str], model: type[BaseMo
     return parse_document(text, path.parent, environment, model)
 
 
+@lru_cache(maxsize=4)
+def _composed(text: str) -> yaml.Node | None:
+    """The text's nodes, which nobody changes. A file that comes over REST is looked at several times."""
+    root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    return root
+
+
 def compose_document(text: str) -> yaml.Node | None:
     """Return the text's YAML nodes; None if there are none. Raises ValueError if it is not YAML, or if it has what no settings
     file may have: anchors, and keys that are no text."""
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = _composed(text)
     except (yaml.YAMLError, _TooDeep):
         raise ValueError("not YAML") from None
     if root is not None:
@@ -167,7 +175,7 @@ def parse_document(
         )
         return Document(model, problems=[problem])
     try:
-        root = yaml.compose(text, Loader=_Loader)
+        root = _composed(text)
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         return Document(

@@ -29,10 +29,11 @@ from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, RECORD_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.pipeline.hudi_options import reason_against
+from hudi_ingest.pipeline.hudi_options import ALLOWED, FILES, option_problems, reason_against
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
+from hudi_ingest_tests.support.hudi_option_names import kept_names
 
 pytestmark = pytest.mark.fast
 
@@ -101,13 +102,16 @@ def test_p11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_p
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
+        (
+            "hoodie.metrics.on",
+            "Hudi's reporters open ports of the engine to everybody, and send to any address; see docs/metrics.md for ours",
+        ),
         ("hoodie.table.cdc.supplemental.logging.mode", "set `table.cdc` instead"),
         ("hoodie.table.version", "it belongs to hoodie.properties, which hudi-ingest writes"),
         ("hoodie.write.lock.zookeeper.port", "set `table.lock` instead"),
-        ("hoodie.metrics.m3.own.class", "it names a class that every driver would load"),
+        ("hoodie.memory.own.class", "it names a class that every driver would load"),
         ("hoodie.metadata.compact.max.delta.commits", None),
         ("hoodie.clustering.plan.strategy.sort.columns", None),
-        ("hoodie.metrics.on", None),
         ("hoodie.clean.parallelism", None),
     ],
 )
@@ -115,15 +119,69 @@ def test_p11_the_longest_name_with_a_reason_decides(option: str, reason: str | N
     assert reason_against(option) == reason
 
 
+def test_p11_every_option_of_the_shipped_hudi_is_allowed_or_refused_by_name() -> None:
+    names = kept_names()
+    assert len(names) > 700
+    assert names >= ALLOWED
+    assert [name for name in sorted(names) if (name in ALLOWED) == (reason_against(name) is not None)] == []
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "hoodie.metrics.reporter.type",
+        "hoodie.metrics.jmx.port",
+        "hoodie.metrics.configs.properties",
+        "hoodie.metrics.pushgateway.host",
+        "hoodie.metrics.executor.enable",
+        "hoodie.metadata.metrics.enable",
+        "hoodie.write.commit.callback.on",
+        "hoodie.write.commit.callback.http.url",
+        "hoodie.rollback.instant.backup.dir",
+        "hoodie.filesystem.operation.retry.exceptions",
+    ],
+)
+def test_p11_no_option_opens_a_port_asks_an_address_or_loads_a_class(tmp_path: Path, option: str) -> None:
+    with pytest.raises(ConfigError, match=f"table.hudi.{option}: cannot be set here: "):
+        make(tmp_path, "/data/orders", hudi={option: "x"})
+
+
+def test_p11_an_allowed_option_that_sounds_like_more_than_a_number_is_a_known_path() -> None:
+    sounds = (
+        "path",
+        "dir",
+        "url",
+        "host",
+        "port",
+        "class",
+        "file",
+        "properties",
+        "provider",
+        "uri",
+        "address",
+        "command",
+        "on",
+    )
+    assert {name for name in ALLOWED if name.rpartition(".")[2] in sounds} == FILES
+
+
+def test_p11_an_option_that_no_list_has_is_refused_with_the_closest(tmp_path: Path) -> None:
+    (problem,) = dict(option_problems(["hoodie.clean.paralelism"])).items()
+    assert problem[1].startswith(
+        "not one of the options that hudi-ingest passes to Hudi; did you mean hoodie.clean.parallelism?"
+    )
+    assert len([*option_problems(f"hoodie.x{number}" for number in range(60_000))]) == 200
+
+
 def test_p11_any_other_option_reaches_each_client_and_never_the_tables_properties(tmp_path: Path) -> None:
-    options = {"hoodie.metrics.on": True, "hoodie.memory.merge.max.size": 1000}
+    options = {"hoodie.filesystem.operation.retry.enable": True, "hoodie.memory.merge.max.size": 1000}
     modes: list[dict[str, Any]] = [{}, {"mode": "upsert", "key": ["id"]}]
     for more in modes:
         pipeline = make(tmp_path, "/data/orders", hudi=options, **more)
         assert (
             write_options(pipeline, "files").items()
             >= {
-                "hoodie.metrics.on": "true",
+                "hoodie.filesystem.operation.retry.enable": "true",
                 "hoodie.memory.merge.max.size": "1000",
             }.items()
         )

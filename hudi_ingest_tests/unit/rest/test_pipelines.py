@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,10 @@ import pytest
 import yaml
 
 from hudi_ingest.home.folder import Home
+from hudi_ingest.pipeline import hudi_options
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections import kafka_client
+from hudi_ingest.pipeline.settings.describe import path_keys
 from hudi_ingest.rest.access import Allowed
 from hudi_ingest_tests.support.pipeline_files import SECRET, document
 from hudi_ingest_tests.support.rest_api import READ_TOKEN, RestApi, running_rest_api
@@ -270,3 +275,133 @@ def test_a_folder_that_cannot_be_written_says_so(api: RestApi, monkeypatch: pyte
     linked = api.ask("PUT", "/pipelines/orders", TEXT.replace("why", "how"), If_Match="*")
     assert (linked.status, target.read_text()) == (409, TEXT)
     assert "symbolic link" in linked.body["detail"]
+
+
+CERTIFICATE = "/etc/shadow"
+OAUTH = {"token_url": "http://h/t", "client_id": "c", "client_secret": "s"}
+LOGIN = {"protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+REGISTRY = {"url": "http://h:1"}
+PATHS = {
+    "source.security.ca_file": document(source__security={"protocol": "SSL", "ca_file": CERTIFICATE}),
+    "source.security.certificate_file": document(source__security={"protocol": "SSL", "certificate_file": CERTIFICATE}),
+    "source.security.key_file": document(source__security={"protocol": "SSL", "key_file": CERTIFICATE}),
+    "source.security.oauth.ca_file": document(source__security={**LOGIN, "oauth": {**OAUTH, "ca_file": CERTIFICATE}}),
+    "source.schema_registry.ca_file": document(source__schema_registry={**REGISTRY, "ca_file": CERTIFICATE}),
+    "source.schema_registry.key_file": document(source__schema_registry={**REGISTRY, "key_file": CERTIFICATE}),
+    "source.avro.schema_files[0]": document(source__avro={"schema_files": [CERTIFICATE]}),
+    "source.protobuf.descriptor_file": document(source__protobuf={"descriptor_file": CERTIFICATE}),
+    "source.key.protobuf.descriptor_file": document(source__key={"protobuf": {"descriptor_file": CERTIFICATE}}),
+    "source.kafka.ssl.keystore.location": document(source__kafka={"ssl.keystore.location": CERTIFICATE}),
+    "source.kafka.ssl.crl.location": document(source__kafka={"ssl.crl.location": "${KAFKA_PASSWORD}"}),
+    "source.kafka.sasl.kerberos.keytab": document(source__kafka={"sasl.kerberos.keytab": CERTIFICATE}),
+    "table.schema_file": document(table__schema_file="../../../../../../../../../etc/shadow"),
+    "table.take_over.spark_checkpoint": document(table__take_over={"spark_checkpoint": "file:///etc/shadow"}),
+    "table.hudi.hoodie.memory.spillable.map.path": document(
+        table__hudi={"hoodie.memory.spillable.map.path": CERTIFICATE}
+    ),
+    "tables.orders.schema_file": document(tables={"orders": {"schema_file": CERTIFICATE}}),
+    "route.tables.a.schema_file": document(route={"field": "f", "tables": {"a": {"schema_file": CERTIFICATE}}}),
+    "route.tables.b.hudi.hoodie.filesystem.view.spillable.dir": document(
+        route={"field": "f", "tables": {"b": {"hudi": {"hoodie.filesystem.view.spillable.dir": CERTIFICATE}}}}
+    ),
+}
+
+
+@pytest.mark.parametrize("place", PATHS)
+def test_a_path_comes_over_rest_only_from_where_files_are_allowed(
+    api: RestApi, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_PASSWORD", CERTIFICATE)
+    text = yaml.safe_dump(PATHS[place], sort_keys=False)
+    for method, path in (("POST", "/pipelines"), ("POST", "/validate")):
+        (problem,) = api.ask(method, path, text).body["problems"]
+        assert problem["place"] == place
+        assert f"{CERTIFICATE} may not be named over REST" in problem["text"]
+        assert f"--allow-reference file:{CERTIFICATE}" in problem["text"]
+    assert files(api) == {}
+
+
+def test_each_setting_of_the_model_that_is_a_path_is_tried_above() -> None:
+    tried = {place.removesuffix("[0]").rpartition(".")[2] for place in PATHS}
+    libraries = {name.rpartition(".")[2] for name in kafka_client.FILES | hudi_options.FILES}
+    assert tried == path_keys(Pipeline) | libraries
+
+
+def test_paths_below_what_is_allowed_are_taken_and_links_out_of_it_are_not(tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "out.avsc").symlink_to("/etc/shadow")
+    allowed = Allowed((f"file:{tmp_path}/schemas/*",))
+
+    def found(path: str) -> tuple[str, ...]:
+        return allowed.problems(yaml.safe_dump(document(table__schema=None, table__schema_file=path)), tmp_path)
+
+    assert found("schemas/orders.avsc") == found(f"{tmp_path}/schemas/{{topic}}.avsc") == ()
+    for outside in ("orders.avsc", "schemas/../orders.avsc", "schemas/out.avsc", "/etc/shadow"):
+        assert "may not be named over REST" in "".join(found(outside)), outside
+    for unknown in ("schemas/{route}", "{route}"):
+        assert "a path is written out" in "".join(found(unknown)), unknown
+    relative = document(table__hudi={"hoodie.memory.spillable.map.path": "schemas/x"})
+    assert "begins with /" in "".join(allowed.problems(yaml.safe_dump(relative), tmp_path))
+    vault = document(source__kafka={"ssl.crl.location": "${vault:x}"})
+    assert "without a vault" in "".join(Allowed(("vault:x", "file:*")).problems(yaml.safe_dump(vault), tmp_path))
+
+
+def test_a_client_writes_what_it_sends_to_the_log_only_if_a_person_says_so(api: RestApi) -> None:
+    for name in kafka_client.ONLY_IN_FILES:
+        (problem,) = api.ask("POST", "/pipelines", yaml.safe_dump(document(source__kafka={name: "7"}))).body["problems"]
+        assert (problem["place"], "over REST" in problem["text"]) == (f"source.kafka.{name}", True)
+
+
+@pytest.mark.parametrize(
+    ("kafka", "hudi"),
+    [
+        ({"sasl.oauthbearer.assertion.file": "/etc/shadow"}, {}),
+        ({"sasl.oauthbearer.metadata.authentication.type": "azure_imds"}, {}),
+        ({}, {"hoodie.metrics.on": "true", "hoodie.metrics.reporter.type": "JMX"}),
+        ({}, {"hoodie.write.commit.callback.http.url": "http://h"}),
+    ],
+)
+def test_no_file_and_no_port_of_the_server_is_opened_to_others(
+    api: RestApi, kafka: dict[str, str], hudi: dict[str, str]
+) -> None:
+    text = yaml.safe_dump(document(source__kafka=kafka, table__hudi=hudi))
+    answer = api.ask("POST", "/pipelines", text)
+    assert (answer.status, files(api)) == (422, {})
+    assert all("cannot be set here" in problem["text"] for problem in answer.body["problems"])
+
+
+LARGEST = 100_000
+ONCE = yaml.safe_dump(document(), sort_keys=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ONCE + "".join(f"a{number}: 1\n" for number in range(3_000)),
+        ONCE + f"x: [{', '.join(['${A}'] * 3_000)}]\n",
+        ONCE.replace("source:\n", f"source:\n  kafka: {{{', '.join(f'a{n}: 1' for n in range(3_000))}}}\n"),
+        ONCE.replace("table:\n", f"table:\n  hudi: {{{', '.join(f'hoodie.a{n}: 1' for n in range(1_500))}}}\n"),
+        ONCE + f"source: {{kafka: {{{', '.join(f'a{n}.location: /x' for n in range(1_500))}}}}}\n",
+    ],
+    ids=["keys", "references", "properties", "options", "twice"],
+)
+def test_validate_of_a_file_that_is_wrong_throughout_ends_soon_with_few_problems(api: RestApi, text: str) -> None:
+    before = time.process_time()
+    answer = replace(api, token=READ_TOKEN).ask("POST", "/validate", text)
+    assert answer.status == 200
+    assert 1 <= len(answer.body["problems"]) <= 101
+    # A second on a slow machine, and thrice as much with the largest file that is taken.
+    assert time.process_time() - before < 10
+
+
+def test_no_more_problems_are_looked_for_than_are_shown(tmp_path: Path) -> None:
+    many = document(source__avro={"schema_files": ["/etc/shadow"] * 500})
+    found = Allowed().problems(yaml.safe_dump(many), tmp_path)
+    assert (len(found), found[-1]) == (101, "perhaps more; correct these 100 first")
+
+
+def test_a_file_that_no_pipeline_needs_is_not_read(api: RestApi) -> None:
+    text = ONCE + "# " + "x" * LARGEST
+    for method, path in (("POST", "/validate"), ("POST", "/pipelines")):
+        answer = api.ask(method, path, text)
+        assert (answer.status, answer.body["title"]) == (413, "Pipeline file too large")
