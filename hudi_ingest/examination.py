@@ -81,5 +81,9 @@ def stack_diagnoses(home: Home) -> Iterator[Finding]:
     for record in dead:
         text = f"{record.name} of the stack in {home.root} has ended; the end of {record.log} says why."
         yield problem(STACK, text, "`hudi-ingest up` starts the missing services.")
-    if not dead:
+    hanging = hanging_parts(home)
+    for why in hanging:
+        text, _, remedy = why.rpartition(": ")
+        yield problem(STACK, f"{text}.", f"{remedy}.")
+    if not dead and not hanging:
         yield ok(STACK, f"all {len(stack.processes)} processes run; the UI is at {stack.url}")
