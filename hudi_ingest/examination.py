@@ -13,7 +13,7 @@ from typing import Any
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import is_alive
-from hudi_ingest.local.stack import Stack
+from hudi_ingest.local.stack import Stack, hanging_parts
 from hudi_ingest.model.finding import Finding, State, distinct, examined, ok, problem, worst
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor import ENGINE, LEDGER, engine_diagnoses, ledger_diagnoses, machine_diagnoses

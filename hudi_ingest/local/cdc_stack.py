@@ -20,9 +20,9 @@ import yaml
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
-from hudi_ingest.local.dagster_api import DIRECT
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic, java_property, logging_options
+from hudi_ingest.local.dagster_api import DIRECT
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, ready, require_port_free, start, stop
 from hudi_ingest.local.progress import Report
 from hudi_ingest.local.source_tables import SCHEMA, SourceTable

@@ -200,7 +200,7 @@ def _bring_up(
     return stack
 
 
-def hanging_parts(home: Home, seconds: float = 5.0) -> list[str]:
+def hanging_parts(home: Home, seconds: float = 10.0) -> list[str]:
     """Say of each part of the home's Dagster that runs and does not answer within so many seconds that it hangs, with its pid. Raises
     EnvironmentProblem."""
     stack = Stack.read(home)
@@ -209,9 +209,7 @@ def hanging_parts(home: Home, seconds: float = 5.0) -> list[str]:
     return [f"{why}: `hudi-ingest up` replaces it" for why in said if why]
 
 
-def _why_it_hangs(
-    name: str, home: Home, settings: StackSettings, record: ProcessRecord, seconds: float
-) -> str:
+def _why_it_hangs(name: str, home: Home, settings: StackSettings, record: ProcessRecord, seconds: float) -> str:
     """Say that a living part of Dagster hangs, and since when or for how long it was asked; "" if it answers, or may be starting."""
     if name not in DAGSTER or running_seconds(record) < _HANGS_SECONDS:
         return ""
