@@ -13,7 +13,7 @@ from typing import Any
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.processes import is_alive
-from hudi_ingest.local.stack import Stack
+from hudi_ingest.local.stack import Stack, hanging_parts
 from hudi_ingest.model.finding import Finding, State, distinct, examined, ok, problem, worst
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor import ENGINE, LEDGER, engine_diagnoses, ledger_diagnoses, machine_diagnoses
@@ -81,5 +81,9 @@ def stack_diagnoses(home: Home) -> Iterator[Finding]:
     for record in dead:
         text = f"{record.name} of the stack in {home.root} has ended; the end of {record.log} says why."
         yield problem(STACK, text, "`hudi-ingest up` starts the missing services.")
-    if not dead:
+    hanging = hanging_parts(home)
+    for why in hanging:
+        text, _, remedy = why.rpartition(": ")
+        yield problem(STACK, f"{text}.", f"{remedy}.")
+    if not dead and not hanging:
         yield ok(STACK, f"all {len(stack.processes)} processes run; the UI is at {stack.url}")

@@ -326,9 +326,10 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show committed offsets, lag and recent transactions. Exits with 1 if a partition is stopped or has no
-    leader, a pipeline's status cannot be read or a file cannot be loaded."""
+    leader, a pipeline's status cannot be read, a file cannot be loaded or a part of the embedded Dagster hangs."""
     from hudi_ingest.cli.views import by_error, status_view
     from hudi_ingest.ledger import Ledger
+    from hudi_ingest.local.stack import hanging_parts
     from hudi_ingest.operations.health.status import statuses
     from hudi_ingest.orchestration.coordinator.switch import activities
     from hudi_ingest.pipeline.folder import load_each
@@ -339,6 +340,7 @@ def status(
     with Ledger.open(home.ledger_url) as ledger:
         answers = statuses(pipelines, ledger)
     doing = activities(home, pipelines)
+    hanging = hanging_parts(home)
     states = [answer for answer in answers.values() if not isinstance(answer, IngestError)]
     failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, IngestError)}
     errors = {**failed, **{state.pipeline: str(state.error) for state in states if state.error}}
@@ -357,7 +359,9 @@ def status(
             err.print(f"error: {names}: {error}", style="red", markup=False)
         for file in broken:
             err.print(f"error: {file.in_one_line}", style="red", markup=False)
-    if errors or broken or any(state.stopped or state.lag is None for state in states):
+    for why in hanging:
+        err.print(f"error: {why}", style="red", markup=False)
+    if errors or broken or hanging or any(state.stopped or state.lag is None for state in states):
         raise typer.Exit(1)
 
 

@@ -15,6 +15,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from hudi_ingest.home.liveness import running_process
 
 _logger = logging.getLogger(__name__)
@@ -240,6 +242,15 @@ def missing_because(name: str, environment: Mapping[str, str]) -> str | None:
 def stack_runs(home: Home) -> bool:
     """Whether a process of the home's embedded stack is alive."""
     return bool(_variables(home, only_running=True))
+
+
+def stack_process(home: Home, name: str) -> psutil.Process | None:
+    """The process of that name of the home's embedded stack, if it is alive."""
+    try:
+        found = next(each for each in json.loads(home.stack_file.read_text())["processes"] if each["name"] == name)
+        return running_process(int(found["pid"]), float(found["started"]))
+    except (OSError, ValueError, LookupError, TypeError, StopIteration, psutil.Error):
+        return None
 
 
 def embedded_broker(home: Home) -> str:

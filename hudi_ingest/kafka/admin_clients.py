@@ -101,8 +101,10 @@ class AdminClients:
         try:
             yield client
         except KafkaException:
-            # What it met on the way.
-            consumer.poll(0)
+            # What it met on the way, such as a group that it may not read, which it reports instead of an answer.
+            met = consumer.poll(0)
+            if met is not None and met.error() is not None:
+                self.trouble.note(met.error())
             # It waits for the answer to a commit as long as the coordinator hangs.
             threading.Thread(target=consumer.close, name="close a consumer", daemon=True).start()
             raise

@@ -56,6 +56,8 @@ _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
 _NO_TOKEN = re.compile("no token: |acquire SASL OAUTHBEARER token|OIDC", re.IGNORECASE)
 _WITHOUT_PASSWORD = ("OAUTHBEARER", "GSSAPI")
 _PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
+_NOT_ALLOWED = re.compile(r"\b(Topic|Group|Cluster) authorization failed")
+"""Marks an answer to a login that is accepted, but lacks a right."""
 _CHECK = "Check source.bootstrap_servers and source.security, and that the broker runs."
 _LEARNED = re.compile(r"([^\s/]+:\d+)/\d+: (?:Connect to|Failed to resolve)")
 """A broker that cannot be reached at an address that another one has named; those of the settings are called bootstrap."""
@@ -242,12 +244,24 @@ class Trouble:
         if not self.refusal.startswith("no token: ") and (error.code() in _REFUSALS or _ALERT in self.last):
             self.refusal = self.last
 
-    def explained(self, action: str, answer: str, source: KafkaSource) -> KafkaRefused | KafkaUnreachable:
+    def explained(
+        self,
+        action: str,
+        answer: str,
+        source: KafkaSource,
+        operation: str = "Describe",
+        topic: str = "",
+        group: str = "",
+    ) -> KafkaRefused | KafkaUnreachable:
         """The error for a failed `action`, with what the client met on the way: `answer` alone often says only that time ran
-        out."""
+        out. `operation`: what the action does with `topic`, as Kafka's access rules name it."""
         failure = f"could not {action} at Kafka {source.bootstrap_servers}"
         if self.refusal:
             return _refused(failure, self.refusal, source)
+        for said in (answer, self.last):
+            if lacking := _NOT_ALLOWED.search(said):
+                named = {"Topic": (operation, "topic", topic), "Group": ("Read", "group", group)}
+                return _not_allowed(failure, said, source, *named.get(lacking[1], ("Describe", "cluster", "")))
         reason = self.last or ("" if self.all_down else answer)
         if self.all_down and (not reason or "Disconnected" in reason):
             reason = "; ".join(filter(None, (reason, _PROTOCOLS_DIFFER)))
@@ -294,6 +308,33 @@ def unusable_settings(source: KafkaSource, reason: str) -> KafkaRefused:
 def no_token(source: KafkaSource, reason: str) -> KafkaRefused:
     """The error for a token function that gave a new client no token."""
     return _refused(f"could not log in at Kafka {source.bootstrap_servers}", f"no token: {reason}", source)
+
+
+def login_name(source: KafkaSource) -> str:
+    """Whom the broker takes a client of the source for, as far as the pipeline file says."""
+    security = source.security
+    if security is None:
+        return "ANONYMOUS"
+    if security.username:
+        return security.username
+    return "CN=… (the subject of its client certificate)" if security.certificate_file else "… (as its login says)"
+
+
+def _not_allowed(failure: str, reason: str, source: KafkaSource, operation: str, kind: str, name: str) -> KafkaRefused:
+    """The error for a login that lacks the right to do `operation` with the topic, the group or the cluster."""
+    user = login_name(source)
+    place = f"{kind} {name}".strip()
+    effect = (
+        "Tables are not affected, only tools that show the group's lag."
+        if kind == "group"
+        else "Nothing was read and nothing is visible."
+    )
+    return KafkaRefused(
+        f"{failure}: {reason}. The broker lets {user} in, but not {operation.upper()} {place}. Allow it: `kafka-acls.sh "
+        f"--bootstrap-server {source.bootstrap_servers} --add --allow-principal 'User:{user}' --operation "
+        f"{'Describe' if kind == 'cluster' else 'Read'} --{place}`, and remove rules that deny it (`--list --{place}`). {effect}",
+        servers=source.bootstrap_servers,
+    )
 
 
 def _refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AclOperation, ConfigResource, OffsetSpec, Reso
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, LeaderMissing, TopicMissing
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.kafka.admin_clients import AdminClients, GroupClient, kept_clients
-from hudi_ingest.kafka.client_settings import answer_text
+from hudi_ingest.kafka.client_settings import Trouble, answer_text
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
 from hudi_ingest.model.offsets import Offsets, TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
@@ -240,8 +240,16 @@ class KafkaCluster:
                 if _is_of(error, _NOT_A_TOPIC):
                     return []
                 if not _is_of(error, _COORDINATOR_MOVES) or time.monotonic() > deadline:
-                    if trouble.refusal or trouble.all_down or not _is_of(error, _NO_COORDINATOR):
-                        raise self._failed(f"ask for the offsets of consumer group {group}", error) from error
+                    explained = trouble.explained(
+                        f"ask for the offsets of consumer group {group}",
+                        answer_text(error),
+                        self._source,
+                        operation="Read",
+                        topic=", ".join(sorted(self._source.topics)),
+                        group=group,
+                    )
+                    if isinstance(explained, KafkaRefused) or trouble.all_down or not _is_of(error, _NO_COORDINATOR):
+                        raise explained from error
                     raise KafkaUnreachable(
                         f"consumer group {group} has no coordinator at Kafka {self._source.bootstrap_servers}: "
                         f"{answer_text(error)}. The broker that keeps its offsets is down, or their partition of __consumer_offsets has no "
@@ -256,7 +264,7 @@ class KafkaCluster:
             description = self._wait(answer)
         except (KafkaException, TimeoutError) as error:
             if isinstance(error, TimeoutError) or error.args[0].code() not in _NOT_A_TOPIC:
-                raise self._failed(f"describe topic {name}", error) from error
+                raise self._failed(f"describe topic {name}", error, name) from error
             pattern = self._source.topics_pattern
             similar = suggestion(name, self._on_broker()) if pattern is None else ""
             remedy = (
@@ -333,7 +341,7 @@ class KafkaCluster:
             return {name: str(entry.value) for name, entry in self._wait(answer).items()}
         except (KafkaException, TimeoutError) as error:
             if not _is_of(error, _REFUSED):
-                raise self._failed(f"read the settings of topic {topic}", error) from error
+                raise self._failed(f"read the settings of topic {topic}", error, topic) from error
             _logger.info("%s: its settings are unknown: %s", topic, answer_text(error))
             # An answer: the client is as good as before.
             self._clients.has_failed = failed_before
@@ -391,7 +399,7 @@ class KafkaCluster:
                     topic=partition.topic,
                     partition=partition.partition,
                 ) from error
-            raise self._failed(f"read offsets of {partition.topic}", error) from error
+            raise self._failed(f"read offsets of {partition.topic}", error, partition.topic) from error
 
     def offsets_at(self, at: datetime, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         """Each partition's first offset whose record's timestamp is not before `at`; its end if there is none."""
@@ -445,8 +453,20 @@ class KafkaCluster:
         self._clients.trouble.answered()
         return result
 
-    def _failed(self, action: str, error: Exception) -> KafkaRefused | KafkaUnreachable:
-        return self._clients.trouble.explained(action, answer_text(error), self._source)
+    def _failed(self, action: str, error: Exception, topic: str = "") -> KafkaRefused | KafkaUnreachable:
+        return self._clients.trouble.explained(action, answer_text(error), self._source, topic=topic)
+
+
+def unanswered(action: str, source: KafkaSource, trouble: Trouble, topics: Iterable[str]) -> IngestError:
+    """The error for a read that got no answer. The client is not told that it may no longer describe a topic, so that is asked here."""
+    error = trouble.explained(action, "no answer", source)
+    if trouble.last or trouble.all_down or isinstance(error, KafkaRefused):
+        return error
+    try:
+        answers = KafkaCluster(source).each_topic(sorted(set(topics)))
+    except IngestError:
+        return error
+    return next((answer for answer in answers.values() if isinstance(answer, (KafkaRefused, TopicMissing))), error)
 
 
 _TYPE_SETTING = "message.timestamp.type"

@@ -45,6 +45,7 @@ _OPTIONS: Mapping[str, str] = {
 _PROMPT = {"reconnect.backoff.ms": "100"}
 _POLL_MILLISECONDS = 100
 _SHOWN_RANGES = 3
+_NO_GROUP = KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def read_ranges(
@@ -85,7 +86,11 @@ def _round(
             if fetched.advance([slice_.source for slice_ in backlog.reading]):
                 heard = time.monotonic()
             if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
-                raise trouble.explained(f"read {_shown(backlog.reading)}", "no answer", source)
+                # Imported here because no read that works needs it.
+                from hudi_ingest.kafka.cluster import unanswered
+
+                topics = {slice_.topic for slice_ in backlog.reading}
+                raise unanswered(f"read {_shown(backlog.reading)}", source, trouble, topics)
             continue
         place = 0
         try:
@@ -93,7 +98,8 @@ def _round(
                 first = Message.from_address(int(addresses[place]))
                 range_ = backlog.range_of(TopicPartition(consumer.topic(first), first.partition))
                 if first.error:
-                    if range_ is not None or first.topic is None:
+                    # Nothing that is read here depends on the group.
+                    if range_ is not None or (first.topic is None and first.error != _NO_GROUP):
                         _take_error(backlog, range_, first, trouble, source)
                     after = place + 1
                 else:
@@ -157,7 +163,9 @@ def _error(range_: OpenRange, message: Message, trouble: Trouble, source: KafkaS
             partition=range_.slice.partition,
             offset=range_.position,
         )
-    return trouble.explained(f"read {range_.slice}", error_text(message), source)
+    return trouble.explained(
+        f"read {range_.slice}", error_text(message), source, operation="Read", topic=range_.slice.topic
+    )
 
 
 def _consumer(source: KafkaSource, group: str, trouble: Trouble, on_statistics: Callable[[bytes], None]) -> Consumer:

@@ -23,6 +23,7 @@ from hudi_ingest.kafka.client_settings import (
     overriding,
     unusable_settings,
 )
+from hudi_ingest.kafka.cluster import unanswered
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -132,7 +133,7 @@ def _read(
                 heard = time.monotonic()
             if trouble.is_final or time.monotonic() - heard > source.request_timeout_seconds:
                 action = f"read {', '.join(str(request.slice) for request in pending.values())}"
-                raise trouble.explained(action, "no answer", source)
+                raise unanswered(action, source, trouble, {partition.topic for partition in pending})
             continue
         heard = time.monotonic()
         trouble.answered()
@@ -151,7 +152,9 @@ def _read(
                 offset=request.slice.start,
             )
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise trouble.explained(f"read {request.slice}", error.str(), source)
+            raise trouble.explained(
+                f"read {request.slice}", error.str(), source, operation="Read", topic=request.slice.topic
+            )
         inside = error is None and message.offset() < request.slice.end
         if inside:
             messages[partition].append(message)

@@ -17,7 +17,7 @@ import socket
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -32,7 +32,7 @@ from hudi_ingest.exceptions import EnvironmentProblem, LedgerUnreachable, Transa
 from hudi_ingest.ledger import counters, locks, migrations
 from hudi_ingest.ledger.attempts import Attempts
 from hudi_ingest.ledger.counters import Counters
-from hudi_ingest.ledger.database import WRITES, Database, open_engine, shown_url, translated
+from hudi_ingest.ledger.database import Database, open_engine, shown_url, translated
 from hudi_ingest.ledger.notes import (
     PendingChange,
     PendingChanges,
@@ -76,6 +76,9 @@ __all__ = [
 _LEAST_WAIT_SECONDS = 0.05
 """Shorter waits for a lock are not worth counting."""
 _MIGRATION_WAIT_SECONDS = 120.0
+_MIGRATION = 0x6875646969
+"""The key of PostgreSQL's lock on migrations, for this database."""
+_RETRY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,10 @@ class Overview:
     rows: Mapping[str, int]
     size_bytes: int
     services: tuple[ServiceRun, ...] = ()
+
+
+class _NotKept(Exception):
+    """Rolls a database transaction back."""
 
 
 class Ledger:
@@ -160,6 +167,12 @@ class Ledger:
             answer = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
         return "" if answer == "ok" else answer
 
+    def require_writable(self) -> None:
+        """Write a row in a database transaction that is rolled back. Raises LedgerUnreachable and EnvironmentProblem."""
+        with suppress(_NotKept), self.database.writing() as connection:
+            counters.add(connection, "", {"written on trial": 1})
+            raise _NotKept
+
     def clock(self) -> datetime | None:
         """Return the time of the database's server; None if it has no server."""
         if self.database.is_sqlite:
@@ -173,15 +186,14 @@ class Ledger:
     ) -> Iterator[None]:
         """Keep all other processes and threads out of this table's begin, commit, recover and abort.
 
-        The lock is released when its holder dies, and taken from one that has held it for longer than `stale_seconds`,
-        unless that holder is `unfenced`; locks.py says what a holder must ensure. Not reentrant. Raises TransactionInFlight
-        when the lock is not free in time.
+        The lock is free when its holder has died (on another machine: within a minute), and is taken from one that has held it for
+        longer than `stale_seconds`, unless that holder is `unfenced`; locks.py says what a holder must ensure. Not reentrant. Raises
+        TransactionInFlight when the lock is not free in time.
         """
         started = time.monotonic()
         name = f"table {normal_base_path(table)}"
         try:
-            with translated(self.database.where):
-                held = locks.acquire(self.database.engine, name, timeout_seconds, stale_seconds, unfenced)
+            held = locks.acquire(self.database, name, timeout_seconds, stale_seconds, unfenced)
         except TransactionInFlight:
             self._count_wait(table, time.monotonic() - started)
             raise
@@ -239,23 +251,34 @@ def _bring_up_to_date(database: Database) -> None:
     LedgerUnreachable.
     """
     engine, where = database.engine, database.where
-    # Switching SQLite to a write-ahead log needs exclusive access, so there even the check needs the lock, once.
-    has_log = engine.dialect.name != "sqlite" or engine.url in _with_write_ahead_log
+    # Switching SQLite to a write-ahead log needs exclusive access, so a process does it once.
+    has_log = not database.is_sqlite or engine.url in _with_write_ahead_log
     if has_log and _revision(engine) == migrations.HEAD:
         return
-    try:
-        held = locks.acquire(engine, "the ledger's tables", _MIGRATION_WAIT_SECONDS)
-    except TransactionInFlight as error:
-        raise LedgerUnreachable(f"{where}: another process is migrating it. {error}") from error
-    try:
-        if engine.dialect.name == "sqlite":
-            _use_write_ahead_log(engine, where)
-            _with_write_ahead_log.add(engine.url)
-        if _revision(engine) != migrations.HEAD:
-            with engine.execution_options(**{WRITES: True}).begin() as connection:
-                migrations.upgrade(connection, where)
-    finally:
-        held.release()
+    deadline = time.monotonic() + _MIGRATION_WAIT_SECONDS
+    if database.is_sqlite:
+        _use_write_ahead_log(engine, where, deadline)
+        _with_write_ahead_log.add(engine.url)
+    while not _upgrade(database):
+        if time.monotonic() > deadline:
+            raise LedgerUnreachable(
+                f"{where}: another process has been migrating it for {_MIGRATION_WAIT_SECONDS:g} s. Try again; if the error "
+                "persists, end that process."
+            )
+        time.sleep(_RETRY_SECONDS)
+
+
+def _upgrade(database: Database) -> bool:
+    """Migrate the ledger's tables in one database transaction, unless they are up to date; False if another process is doing so."""
+    with database.writing() as connection:
+        # SQLite's writers exclude one another from BEGIN IMMEDIATE on. This lock ends with the transaction, as a pooler needs.
+        alone = (
+            database.is_sqlite
+            or connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(_MIGRATION))).scalar_one()
+        )
+        if alone and migrations.revision(connection) != migrations.HEAD:
+            migrations.upgrade(connection, database.where)
+    return bool(alone)
 
 
 def _revision(engine: sa.Engine) -> str | None:
@@ -263,17 +286,23 @@ def _revision(engine: sa.Engine) -> str | None:
         return migrations.revision(connection)
 
 
-def _use_write_ahead_log(engine: sa.Engine, where: str) -> None:
+def _use_write_ahead_log(engine: sa.Engine, where: str, deadline: float) -> None:
     # Outside any transaction: SQLite cannot change the journal mode within one.
     with closing(engine.raw_connection()) as connection:
-        try:
-            cursor = connection.cursor()
-            cursor.execute("PRAGMA journal_mode = WAL")
-            (mode,) = cursor.fetchone() or ("unknown",)
-        except sqlite3.OperationalError as error:
-            raise LedgerUnreachable(f"{where}: {error}. Try again; check that the file is writable.") from error
-        except sqlite3.DatabaseError as error:
-            raise DatabaseError(None, None, error) from error
+        cursor = connection.cursor()
+        while True:
+            try:
+                cursor.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # Of several processes that open a new file, SQLite refuses some without waiting.
+                if "locked" in str(error) and time.monotonic() < deadline:
+                    time.sleep(_RETRY_SECONDS)
+                    continue
+                raise LedgerUnreachable(f"{where}: {error}. Try again; check that the file is writable.") from error
+            except sqlite3.DatabaseError as error:
+                raise DatabaseError(None, None, error) from error
+        (mode,) = cursor.fetchone() or ("unknown",)
     if mode != "wal":
         raise EnvironmentProblem(
             f"{where}: its file system does not support SQLite's write-ahead log (journal mode {mode}). Put the ledger "

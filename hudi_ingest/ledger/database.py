@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, LedgerUnreachable
 from hudi_ingest.home.folder import file_version
@@ -34,6 +34,14 @@ _CONNECTION = {
     "tcp_user_timeout": 30_000,
 }
 """Settings of libpq, unless the URL has them. A host that is gone is noticed within half a minute."""
+_SETTINGS = (
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+    f"SET LOCAL lock_timeout = '{_BUSY_SECONDS}s'; "
+    f"SET LOCAL statement_timeout = '{_BUSY_SECONDS + 10}s'; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{2 * _BUSY_SECONDS}s'"
+)
+"""Of each transaction that writes: a process that hangs inside one must not block all the others. They end with it, because behind a
+pooler the next transaction on the same connection may be another program's."""
 WRITES = "hudi_ingest_writes"
 _INODE = "hudi_ingest_inode"
 """In a connection's record: the file that it has opened."""
@@ -47,6 +55,21 @@ _SAME_TIME_SECONDS = 2.0
 _UNDEFINED_TABLE = "42P01"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _INVALID_SCHEMA_NAME = "3F000"
+_READ_ONLY = "25006"
+_OF_ANOTHER_SERVER = frozenset({_READ_ONLY, "57P01", "57P02", "57P03"})
+"""Errors after which the next connection may reach a server that works."""
+_REMEDIES = {
+    _READ_ONLY: "The server is read-only: a standby, or a primary that was set so. After a failover the next try reaches the new primary; "
+    "if the error persists, let HUDI_INGEST_LEDGER_URL name the primary (with several hosts: &target_session_attrs=read-write), or "
+    "end what made it read-only (`SHOW transaction_read_only`)",
+    "53100": "The server's disk is full. Free some space there",
+    "53200": "The server is out of memory. Look at its log",
+    "53300": "The server has no connection left. Raise its max_connections, or let a pooler share them",
+    "57P01": "An administrator has ended the connection, or the server is being shut down",
+    "57P02": "The server has crashed and is recovering",
+    "57P03": "The server is starting up, recovering or shutting down",
+}
+"""What is said of an error that passes, by its code."""
 
 
 class Database:
@@ -210,6 +233,8 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             connect_args={"connection_factory": LimitedConnection, "cursor_factory": LimitedCursor},
             pool_size=1,
             max_overflow=-1,
+            # What a statement writes is nobody's business who reads its error.
+            hide_parameters=True,
             # It would ask the server for the type's id on each connection.
             use_native_hstore=False,
             # One message for 100 rows instead of one for each.
@@ -220,18 +245,16 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
             f"ledger {shown_url(url)}: the PostgreSQL driver is missing ({error}). Run `pip install psycopg2-binary`."
         ) from error
 
-    @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: object) -> None:
-        connection.autocommit = True
-        with connection.cursor() as cursor:
-            # The timeouts: a process that hangs inside a transaction must not block all the others.
-            cursor.execute(
-                "SET default_transaction_isolation = 'read committed';"
-                f"SET lock_timeout = '{_BUSY_SECONDS}s';"
-                f"SET statement_timeout = '{_BUSY_SECONDS + 10}s';"
-                f"SET idle_in_transaction_session_timeout = '{2 * _BUSY_SECONDS}s'"
-            )
-        connection.autocommit = False
+    @event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        if connection.get_execution_options().get(WRITES, False):
+            connection.exec_driver_sql(_SETTINGS)
+
+    @event.listens_for(engine, "handle_error")
+    def replace(context: sa.engine.ExceptionContext) -> None:
+        # After a failover the kept connection may still lead to the server that was the primary.
+        if getattr(context.original_exception, "pgcode", None) in _OF_ANOTHER_SERVER:
+            context.is_disconnect = True
 
     return engine
 
@@ -292,9 +315,9 @@ def shown_url(url: sa.URL) -> str:
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Translate errors of the database, and of the disk that its file or locks are on; `where` names the ledger.
+    """Translate errors of the database; `where` names the ledger.
 
-    Raises LedgerUnreachable, and EnvironmentProblem when the file is not a database.
+    Raises LedgerUnreachable, and EnvironmentProblem when the file is not a database, or the user lacks a right.
     """
     try:
         yield
@@ -302,24 +325,24 @@ def translated(where: str) -> Iterator[None]:
         translation = _translation(error, where)
         if translation is error:
             raise
-        raise translation from error
-    except OSError as error:
-        raise _unreachable(f"{where}: {error}") from error
+        raise translation from error.orig
 
 
 def _translation(error: DBAPIError, where: str) -> Exception:
     """Translate a database error into ours; return a programming error as it is."""
     code = getattr(error.orig, "pgcode", None)
-    # PostgreSQL's messages have several lines.
-    message = f"{where}: {' '.join(str(error.orig).split())}"
-    if isinstance(error, (OperationalError, InterfaceError)) or code == _UNDEFINED_TABLE:
-        return _unreachable(message)
+    # Of a statement that failed PostgreSQL's whole message has several lines, and quotes the statement.
+    said = error.orig.diag.message_primary if code else str(error.orig)  # type: ignore[union-attr]
+    message = f"{where}: {' '.join(str(said).split())}"
     if code in (_INSUFFICIENT_PRIVILEGE, _INVALID_SCHEMA_NAME):
         return EnvironmentProblem(
-            f"{message}. The ledger's user needs a schema in its search_path, with USAGE and CREATE on it: run "
-            "`CREATE SCHEMA hudi_ingest AUTHORIZATION <user>` and add ?options=-csearch_path%3Dhudi_ingest to "
-            "HUDI_INGEST_LEDGER_URL."
+            f"{message}. The ledger's user needs a schema in its search_path, with USAGE and CREATE on it, and to own the tables "
+            "there (or SELECT, INSERT, UPDATE and DELETE on them): run `CREATE SCHEMA hudi_ingest AUTHORIZATION <user>` and "
+            "`ALTER ROLE <user> SET search_path = hudi_ingest`."
         )
+    # InternalError: a transaction that the server has made read-only, failed or ended, and faults of the server itself.
+    if isinstance(error, (OperationalError, InterfaceError, InternalError)) or code == _UNDEFINED_TABLE:
+        return _unreachable(message, _REMEDIES.get(code or "", ""))
     if type(error) is DatabaseError:
         return EnvironmentProblem(
             f"{message}. The file is damaged or not a ledger. Move it aside: the Hudi tables are the source of truth, and "
@@ -328,7 +351,9 @@ def _translation(error: DBAPIError, where: str) -> Exception:
     return error
 
 
-def _unreachable(message: str) -> LedgerUnreachable:
+def _unreachable(message: str, remedy: str) -> LedgerUnreachable:
+    if remedy:
+        return LedgerUnreachable(f"{message}. The Hudi table is not affected. {remedy}; then try again.")
     return LedgerUnreachable(
         f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "
         "running, has free space, and is the one that HUDI_INGEST_LEDGER_URL should name. A wiped ledger is "

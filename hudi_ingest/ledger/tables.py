@@ -174,6 +174,18 @@ SWITCHES = sa.Table(
     sa.Column("is_on", sa.Boolean, nullable=False, comment="On?"),
 )
 
+LOCKS = sa.Table(
+    "ingest_locks",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True, comment="What is locked: which table, or its services?"),
+    sa.Column("token", sa.Text, nullable=False, comment="Which acquisition is it?"),
+    sa.Column("owner", sa.Text, nullable=False, comment="Whose death means that it is free?"),
+    sa.Column("holder", sa.Text, nullable=False, comment="Who is that, for people?"),
+    sa.Column("unfenced", sa.Boolean, nullable=False, comment="Is its holder safe with the lock only?"),
+    sa.Column("taken_at", sa.Double, nullable=False, comment="Since when, in seconds by the database's clock?"),
+    sa.Column("renewed_at", sa.Double, nullable=False, comment="When was it renewed last, by that clock?"),
+)
+
 COUNTERS = sa.Table(
     "ingest_counters",
     METADATA,

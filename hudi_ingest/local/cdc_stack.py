@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
 from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic, java_property, logging_options
+from hudi_ingest.local.dagster_api import DIRECT
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, ready, require_port_free, start, stop
 from hudi_ingest.local.progress import Report
 from hudi_ingest.local.source_tables import SCHEMA, SourceTable
@@ -294,7 +294,7 @@ def connector_runs(settings: ConnectSettings) -> bool:
 def _get(url: str) -> dict[str, Any] | None:
     """Return what Connect's REST interface answers; None while it does not, or knows no such connector yet."""
     try:
-        with urllib.request.urlopen(url, timeout=REQUEST_TIMEOUT_SECONDS) as answer:
+        with DIRECT.open(url, timeout=REQUEST_TIMEOUT_SECONDS) as answer:
             content: dict[str, Any] = json.load(answer)
             return content
     except (urllib.error.URLError, TimeoutError, ConnectionError):

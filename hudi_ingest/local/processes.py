@@ -135,6 +135,23 @@ def is_alive(record: ProcessRecord) -> bool:
     return _leader(record) is not None
 
 
+def running_seconds(record: ProcessRecord) -> float:
+    """Return for how long the recorded process has run; 0 if it has ended."""
+    leader = _leader(record)
+    try:
+        return time.time() - leader.create_time() if leader is not None else 0.0
+    except psutil.NoSuchProcess:
+        return 0.0
+
+
+def kill(record: ProcessRecord) -> None:
+    """Kill the recorded process, not what it has started, and return when it has ended."""
+    leader = _leader(record)
+    if leader is not None:
+        _signal(leader, signal.SIGKILL)
+        wait_until(lambda: not is_alive(record), what=f"{record.name} has ended", timeout_seconds=KILL_SECONDS)
+
+
 def cpu_seconds(record: ProcessRecord) -> float:
     """Return the CPU time that the recorded process and what it has started have used so far, without what has ended since."""
     leader = _leader(record)

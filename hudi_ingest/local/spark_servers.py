@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
+from hudi_ingest.local.dagster_api import DIRECT
 from hudi_ingest.local.processes import (
     LOOPBACK,
     ProcessRecord,
@@ -53,7 +53,7 @@ class SparkCluster:
 
     def state(self) -> dict[str, Any]:
         """Return the master's own report: workers and their states, applications."""
-        with urllib.request.urlopen(f"{self.page}/json/", timeout=5) as answer:
+        with DIRECT.open(f"{self.page}/json/", timeout=5) as answer:
             state: dict[str, Any] = json.load(answer)
         return state
 

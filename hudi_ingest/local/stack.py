@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -40,14 +41,17 @@ from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import BrokerSettings, await_broker, launch_broker
 from hudi_ingest.local.processes import (
     LONGEST_SOCKET_PATH,
+    LOOPBACK,
     ProcessEnded,
     ProcessRecord,
     accepts_connections,
     free_port,
     is_alive,
+    kill,
     log_tail,
     require_port_free,
     require_running,
+    running_seconds,
     start,
     stop,
     wait_until,
@@ -62,6 +66,11 @@ BROKER, ENGINE = "kafka", "engine"
 CODE_SERVER, WEBSERVER, DAEMON = DAGSTER = ("dagster-code-server", "dagster-webserver", "dagster-daemon")
 NEEDED_BYTES = 1 << 30
 _READY_SECONDS = 300
+_HANGS_SECONDS = 120.0
+"""A part of Dagster that has not answered for so long hangs, and one that is younger may still be starting. The daemon says every 30 s
+that it lives."""
+_ANSWER_SECONDS = 60.0
+"""For an answer of a part on a busy machine, before it is replaced."""
 _TRIES = 3
 """How often `up` starts a part that is killed while it waits for it."""
 
@@ -127,7 +136,8 @@ def bring_up(
     dagster_yaml: str | None = None,
     exported: Mapping[str, str] = MappingProxyType({}),
 ) -> Stack:
-    """Start the parts that are not running and return when all of them answer; running parts are left alone.
+    """Start the parts that are not running and return when all of them answer; running parts are left alone, unless they belong to
+    Dagster and hang: these are replaced.
 
     `dagster_yaml`: the Dagster instance's settings, if not the embedded stack's own. `exported`: variables of the user, whose
     values for pipeline files win over the stack's own. `report` gets progress lines, none if nothing had to be started. Running parts keep their settings. Raises
@@ -177,13 +187,51 @@ def _bring_up(
 
     for name in (BROKER, ENGINE, CODE_SERVER, WEBSERVER, DAEMON):
         if name in alive:
-            continue
+            why = _why_it_hangs(name, home, settings, alive[name], _ANSWER_SECONDS)
+            if not why:
+                continue
+            report(f"{why}; replacing it")
+            _kill(alive.pop(name))
         if name in DAGSTER:
             _make_dagster_ready(name, home, settings, alive, report, dagster_yaml)
         remember(_start(name, home, settings, environment, report))
     stack = Stack(settings, environment, tuple(alive.values()))
     _wait_until_ready(home, stack, report if started else lambda line: None)
     return stack
+
+
+def hanging_parts(home: Home, seconds: float = 10.0) -> list[str]:
+    """Say of each part of the home's Dagster that runs and does not answer within so many seconds that it hangs, with its pid. Raises
+    EnvironmentProblem."""
+    stack = Stack.read(home)
+    running = [record for record in stack.processes if record.name in DAGSTER and is_alive(record)] if stack else []
+    said = [_why_it_hangs(each.name, home, stack.settings, each, seconds) for each in running] if stack else []
+    return [f"{why}: `hudi-ingest up` replaces it" for why in said if why]
+
+
+def _why_it_hangs(name: str, home: Home, settings: StackSettings, record: ProcessRecord, seconds: float) -> str:
+    """Say that a living part of Dagster hangs, and since when or for how long it was asked; "" if it answers, or may be starting."""
+    if name not in DAGSTER or running_seconds(record) < _HANGS_SECONDS:
+        return ""
+    url = f"http://{LOOPBACK}:{settings.ui_port}"
+    hangs = f"{name} (pid {record.pid}) hangs"
+    if name == DAEMON:
+        newest = dagster_api.newest_heartbeat(url)
+        silent = time.time() - newest if newest is not None else 0.0
+        return f"{hangs}: it has not reported for {silent:,.0f} s" if silent > _HANGS_SECONDS else ""
+    if name == CODE_SERVER:
+        answers = dagster_api.code_server_answers(_code_socket(home), seconds)
+    else:
+        answers = dagster_api.query(url, "{ version }", seconds=seconds) is not None
+    return "" if answers else f"{hangs}: it has not answered within {seconds:g} s"
+
+
+def _kill(record: ProcessRecord) -> None:
+    """End a part that hangs. The daemon's runs go on: they need nothing of it."""
+    if record.name != DAEMON:
+        stop([record], grace_seconds=1)
+        return
+    kill(record)
 
 
 def _settled(requested: StackSettings, previous: StackSettings, alive: Mapping[str, ProcessRecord]) -> StackSettings:

@@ -13,9 +13,11 @@ from dagster import DagsterError, DagsterInstance, SensorEvaluationContext
 from sqlalchemy.exc import SQLAlchemyError
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.home.folder import Home, stack_runs
+from hudi_ingest.home.folder import Home, stack_process, stack_runs
 
 DAGSTER_VARIABLE = "DAGSTER_HOME"
+DAEMON = "dagster-daemon"
+"""Its name in the embedded stack."""
 SILENT_SECONDS = 120.0
 """Daemons send a heartbeat every 30 s."""
 _kept: list[tuple[object, DagsterInstance]] = []
@@ -72,6 +74,21 @@ def silent_daemons(home: Home, folder: Path, instance: DagsterInstance) -> list[
         return required
     heartbeats, oldest = instance.get_daemon_heartbeats(), time.time() - SILENT_SECONDS
     return [name for name in required if name not in heartbeats or heartbeats[name].timestamp < oldest]
+
+
+def daemons_trouble(home: Home, folder: Path, instance: DagsterInstance) -> str:
+    """Say why nothing begins in the instance in `folder` if that is because of its daemons, and what to do; "" if they work."""
+    if not silent_daemons(home, folder, instance):
+        return ""
+    process = stack_process(home, DAEMON) if folder == home.dagster else None
+    if process is None:
+        return (
+            "Dagster's daemon is down, so nothing begins: start `dagster-daemon run`, or `hudi-ingest up` on one machine; if its "
+            "process is there, it hangs, so end it first"
+        )
+    if time.time() - process.create_time() < SILENT_SECONDS:
+        return "Dagster's daemon is starting: nothing begins before it has"
+    return f"Dagster's daemon (pid {process.pid}) hangs, so nothing begins: `hudi-ingest up` replaces it"
 
 
 def is_of_stopped_stack(home: Home, folder: Path) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
 import psutil
 import pytest
 
+from hudi_ingest.local import stack as local_stack
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port, is_alive
 from hudi_ingest.local.stack import (
@@ -20,13 +22,14 @@ from hudi_ingest.local.stack import (
     StackSettings,
     bring_down,
     bring_up,
+    hanging_parts,
 )
 from hudi_ingest.local.verification import verify
 from hudi_ingest_tests.chaos import oracle
 from hudi_ingest_tests.support.command_line import hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK, java_options
-from hudi_ingest_tests.support.waiting import wait_for
+from hudi_ingest_tests.support.waiting import suspend, wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
 
@@ -114,4 +117,30 @@ def test_p5_one_up_starts_what_was_killed_and_leaves_the_rest_alone(
     told: list[str] = []
     assert pids(up(ground, told)) == pids(running)
     assert told == [], "cron mails nothing while all is well"
+    require_that_records_are_committed(ground)
+
+
+@pytest.mark.parametrize("name", [CODE_SERVER, WEBSERVER, DAEMON])
+def test_p5_up_replaces_a_part_of_dagster_that_hangs_and_status_names_it(
+    stack: tuple[Ground, Stack], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground, _ = stack
+    before = pids(up(ground))
+    # The daemon reports every 30 s.
+    monkeypatch.setattr(local_stack, "_HANGS_SECONDS", 40.0)
+    monkeypatch.setattr(local_stack, "_ANSWER_SECONDS", 5.0)
+    wait_for(lambda: time.time() - psutil.Process(before[name]).create_time() > 40, "it is not just starting")
+    assert hanging_parts(ground.home) == []
+    suspend(psutil.Process(before[name]))
+    try:
+        hangs = f"{name} (pid {before[name]}) hangs: it has not "
+        wait_for(lambda: hangs in " ".join(hanging_parts(ground.home)), "it is said to hang", pause_seconds=1)
+        told: list[str] = []
+        after = pids(up(ground, told))
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            psutil.Process(before[name]).kill()
+    assert {each for each in after if after[each] != before[each]} == {name}
+    assert any(f"{name} (pid {before[name]}) hangs" in line and "replacing it" in line for line in told)
+    assert hanging_parts(ground.home) == []
     require_that_records_are_committed(ground)

@@ -12,13 +12,16 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclOperation, AclPermissionType, ResourceType
 from dagster import DagsterInstance
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.range_reader import read_ranges
+from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.local.processes import wait_until
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -224,3 +227,48 @@ def test_an_online_check_names_all_that_is_wrong_at_the_broker(secured: SecuredB
     assert "topic missing is not on the broker" in missing
     assert f"lets user {USER} describe topic {name}, but not read it" in unreadable
     assert f"names partition 7 of topic {name}, which has 2 partitions" in partition
+
+
+def test_a_right_that_is_missing_is_named_with_who_needs_it(secured: SecuredBroker, secured_ground: Ground) -> None:
+    name, deny = secured_ground.name, AclPermissionType.DENY
+    secured_ground.send_rows(0, 3)
+    source = {**secured.source("PLAINLOGIN"), "request_timeout_seconds": SECONDS}
+    pipeline = make_pipeline(secured_ground, source=source)
+    cluster, group, first = KafkaCluster(pipeline.source), pipeline.group_id, TopicPartition(name, 0)
+    calls: Mapping[str, Callable[[], object]] = {
+        "workers": lambda: list(read_ranges(pipeline.source, group, [Slice(name, 0, 0, 3)])),
+        "driver": lambda: read_records(pipeline.source, group, [ReadRequest(Slice(name, 0, 0, 3), 3)]),
+        "plan": lambda: observe(pipeline),
+        "group": lambda: cluster.group_offsets(group, [first]),
+        "group's commit": lambda: cluster.commit_group_offsets(group, {first: 1}),
+    }
+
+    def refused(call: str) -> str:
+        try:
+            calls[call]()
+        except KafkaRefused as error:
+            return str(error)
+        return ""
+
+    def told(call: str, right: str) -> None:
+        wait_until(lambda: refused(call), what=f"{call}: the broker applies the rule", timeout_seconds=120)
+        text = refused(call)
+        assert f"lets {USER} in, but not {right}. Allow it: " in text
+        assert f"'User:{USER}' --operation Read --{right.split(' ', 1)[1]}`" in text
+        assert "that the broker runs" not in text
+
+    assert [refused(call) for call in calls] == [""] * len(calls)
+    secured.rule(ResourceType.GROUP, group, AclOperation.READ, deny)
+    secured.rule(ResourceType.GROUP, group, AclOperation.DESCRIBE, deny)
+    told("group", f"READ group {group}")
+    told("group's commit", f"READ group {group}")
+    assert not refused("plan")
+    assert not refused("workers"), "nothing that is read depends on the group"
+    secured.rule(ResourceType.TOPIC, name, AclOperation.READ, deny)
+    secured.rule(ResourceType.TOPIC, name, AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+    told("workers", f"READ topic {name}")
+    told("driver", f"READ topic {name}")
+    secured.rule(ResourceType.TOPIC, name, AclOperation.DESCRIBE, deny)
+    told("plan", f"DESCRIBE topic {name}")
+    told("workers", f"DESCRIBE topic {name}")
+    told("driver", f"DESCRIBE topic {name}")

@@ -158,6 +158,50 @@ MUTANTS: Mapping[str, Mutant] = {
         "import contextlib; return contextlib.nullcontext()",
         "transaction/test_protocol_steps.py",
     ),
+    # ledger/locks.py
+    "a lock is taken from whoever has it": Mutant(
+        "ledger/locks.py",
+        ".on_conflict_do_nothing()",
+        ".on_conflict_do_update(index_elements=[LOCKS.c.name], set_=values)",
+        "ledger/test_ledger.py::TestTableLock",
+    ),
+    "a lock's expiry is not looked at": Mutant(
+        "ledger/locks.py",
+        "if not -lease <= now - self.renewed_at <= lease:",
+        "if False:",
+        "ledger/test_ledger.py::TestTableLock",
+    ),
+    "a lock is stale although nothing fences its holder": Mutant(
+        "ledger/locks.py",
+        "if stale_seconds is not None and not self.unfenced and",
+        "if stale_seconds is not None and",
+        "ledger/test_ledger.py::TestTableLock",
+    ),
+    "a lock is not renewed": Mutant(
+        "ledger/locks.py",
+        "        self._renewing.start()\n",
+        "        self._renewing.start()\n        self._released.set()\n",
+        "ledger/test_ledger.py::TestTableLock",
+    ),
+    "a release lets go of another's lock": Mutant(
+        "ledger/locks.py",
+        "sa.and_(LOCKS.c.name == name, LOCKS.c.token == self._token)",
+        "sa.and_(LOCKS.c.name == name)",
+        "ledger/test_ledger.py::TestTableLock",
+    ),
+    "of two that take a lock from one both get it": Mutant(
+        "ledger/locks.py",
+        "unchanged = (LOCKS.c.name == self._name) & (LOCKS.c.token == found.token)",
+        "unchanged = LOCKS.c.name == self._name",
+        "ledger/test_ledger.py::TestTableLock",
+    ),
+    "a lock is looked at after it was taken from a holder that has renewed it": Mutant(
+        "ledger/locks.py",
+        "LOCKS.update().where(unchanged, LOCKS.c.renewed_at == found.renewed_at)",
+        "LOCKS.update().where(unchanged)",
+        "ledger/test_ledger.py::TestTableLock",
+    ),
+    # transaction/protocol.py
     "a write does not look at its epoch": Mutant(
         "transaction/protocol.py",
         "            self._require_epoch(transaction)\n            attempts",

@@ -18,6 +18,7 @@ from hudi_ingest.exceptions import Fenced, LedgerUnreachable, TransactionInFligh
 from hudi_ingest.ledger import AttemptState, Ledger, Request, TransactionRow
 from hudi_ingest.ledger.attempts import Attempts
 from hudi_ingest.ledger.counters import Counters
+from hudi_ingest.ledger.locks import LockRow
 from hudi_ingest.ledger.notes import Service, ServiceRun, ServiceRuns
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.ledger.requests import Requests
@@ -48,6 +49,8 @@ class Rows:
     transactions: dict[str, TransactionRow] = field(default_factory=dict)
     plans: dict[str, TransactionPlan] = field(default_factory=dict)
     attempts: dict[str, dict[tuple[TopicPartition, int], Attempt]] = field(default_factory=dict)
+    locks: dict[str, tuple[Program | None, datetime, bool]] = field(default_factory=dict)
+    """By name: who holds it, since when, and whether unfenced."""
     forgets: bool = False
     """Whether the server answers before it flushes."""
     unflushed: deque[tuple[datetime, Tables]] = field(default_factory=lambda: deque(maxlen=6))
@@ -79,6 +82,8 @@ class Rows:
         ]
         if possible and dice.random() < 0.7:
             self.transactions, self.plans, self.attempts = dice.choice(possible)
+            # What a lock's holder does from here on must be safe without it.
+            self.locks.clear()
         self.unflushed.clear()
 
     def open_in(self, table: str) -> TransactionRow | None:
@@ -295,7 +300,7 @@ class ModelServiceRuns(ServiceRuns):
 
 
 class LedgerModel(Ledger):
-    """One database, and its locks: the table's, and that of its services.
+    """One database, with its locks: the table's, and that of its services.
 
     One that waits for the lock is told at once what it would be told after the timeout.
     """
@@ -311,15 +316,13 @@ class LedgerModel(Ledger):
         self.requests = ModelRequests()
         self.service_runs = ModelServiceRuns(self.rows)
         self._real_now = real_now
-        self._held: dict[str, tuple[Program | None, datetime]] = {}
-        """By lock: who has it, and since when."""
 
     def __repr__(self) -> str:
         return "<the ledger's model>"
 
     def wipe(self) -> None:
-        """As if the database were deleted. The lock is the file system's or the server's, and stays."""
-        for rows in (self.rows.transactions, self.rows.plans, self.rows.attempts):
+        """As if the database were deleted."""
+        for rows in (self.rows.transactions, self.rows.plans, self.rows.attempts, self.rows.locks):
             rows.clear()
         self.rows.unflushed.clear()
 
@@ -329,13 +332,17 @@ class LedgerModel(Ledger):
     ) -> Iterator[None]:
         stop("table_lock", LedgerUnreachable)
         now = self._real_now()
-        holder, since = self._held.get(table, (None, now))
-        fresh = stale_seconds is None or now - since <= timedelta(seconds=stale_seconds)
-        if holder is not None and not holder.crashed and fresh:
-            raise TransactionInFlight(f"the lock of {table} is held by {holder.name}")
-        self._held[table] = mine = running(), now
+        held = self.rows.locks.get(table)
+        if held is not None:
+            holder, since, kept = held
+            # Each second host pauses whole processes, in which nothing renews the lock; the others' hang in one thread.
+            renewed = since if holder is not None and holder.host % 2 else now
+            row = LockRow("", Owner.this_process(), "", kept, since.timestamp(), renewed.timestamp())
+            if not row.lost_because(now.timestamp(), stale_seconds, holder is not None and holder.crashed):
+                raise TransactionInFlight(f"the lock of {table} is held by {holder.name if holder else 'somebody'}")
+        self.rows.locks[table] = mine = running(), now, unfenced
         try:
             yield
         finally:
-            if self._held.get(table) == mine:
-                del self._held[table]
+            if self.rows.locks.get(table) == mine:
+                del self.rows.locks[table]

@@ -71,16 +71,12 @@ class SecuredBroker:
 
     def let_only_describe(self, topic: str) -> None:
         """Nobody may read the topic any more."""
+        self.rule(ResourceType.TOPIC, topic, AclOperation.DESCRIBE, AclPermissionType.ALLOW)
+
+    def rule(self, kind: ResourceType, name: str, operation: AclOperation, permission: AclPermissionType) -> None:
+        """Add a rule for everybody."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-        rule = AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            "User:*",
-            "*",
-            AclOperation.DESCRIBE,
-            AclPermissionType.ALLOW,
-        )
+        rule = AclBinding(kind, name, ResourcePatternType.LITERAL, "User:*", "*", operation, permission)
         admin.create_acls([rule])[rule].result(120)
 
     def set_password(self, user: str, password: str) -> None:

@@ -17,7 +17,7 @@ from hudi_ingest.ledger.tables import REVISION_TABLE
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0007"
+HEAD = "0008"
 """The newest revision in `versions`."""
 
 _ONE_AT_A_TIME = threading.Lock()

@@ -1,4 +1,5 @@
-"""Diagnoses of this machine, the Spark engine and the ledger for `hudi-ingest doctor`. Nothing here changes anything."""
+"""Diagnoses of this machine, the Spark engine and the ledger for `hudi-ingest doctor`. Nothing here changes anything; what it
+writes on trial is taken back."""
 
 from __future__ import annotations
 
@@ -274,7 +275,8 @@ def ledger_diagnoses(home: Home) -> Iterator[Finding]:
             "for each pipeline.",
         )
     else:
-        yield ok(LEDGER, f"{ledger.place} is open and whole")
+        ledger.require_writable()
+        yield ok(LEDGER, f"{ledger.place} is open and whole, and may be written to")
     clock = ledger.clock()
     if clock is not None:
         yield from clock_diagnoses("the ledger's server", (clock - datetime.now(timezone.utc)).total_seconds())

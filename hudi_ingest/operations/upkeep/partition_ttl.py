@@ -128,7 +128,7 @@ class PartitionTtl:
         table = self.pipeline.table.base_path
         # No clustering or compaction is planned meanwhile, and no commit begins or ends.
         with (
-            self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1),
+            self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1, unfenced=True),
             self.ledger.table_lock(table, unfenced=True),
         ):
             result = self._result(days, now)

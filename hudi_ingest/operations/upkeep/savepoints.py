@@ -72,7 +72,7 @@ class Savepoints:
         self._require(instant)
         table = self.pipeline.table.base_path
         with (
-            self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1),
+            self.ledger.table_lock(f"{table}/{HOODIE}/services", timeout_seconds=1, unfenced=True),
             self.ledger.table_lock(table, unfenced=True),
         ):
             opened = self.ledger.transactions.open_in(table)

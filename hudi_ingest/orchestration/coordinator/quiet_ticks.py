@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
-from hudi_ingest.exceptions import IngestError, KafkaUnreachable
+from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.shared_clusters import SourceSnapshot, snapshot_of_ends
@@ -147,8 +147,6 @@ def with_plan_time(pipeline: Pipeline, situation: Situation) -> Situation:
 def keep_group_told_now_and_then(pipeline: Pipeline, situation: Situation, cluster: KafkaCluster) -> str:
     """Set the consumer group's offsets to the table's if they differ, and return why that failed, or "". Every GROUP_SECONDS if nothing
     is committed meanwhile: only tools that show the group's lag use them, and a group without a coordinator costs a timeout.
-
-    Raises KafkaRefused.
     """
     checkpoint, known = situation.committed.checkpoint, _groups.get(pipeline.name)
     if checkpoint is None:
@@ -159,7 +157,8 @@ def keep_group_told_now_and_then(pipeline: Pipeline, situation: Situation, clust
     trouble = ""
     try:
         keep_group_told(pipeline, situation, cluster)
-    except KafkaUnreachable as error:
+    except (KafkaUnreachable, KafkaRefused) as error:
+        # A login that is refused as a whole has failed the look before this.
         trouble = str(error)
     _groups[pipeline.name] = _Group(pipeline, checkpoint.offsets, trouble)
     return trouble

@@ -24,7 +24,7 @@ from hudi_ingest.exceptions import EnvironmentProblem, LedgerUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.home_instance import dagster_folder, home_instance, silent_daemons
+from hudi_ingest.orchestration.home_instance import daemons_trouble, dagster_folder, home_instance
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -157,10 +157,10 @@ def activities(home: Home, pipelines: Sequence[Pipeline]) -> dict[str, tuple[boo
         return {pipeline.name: (None, by_hand(pipeline)) for pipeline in pipelines}
     try:
         with home_instance(home) as instance:
-            switches, silent = switches_of(instance, pipelines), bool(silent_daemons(home, folder, instance))
+            switches, trouble = switches_of(instance, pipelines), daemons_trouble(home, folder, instance)
     except EnvironmentProblem as problem:
         return {pipeline.name: (None, f"? ({problem})") for pipeline in pipelines}
-    return {pipeline.name: activity(pipeline, switches, silent) for pipeline in pipelines}
+    return {pipeline.name: activity(pipeline, switches, trouble) for pipeline in pipelines}
 
 
 def by_hand(pipeline: Pipeline) -> str:
@@ -170,11 +170,10 @@ def by_hand(pipeline: Pipeline) -> str:
     )
 
 
-def activity(pipeline: Pipeline, switches: Switches, silent: bool) -> tuple[bool, str]:
-    """Whether the pipeline is on, and in words. `silent`: whether a daemon does not work."""
+def activity(pipeline: Pipeline, switches: Switches, trouble: str) -> tuple[bool, str]:
+    """Whether the pipeline is on, and in words. `trouble`: why nothing begins all the same, "" if it does."""
     if switches.is_on(pipeline):
-        start = "start `dagster-daemon run`, or `hudi-ingest up` on one machine"
-        return True, f"on, but Dagster's daemon is down, so nothing begins: {start}" if silent else "on"
+        return True, f"on, but {trouble}" if trouble else "on"
     if pipeline.template and not switches.sensor_is_on(pipeline):
         return (
             False,

@@ -16,7 +16,13 @@ from hudi_ingest.metrics.families import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.coordinator.switch import activity, by_hand, switches_of
-from hudi_ingest.orchestration.home_instance import dagster_folder, is_of_stopped_stack, open_instance, silent_daemons
+from hudi_ingest.orchestration.home_instance import (
+    daemons_trouble,
+    dagster_folder,
+    is_of_stopped_stack,
+    open_instance,
+    silent_daemons,
+)
 from hudi_ingest.orchestration.housekeeping import why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -45,7 +51,7 @@ class InstanceView:
         if self._instance is None:
             self._instance = open_instance(folder)
         instance = self._instance
-        switches, silent = switches_of(instance, pipelines), bool(silent_daemons(self._home, folder, instance))
+        switches, trouble = switches_of(instance, pipelines), daemons_trouble(self._home, folder, instance)
         results = newest_results(instance, pipelines, RUNS_SUCCEED)
         return DagsterRecord(
             # Unless something has been switched, the pipeline file decides.
@@ -54,7 +60,7 @@ class InstanceView:
                 for pipeline in pipelines
                 if switches.turned(pipeline) is not None or pipeline.coordinator in switches.sensors
             },
-            activity={pipeline.name: activity(pipeline, switches, silent)[1] for pipeline in pipelines},
+            activity={pipeline.name: activity(pipeline, switches, trouble)[1] for pipeline in pipelines},
             findings={name: tuple(by_check.values()) for name, by_check in results.items() if by_check},
         )
 
@@ -92,8 +98,9 @@ def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Fi
     if is_of_stopped_stack(home, folder):
         pass  # The examination of the stack says so.
     elif silent:
-        text = f"Daemons of the instance in {folder} do not run: {', '.join(silent)}. Without them no run is launched."
-        yield problem(DAGSTER, text, "Start `dagster-daemon run` (`hudi-ingest up` on one machine), and see its log.")
+        text, _, remedy = daemons_trouble(home, folder, instance).partition(": ")
+        text = f"Daemons of the instance in {folder} do not report: {', '.join(silent)}. {text}."
+        yield problem(DAGSTER, text, f"{remedy[:1].upper()}{remedy[1:]}. See its log.")
     else:
         yield ok(DAGSTER, f"the {len(required)} daemons of the instance in {folder} are alive")
     for name, heartbeat in heartbeats.items():

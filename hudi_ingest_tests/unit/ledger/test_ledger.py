@@ -26,6 +26,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from queue import Queue
 from typing import Any
+from unittest.mock import Mock
 from uuid import uuid4
 
 import alembic.command
@@ -48,6 +49,8 @@ from hudi_ingest.exceptions import (
     Transient,
 )
 from hudi_ingest.ledger import AttemptState, Ledger, locks, migrations
+from hudi_ingest.ledger.database import Database
+from hudi_ingest.ledger.locks import _look
 from hudi_ingest.ledger.owner import Owner, is_dead, is_of_this_host, living_process
 from hudi_ingest.ledger.tables import METADATA, REVISION_TABLE, TRANSACTIONS
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -56,6 +59,7 @@ from hudi_ingest.model.plan import IngestPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, CommitReceipt, SliceReport
 from hudi_ingest.model.transaction import CommittedTransaction, TransactionState
 from hudi_ingest_tests.support.statements import statements_of
+from hudi_ingest_tests.support.waiting import wait_for
 
 POSTGRES_URL = os.environ.get("HUDI_INGEST_TEST_POSTGRES_URL")
 BACKENDS = ["sqlite", "postgresql"] if POSTGRES_URL else ["sqlite"]
@@ -764,13 +768,8 @@ class TestTableLock:
         with ledger.table_lock(TABLE, 0):
             pass
 
-    def test_p4_a_clock_that_is_set_takes_it_from_nobody(
-        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        """A file's times and the wall clock move together with that clock."""
+    def test_p4_a_clock_that_is_set_takes_it_from_nobody(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         with ledger.table_lock(TABLE):
-            for path in tmp_path.rglob("*.locks/*"):
-                os.utime(path, (0, 0))
             monkeypatch.setattr(time, "time", lambda: 4e9)
             with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.1, stale_seconds=60):
                 pass
@@ -789,6 +788,69 @@ class TestTableLock:
             for each in at_once(8, enter):
                 each.result()
         assert seen == [1] * 8
+
+    def test_p5_is_taken_from_a_holder_that_no_longer_renews_it(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As after a pause of the whole process, or while it does not reach the ledger."""
+        monkeypatch.setattr(locks, "LEASE_SECONDS", 0.3)
+        with ledger.table_lock(TABLE), ledger.table_lock(TABLE, WAIT_SECONDS):
+            assert "has not renewed it for more than 0.3 s" in caplog.text
+        assert "its lock was lost while this process held it" in caplog.text
+
+    def test_p4_is_renewed_while_it_is_held(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(locks, "RENEWAL_SECONDS", 0.02)
+        monkeypatch.setattr(locks, "LEASE_SECONDS", 5)
+        with ledger.table_lock(TABLE):
+            found = _look(ledger.database, f"table {TABLE}")[0]
+            assert found is not None
+            wait_for(lambda: _look(ledger.database, f"table {TABLE}")[0] != found, "it is renewed")
+
+    def test_p4_what_has_been_renewed_since_the_look_is_not_taken(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(locks, "RENEWAL_SECONDS", 0.02)
+        with ledger.table_lock(TABLE):
+            name = f"table {TABLE}"
+            found = _look(ledger.database, name)[0]
+            wait_for(lambda: _look(ledger.database, name)[0] != found, "it is renewed")
+            assert not locks.HeldLock(ledger.database, name, unfenced=False).take(found)
+
+    def test_p4_of_two_that_found_a_dead_holder_one_takes_its_lock(self, ledger: Ledger) -> None:
+        name = f"table {TABLE}"
+        dead = locks.HeldLock(ledger.database, name, unfenced=False)
+        assert dead.take(None)
+        found = _look(ledger.database, name)[0]
+        takers = [locks.HeldLock(ledger.database, name, unfenced=False) for _ in range(2)]
+        assert [taker.take(found) for taker in takers] == [True, False]
+
+    def test_p5_is_free_at_once_for_a_process_that_could_not_release_it(
+        self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        away = LedgerUnreachable("the server is away")
+        with monkeypatch.context() as patched:
+            with ledger.table_lock(TABLE):
+                patched.setattr(Database, "writing", Mock(side_effect=away))
+            assert "could not be released, and is free" in caplog.text
+        with ledger.table_lock(TABLE, 0):
+            pass
+
+    @given(
+        taken=st.floats(0, 1000),
+        renewed=st.floats(0, 1000),
+        now=st.floats(-1000, 2000),
+        unfenced=st.booleans(),
+        stale=st.none() | st.floats(0, 1000),
+    )
+    def test_p4_a_living_holder_that_renews_keeps_it_unless_it_is_stale(
+        self, taken: float, renewed: float, now: float, unfenced: bool, stale: float | None
+    ) -> None:
+        row = locks.LockRow("token", Owner.this_process(), "somebody", unfenced, taken, renewed)
+        lease = 600 if unfenced else 45
+        expired = abs(now - renewed) > lease
+        hangs = stale is not None and not unfenced and now - taken > stale
+        assert bool(row.lost_because(now, stale, ended=False)) == (expired or hangs)
+        assert row.lost_because(now, stale, ended=True)
 
 
 class TestOpening:
@@ -1103,12 +1165,6 @@ def test_a_pipelines_newest_commit_is_known_until_its_table_is_forgotten(ledger:
     found = ledger.transactions.newest_commit("orders")
     assert found is not None and found.transaction_id == "t1"
     assert ledger.transactions.find("t2") is not None
-
-
-def test_a_lock_file_that_cannot_be_made_is_an_unreachable_ledger(tmp_path: Path) -> None:
-    Path(tmp_path, "ledger.db.locks").write_text("a file in the place of the folder")
-    with pytest.raises(LedgerUnreachable, match=r"ledger\.db.*File exists.*The Hudi table is not affected"):
-        Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
 
 
 # ---- What people want, asked by every tick

@@ -69,5 +69,5 @@ def test_a_server_that_stops_answering_is_given_up_and_asked_again(monkeypatch: 
                 connection.execute(sa.text("SELECT pg_sleep(60)"))
             monkeypatch.undo()
             assert not ledger.transactions.history("orders")
-            with engine.connect() as connection:
+            with ledger.database.writing() as connection:
                 assert connection.execute(sa.text("SHOW statement_timeout")).scalar_one() == "40s"
