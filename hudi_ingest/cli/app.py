@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
-from hudi_ingest import __version__
+import hudi_ingest
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
 from hudi_ingest.local.stack import StackSettings
@@ -79,7 +79,7 @@ app.add_typer(requests, name="requests")
 
 def _show_version(requested: bool) -> None:
     if requested:
-        say(__version__)
+        say(hudi_ingest.__version__)
         raise typer.Exit()
 
 

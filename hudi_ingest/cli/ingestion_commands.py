@@ -63,18 +63,25 @@ def new(
             "schema_registry.username=me, for each a --source.",
         ),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file and write nothing.")] = False,
 ) -> None:
-    """Look at a topic, and write a pipeline file that fits: format, columns, key, mode and partitions, with the reason of each."""
+    """Read a sample of a topic, and write a pipeline file that fits: format, columns, key, mode and partitions, with the reason of each,
+    tried on the sample."""
     from hudi_ingest.operations.new_pipeline import new_file
     from hudi_ingest.operations.pipeline_files import PipelineFiles
 
     home = Home.from_environment()
     with clock(f"looking at {topic}"):
         file = new_file(topic, home, bootstrap_servers, schema_registry, base_path, name, source or ())
+    if dry_run:
+        say(file.text.rstrip())
+        err.print(file.tried, markup=False)
+        return
     home.pipelines.mkdir(parents=True, exist_ok=True)
     stored, validation = PipelineFiles(home).create(file.text)
     for reason in file.reasons:
         say(reason)
+    say(file.tried)
     if validation.problems:
         raise ConfigError(
             f"the proposal for {topic}", [*validation.problems, f"nothing was written; it was:\n{file.text}"]

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hudi_ingest import __version__
+import hudi_ingest
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import pipeline_file_routes, pipeline_routes, request_routes
@@ -72,7 +72,7 @@ def openapi_document() -> dict[str, Any]:
 def _api() -> FastAPI:
     api = FastAPI(
         title="hudi-ingest",
-        version=__version__,
+        version=hudi_ingest.__version__,
         description=_DESCRIPTION,
         # Their pages load scripts from elsewhere.
         docs_url=None,
@@ -108,7 +108,7 @@ class _Mounted:
 
 async def healthz() -> Health:
     """Asks neither Kafka nor a table nor the ledger: a server that answers is not mended by starting it again."""
-    return Health(status="ok", version=__version__)
+    return Health(status="ok", version=hudi_ingest.__version__)
 
 
 def _openapi(api: FastAPI) -> dict[str, Any]:
