@@ -104,7 +104,8 @@ def validate(
 ) -> None:
     """Check pipeline files, and engine.yaml, housekeeping.yaml and alerts.yaml if they exist, and report every problem at once."""
     from hudi_ingest.cli.views import pipelines_text
-    from hudi_ingest.operations.validation import OnlineCheck, check_all_online, require_valid
+    from hudi_ingest.ledger import Ledger
+    from hudi_ingest.operations.validation import OnlineCheck, check_all_online, require_own_local_table, require_valid
     from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
     from hudi_ingest.pipeline.folder import load_file_alone
@@ -137,13 +138,16 @@ def validate(
             pipelines = load_file_alone(file).pipelines
             for pipeline in pipelines:
                 require_valid(pipeline, str(file))
+                if not online:
+                    require_own_local_table(pipeline, str(file))
             columns[str(file)] = pipelines_text(pipelines)
             problems[str(file)] = []
             warnings = [local_table_warning(pipeline.table.base_path, master) for pipeline in pipelines if master]
             for warning in filter(None, warnings):
                 err.print(f"{file}: warning: {warning}", markup=False)
             if online:
-                checks[str(file)] = check_all_online(pipelines)
+                with Ledger.open(home.ledger_url) as ledger:
+                    checks[str(file)] = check_all_online(pipelines, ledger)
                 if checks[str(file)].problems:
                     raise ConfigError(str(file), checks[str(file)].problems)
         except ConfigError as error:
@@ -169,9 +173,12 @@ def validate(
 @app.command()
 def plan(name: PipelineName, as_json: AsJson = False) -> None:
     """Show what the next transaction would read, and the table's columns after it. Changes nothing."""
+    from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.next_plan import next_plan
 
-    planned = next_plan(named_pipeline(name))
+    pipeline = named_pipeline(name)
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
+        planned = next_plan(pipeline, ledger)
     if as_json:
         print_json(planned.to_dict())
         return

@@ -242,10 +242,10 @@ def _readable(columns: pa.Schema, payloads: Sequence[bytes]) -> tuple[pa.Schema,
         wrong.pop("", None)
         if not wrong:
             break
-        for path, mismatch in wrong.items():
+        for path, first in wrong.items():
             columns = pa.schema([*_without([*columns], path)])
             left_out.append(
-                f"`{path}` is left out: no type holds all its values, such as {mismatch.found} beside {mismatch.expected}. "
+                f"`{path}` is left out: no type holds all its values, such as {first.found} beside {first.expected}. "
                 "A transform cannot read it either: have producers send one type."
             )
     unnameable = [*_unnameable([*columns], "")]
@@ -370,7 +370,7 @@ def _kind_of_texts(texts: Sequence[Any]) -> pa.DataType | None:
 
 def _csv_values(texts: Sequence[str], payloads: Sequence[bytes]) -> Values | None:
     """With the delimiter that gives the most fields of those with which the reader of CSV reads each record; None if there is none."""
-    found = [lines for delimiter in _DELIMITERS if (lines := _lines(texts, payloads, delimiter)) is not None]
+    found = [each for delimiter in _DELIMITERS if (each := _lines(texts, payloads, delimiter)) is not None]
     if not found:
         return None
     delimiter, lines = max(found, key=lambda each: len(each[1][0]))
