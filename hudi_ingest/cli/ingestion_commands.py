@@ -274,13 +274,41 @@ def sample(
 
 
 @app.command()
-def run(name: PipelineName, as_json: AsJson = False) -> None:
+def run(
+    name: PipelineName,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up",
+            help="Run further transactions until the offsets that the topic had after the first one are read. --json: a list.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Run one transaction now, in this process. Uses the engine if one is running."""
+    from hudi_ingest.transaction.plan.planning import observe
     from hudi_ingest.transaction.run import run_transaction
 
+    pipeline = named_pipeline(name)
     with ended_by_nothing_to_do(as_json), clock() as report:
-        receipt = run_transaction(named_pipeline(name), report=report)
-    print_receipt(receipt, as_json)
+        receipts = [run_transaction(pipeline, report=report)]
+    if not until_caught_up:
+        print_receipt(receipts[0], as_json)
+        return
+    ends = {source: marks.end for source, marks in observe(pipeline).watermarks.items()}
+    while True:
+        newest = receipts[-1]
+        if not as_json:
+            print_receipt(newest, as_json)
+        if all(newest.checkpoint.offsets.get(source, end) >= end for source, end in ends.items()):
+            break
+        try:
+            with clock() as report:
+                receipts.append(run_transaction(pipeline, report=report))
+        except NothingToDo:
+            break
+    if as_json:
+        print_json([receipt.to_dict() for receipt in receipts])
 
 
 @app.command("accept-loss")
@@ -330,8 +358,7 @@ def _switch(name: str, on: bool, as_json: bool) -> None:
     if as_json:
         print_json({"pipeline": pipeline.name, "on": on, "changed": changed})
         return
-    switched = pipeline.name if pipeline.template else f"the sensor of {pipeline.name}"
-    say(f"{switched} {'is' if changed else 'was already'} {'on' if on else 'off'}")
+    say(f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}")
 
 
 @app.command()
@@ -339,9 +366,9 @@ def status(
     name: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show committed offsets, lag and recent transactions. Exits with 1 if a partition is stopped or has no
-    leader, a pipeline's status cannot be read or a file cannot be loaded."""
-    from hudi_ingest.cli.views import by_error, status_view
+    """Show committed offsets, lag and recent transactions; of several pipelines, a line for each. Exits with 1 if a partition is stopped
+    or has no leader, a pipeline's status cannot be read or a file cannot be loaded."""
+    from hudi_ingest.cli.views import by_error, status_view, summary_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.health.status import statuses
     from hudi_ingest.orchestration.coordinator.switch import activities
@@ -364,8 +391,14 @@ def status(
         files = [{"pipeline": file.name, "file": str(file.path), "error": "\n".join(file.problems)} for file in broken]
         print_json([*facts, *failures, *files])
     else:
+        if name or len(pipelines) == 1:
+            for state in states:
+                out.print(status_view(state, doing[state.pipeline][1]))
+        elif states:
+            activity = {pipeline: text for pipeline, (_, text) in doing.items()}
+            out.print(summary_view(states, activity, datetime.now(timezone.utc)))
+            say("`hudi-ingest status PIPELINE` shows partitions and transactions")
         for state in states:
-            out.print(status_view(state, doing[state.pipeline][1]))
             say_left_out(state.pipeline, state.stopped)
         for names, error in by_error(errors):
             err.print(f"error: {names}: {error}", style="red", markup=False)

@@ -394,7 +394,9 @@ def _commit(
         metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
         if situation is not None:
             metadata |= _report_checks_with_commit(context, pipeline, situation)
-    context.log.info(f"{opened.plan.transaction_id}: {counted(receipt.rows, 'row')} published by {receipt.instant}")
+    context.log.info(
+        f"{opened.plan.transaction_id}: {counted(receipt.rows, 'change' if pipeline.table.is_keyed else 'row')} published by {receipt.instant}"
+    )
     columns = parse_spark_json(opened.schema.columns)
     yield Output(
         None,
