@@ -394,6 +394,8 @@ def status(
         if name or len(pipelines) == 1:
             for state in states:
                 out.print(status_view(state, doing[state.pipeline][1]))
+        elif not pipelines and not broken:
+            say(f"there is no pipeline file in {home.pipelines}; `hudi-ingest new TOPIC` writes one")
         elif states:
             activity = {pipeline: text for pipeline, (_, text) in doing.items()}
             out.print(summary_view(states, activity, datetime.now(timezone.utc)))
