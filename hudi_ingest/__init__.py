@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hudi_ingest.pipeline.file import load_pipeline
     from hudi_ingest.pipeline.pipeline import Pipeline
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "CommitReceipt",

@@ -19,22 +19,52 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
+import hudi_ingest
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.stack import StackSettings
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.plan import IngestPlan, OffsetLoss
-from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.model.transaction import TransactionSchema
 
 if TYPE_CHECKING:
+    from hudi_ingest.model.plan import IngestPlan, OffsetLoss
+    from hudi_ingest.model.report import CommitReceipt
+    from hudi_ingest.model.transaction import TransactionSchema
     from hudi_ingest.pipeline.pipeline import Pipeline
 
 
 PIPED_WIDTH = 140
 """Width of tables that go into a file or a pipe."""
-out = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+class _Sign:
+    """A line on a terminal that says that the command is at work, until its first output: imports alone take seconds on a busy machine."""
+
+    def __init__(self) -> None:
+        self._shown = False
+
+    def show(self, text: str) -> None:
+        if sys.stderr.isatty():
+            self._shown = True
+            sys.stderr.write(f"\x1b[2m· {text}\x1b[0m")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown:
+            self._shown = False
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+
+sign = _Sign()
+
+
+class _Console(Console):
+    def print(self, *objects: Any, **options: Any) -> None:
+        sign.clear()
+        super().print(*objects, **options)
+
+
+out = _Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+err = _Console(stderr=True, soft_wrap=True, highlight=False)
 PANELS = {
     "A stack on this machine": ("demo", "cluster-demo", "cdc-demo", "up", "down", "engine"),
     "Pipelines": (
@@ -66,7 +96,7 @@ class _InPanels(TyperGroup):
 app = typer.Typer(
     cls=_InPanels,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     help="Ingest Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster.",
 )
@@ -78,23 +108,38 @@ app.add_typer(requests, name="requests")
 
 def _show_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version
-
-        say(version("hudi-ingest"))
+        say(hudi_ingest.__version__)
         raise typer.Exit()
 
 
 @app.callback()
 def top_level(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Ingest Kafka topics into Apache Hudi tables, exactly once, coordinated by Dagster."""
+    # Before the command's own imports.
+    sign.show(f"{context.invoked_subcommand} …")
+    context.call_on_close(sign.clear)
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="Name of a pipeline, or path of its file.")]
+
+
+def _names_beginning(incomplete: str) -> list[str]:
+    """For the shell: the files' own names, because loading them takes longer than a person waits for a completion."""
+    files = Home.from_environment().pipelines.glob("*.y*ml")
+    return sorted(file.stem for file in files if file.stem.startswith(incomplete))
+
+
+PipelineName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PIPELINE", help="Name of a pipeline, or path of its file.", autocompletion=_names_beginning
+    ),
+]
 KAFKA_PORT = typer.Option(min=1, max=65535, help="Kafka broker port on 127.0.0.1.")
 UI_PORT = typer.Option(min=1, max=65535, help="Dagster UI port on 127.0.0.1.")
 MASTER = typer.Option(help="Spark master of the engine, like local[*] or spark://host:7077.")
@@ -128,8 +173,6 @@ Wait = Annotated[
 ]
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
-
-DEFAULTS = StackSettings()
 
 
 def named_pipeline(name: str) -> Pipeline:
@@ -274,4 +317,5 @@ def say_left_out(
 
 
 def print_json(facts: Any) -> None:
+    sign.clear()
     sys.stdout.write(json.dumps(facts, indent=2) + "\n")

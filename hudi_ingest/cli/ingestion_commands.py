@@ -63,18 +63,25 @@ def new(
             "schema_registry.username=me, for each a --source.",
         ),
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file and write nothing.")] = False,
 ) -> None:
-    """Look at a topic, and write a pipeline file that fits: format, columns, key, mode and partitions, with the reason of each."""
+    """Read a sample of a topic, and write a pipeline file that fits: format, columns, key, mode and partitions, with the reason of each,
+    tried on the sample."""
     from hudi_ingest.operations.new_pipeline import new_file
     from hudi_ingest.operations.pipeline_files import PipelineFiles
 
     home = Home.from_environment()
     with clock(f"looking at {topic}"):
         file = new_file(topic, home, bootstrap_servers, schema_registry, base_path, name, source or ())
+    if dry_run:
+        say(file.text.rstrip())
+        err.print(file.tried, markup=False)
+        return
     home.pipelines.mkdir(parents=True, exist_ok=True)
     stored, validation = PipelineFiles(home).create(file.text)
     for reason in file.reasons:
         say(reason)
+    say(file.tried)
     if validation.problems:
         raise ConfigError(
             f"the proposal for {topic}", [*validation.problems, f"nothing was written; it was:\n{file.text}"]
@@ -97,7 +104,8 @@ def validate(
 ) -> None:
     """Check pipeline files, and engine.yaml, housekeeping.yaml and alerts.yaml if they exist, and report every problem at once."""
     from hudi_ingest.cli.views import pipelines_text
-    from hudi_ingest.operations.validation import OnlineCheck, check_all_online, require_valid
+    from hudi_ingest.ledger import Ledger
+    from hudi_ingest.operations.validation import OnlineCheck, check_all_online, require_own_local_table, require_valid
     from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
     from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
     from hudi_ingest.pipeline.folder import load_file_alone
@@ -130,13 +138,16 @@ def validate(
             pipelines = load_file_alone(file).pipelines
             for pipeline in pipelines:
                 require_valid(pipeline, str(file))
+                if not online:
+                    require_own_local_table(pipeline, str(file))
             columns[str(file)] = pipelines_text(pipelines)
             problems[str(file)] = []
             warnings = [local_table_warning(pipeline.table.base_path, master) for pipeline in pipelines if master]
             for warning in filter(None, warnings):
                 err.print(f"{file}: warning: {warning}", markup=False)
             if online:
-                checks[str(file)] = check_all_online(pipelines)
+                with Ledger.open(home.ledger_url) as ledger:
+                    checks[str(file)] = check_all_online(pipelines, ledger)
                 if checks[str(file)].problems:
                     raise ConfigError(str(file), checks[str(file)].problems)
         except ConfigError as error:
@@ -162,9 +173,12 @@ def validate(
 @app.command()
 def plan(name: PipelineName, as_json: AsJson = False) -> None:
     """Show what the next transaction would read, and the table's columns after it. Changes nothing."""
+    from hudi_ingest.ledger import Ledger
     from hudi_ingest.operations.next_plan import next_plan
 
-    planned = next_plan(named_pipeline(name))
+    pipeline = named_pipeline(name)
+    with Ledger.open(Home.from_environment().ledger_url) as ledger:
+        planned = next_plan(pipeline, ledger)
     if as_json:
         print_json(planned.to_dict())
         return
@@ -260,13 +274,41 @@ def sample(
 
 
 @app.command()
-def run(name: PipelineName, as_json: AsJson = False) -> None:
+def run(
+    name: PipelineName,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up",
+            help="Run further transactions until the offsets that the topic had after the first one are read. --json: a list.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Run one transaction now, in this process. Uses the engine if one is running."""
+    from hudi_ingest.transaction.plan.planning import observe
     from hudi_ingest.transaction.run import run_transaction
 
+    pipeline = named_pipeline(name)
     with ended_by_nothing_to_do(as_json), clock() as report:
-        receipt = run_transaction(named_pipeline(name), report=report)
-    print_receipt(receipt, as_json)
+        receipts = [run_transaction(pipeline, report=report)]
+    if not until_caught_up:
+        print_receipt(receipts[0], as_json)
+        return
+    ends = {source: marks.end for source, marks in observe(pipeline).watermarks.items()}
+    while True:
+        newest = receipts[-1]
+        if not as_json:
+            print_receipt(newest, as_json)
+        if all(newest.checkpoint.offsets.get(source, end) >= end for source, end in ends.items()):
+            break
+        try:
+            with clock() as report:
+                receipts.append(run_transaction(pipeline, report=report))
+        except NothingToDo:
+            break
+    if as_json:
+        print_json([receipt.to_dict() for receipt in receipts])
 
 
 @app.command("accept-loss")
@@ -316,8 +358,7 @@ def _switch(name: str, on: bool, as_json: bool) -> None:
     if as_json:
         print_json({"pipeline": pipeline.name, "on": on, "changed": changed})
         return
-    switched = pipeline.name if pipeline.template else f"the sensor of {pipeline.name}"
-    say(f"{switched} {'is' if changed else 'was already'} {'on' if on else 'off'}")
+    say(f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}")
 
 
 @app.command()
@@ -325,9 +366,9 @@ def status(
     name: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show committed offsets, lag and recent transactions. Exits with 1 if a partition is stopped or has no
-    leader, a pipeline's status cannot be read, a file cannot be loaded or a part of the embedded Dagster hangs."""
-    from hudi_ingest.cli.views import by_error, status_view
+    """Show committed offsets, lag and recent transactions; of several pipelines, a line for each. Exits with 1 if a partition is stopped
+    or has no leader, a pipeline's status cannot be read, a file cannot be loaded or a part of the embedded Dagster hangs."""
+    from hudi_ingest.cli.views import by_error, status_view, summary_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.local.stack import hanging_parts
     from hudi_ingest.operations.health.status import statuses
@@ -352,8 +393,16 @@ def status(
         files = [{"pipeline": file.name, "file": str(file.path), "error": "\n".join(file.problems)} for file in broken]
         print_json([*facts, *failures, *files])
     else:
+        if name or len(pipelines) == 1:
+            for state in states:
+                out.print(status_view(state, doing[state.pipeline][1]))
+        elif not pipelines and not broken:
+            say(f"there is no pipeline file in {home.pipelines}; `hudi-ingest new TOPIC` writes one")
+        elif states:
+            activity = {pipeline: text for pipeline, (_, text) in doing.items()}
+            out.print(summary_view(states, activity, datetime.now(timezone.utc)))
+            say("`hudi-ingest status PIPELINE` shows partitions and transactions")
         for state in states:
-            out.print(status_view(state, doing[state.pipeline][1]))
             say_left_out(state.pipeline, state.stopped)
         for names, error in by_error(errors):
             err.print(f"error: {names}: {error}", style="red", markup=False)

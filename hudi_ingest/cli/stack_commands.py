@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from hudi_ingest.cli.app import (
-    DEFAULTS,
     DRIVER_HOST,
     KAFKA_PORT,
     MASTER,
@@ -28,19 +27,20 @@ from hudi_ingest.cli.app import (
     say,
 )
 from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.home import folder
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembered_settings
 
 
 @app.command()
 def demo(
     once: Annotated[bool, typer.Option("--once", help="Ingest 200,000 orders, verify them and stop.")] = False,
-    kafka_port: KafkaPort = DEFAULTS.kafka_port,
-    ui_port: UiPort = DEFAULTS.ui_port,
+    kafka_port: KafkaPort = folder.KAFKA_PORT,
+    ui_port: UiPort = folder.UI_PORT,
     as_json: AsJson = False,
 ) -> None:
     """Start Kafka, Spark and Dagster on this machine, produce sample orders and ingest them. Ctrl-C stops everything."""
     from hudi_ingest.cli.demo import run_demo, run_once
+    from hudi_ingest.local.stack import StackSettings
 
     home = Home.from_environment()
     settings = StackSettings(kafka_port=kafka_port, ui_port=ui_port)
@@ -74,6 +74,7 @@ def up(
     Parts that are running are left alone, and their options cannot change: use `down` first. An option that you leave out
     keeps its last value; the defaults are 19092, 3000, and what engine.yaml says or else local[*] and 2g.
     """
+    from hudi_ingest.local.stack import bring_up, remembered_settings
     from hudi_ingest.pipeline.folder import broken_files
     from hudi_ingest.transaction.columns.decoding import format_problems
 
@@ -94,6 +95,8 @@ def up(
 @app.command()
 def down(as_json: AsJson = False) -> None:
     """Stop the embedded stack. Topics, tables and history stay in its home."""
+    from hudi_ingest.local.stack import bring_down
+
     home = Home.from_environment()
     stopped = bring_down(home, progress)
     print_result(

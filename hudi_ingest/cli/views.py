@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -14,6 +15,7 @@ from rich.text import Text
 from hudi_ingest.exceptions.problems import counted, duration_text, listed
 from hudi_ingest.hudi.timeline.timeline import TableFile, TableLogFile
 from hudi_ingest.ledger import Request, RequestProgress
+from hudi_ingest.model.counts import Counts
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
@@ -58,7 +60,8 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
     broken = status.table if status.table is not None and not status.table.passed else None
-    found = (broken, status.catalog, status.compaction)
+    # Of a table that does not exist yet there is nothing to say.
+    found = (broken, status.catalog, status.compaction if status.sequence else None)
     findings = [Text(each.text, style="" if each.passed else "red") for each in found if each is not None]
     age = Text(age_text(status, datetime.now(timezone.utc)))
     unread = [Text(leaderless_text(status.leaderless), style="red")] if status.leaderless else []
@@ -84,6 +87,37 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         *approval,
         transactions_view(status),
     )
+
+
+def summary_view(states: Sequence[PipelineStatus], activities: Mapping[str, str], now: datetime) -> Table:
+    """Render a line for each pipeline. `activities`: by pipeline, whether it is on, in words."""
+    table = Table()
+    for name in ("pipeline", "state"):
+        table.add_column(name)
+    for name in ("lag", "oldest waiting", "last commit"):
+        table.add_column(name, justify="right")
+    table.add_column("look at")
+    for status in states:
+        look_at = [
+            *(["stopped partitions"] if status.stopped else []),
+            *(["partitions without a leader"] if status.leaderless else []),
+            *(["open transactions of producers"] if any(undecided_texts(status)) else []),
+            *([counted(status.dead_letters, "dead letter")] if status.dead_letters else []),
+            *(["a schema change"] if status.schema_change else []),
+            *(["the catalog"] if status.catalog is not None and not status.catalog.passed else []),
+            *(["compaction"] if status.compaction is not None and not status.compaction.passed else []),
+        ]
+        behind, committed = status.lag_seconds if status.lag else None, status.last_committed_at
+        table.add_row(
+            status.pipeline,
+            re.split("[:,]", activities[status.pipeline])[0],
+            _count_text(status.lag),
+            "-" if behind is None else duration_text(behind),
+            "-" if committed is None else f"{duration_text((now - committed).total_seconds())} ago",
+            ", ".join(look_at),
+            style="red" if status.stopped or status.error else None,
+        )
+    return table
 
 
 def _count_text(count: int | None) -> str:
@@ -232,7 +266,7 @@ def replay_text(survey: ReplaySurvey) -> str:
 def receipt_text(receipt: CommitReceipt) -> str:
     seconds = ", ".join(f"{phase} {value:.1f} s" for phase, value in receipt.seconds.items())
     return (
-        f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {counted(receipt.rows, 'row')} in "
+        f"committed {receipt.plan.transaction_id} as instant {receipt.instant}: {written_text(receipt)} in "
         f"{counted(receipt.files, 'file')}, {size_text(receipt.size_bytes)} ({seconds})"
         + (
             f"; {counted(receipt.rejected, 'bad record')}, such as {receipt.bad_records[0]}"
@@ -241,6 +275,18 @@ def receipt_text(receipt: CommitReceipt) -> str:
         )
         + (f"; {receipt.fields.text}" if receipt.fields is not None and receipt.fields.text else "")
     )
+
+
+def written_text(receipt: CommitReceipt) -> str:
+    """Count the rows, or the changes of a keyed table: of those of one key only the last is written."""
+    if not any(report.log_files for report in receipt.reports):
+        return counted(receipt.rows, "row")
+    counts = Counts.total(receipt.reports)
+    parts = [
+        *([f"{counts.deletes:,} of them deletes"] if counts.deletes else []),
+        *([f"{counts.superseded:,} replaced by later ones of their keys"] if counts.superseded else []),
+    ]
+    return f"{counted(receipt.rows, 'change')}{f' ({listed(parts, 2)})' if parts else ''}"
 
 
 def recovery_text(recovery: Recovery) -> str:

@@ -30,6 +30,8 @@ RUN_PIPELINE_VARIABLE = "HUDI_INGEST_RUN_PIPELINE"
 """Names the only pipeline of a run in its process, which then builds no definitions of others: each takes 20 ms of CPU."""
 RUN_ASSETS_VARIABLE = "HUDI_INGEST_RUN_ASSETS"
 """Not empty in the process of a run of assets, which has no use for maintenance jobs."""
+KAFKA_PORT, UI_PORT = 19092, 3000
+"""Of an embedded stack that was given no others."""
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 TABLES_VARIABLE = "HUDI_INGEST_TABLES"
 STACK_VARIABLES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE)

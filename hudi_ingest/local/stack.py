@@ -28,9 +28,11 @@ from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import (
     BOOTSTRAP_VARIABLE,
     HOME_VARIABLE,
+    KAFKA_PORT,
     LEDGER_VARIABLE,
     PIPELINES_VARIABLE,
     TABLES_VARIABLE,
+    UI_PORT,
     Home,
     cut_back,
     stack_logs,
@@ -79,8 +81,8 @@ _TRIES = 3
 class StackSettings:
     """Ports on 127.0.0.1, and the engine's Spark master and memory; None if the engine's own settings say it."""
 
-    kafka_port: int = 19092
-    ui_port: int = 3000
+    kafka_port: int = KAFKA_PORT
+    ui_port: int = UI_PORT
     master: str | None = None
     driver_memory: str | None = None
 

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from fnmatch import fnmatchcase, translate
 from pathlib import Path  # files: of pipelines
+from tempfile import TemporaryDirectory  # files: none, where no table is
 from typing import Any
 
 import pyarrow as pa
 import yaml
 
 from hudi_ingest.exceptions import ConfigError, SchemaRefused, TopicMissing
-from hudi_ingest.exceptions.problems import quoted
+from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE, Home
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import kept_cluster
-from hudi_ingest.kafka.records import ReadRequest, read_records
-from hudi_ingest.model.offsets import Slice
-from hudi_ingest.operations.proposal import KnownSchema, NoProposal, Observed, Proposal, SeenRecord, propose
+from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
+from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.report import BadRecordNote
+from hudi_ingest.operations.pipeline_files import PipelineFiles
+from hudi_ingest.operations.proposal import Proposal, propose
+from hudi_ingest.operations.sampled_values import KnownSchema, NoProposal, Observed, SeenRecord
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.file import environment_or_own, pipeline_from
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
+from hudi_ingest.records.schema.columns import ddl
+from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
+from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest.transaction.columns.registered_columns import columns_of, message_of
+from hudi_ingest.transaction.columns.schema_change import proposed_schema
 from hudi_ingest.transaction.plan.arithmetic import fair_shares
 
 SAMPLE_RECORDS = 1000
@@ -38,10 +48,11 @@ _MOST_TOPICS = 50
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """The text of a new pipeline file, and the reasons of its settings, one line each."""
+    """The text of a new pipeline file, the reasons of its settings, one line each, and what became of the sample with it."""
 
     text: str
     reasons: tuple[str, ...]
+    tried: str
 
 
 def new_file(
@@ -56,25 +67,28 @@ def new_file(
     """Propose the file of a topic or, with `*` in it, of all topics that match. `home`: where the file will be; `servers`: None if it
     names a variable for them, whose value is used now; `settings_given`: `key=value` below `source`, such as a login's.
 
-    Raises SchemaRefused if nothing fits; ConfigError, KafkaUnreachable, KafkaRefused, TopicMissing, RegistryUnreachable, RegistryRefused.
+    Raises SchemaRefused if nothing fits; FileExists, ConfigError, KafkaUnreachable, KafkaRefused, TopicMissing, RegistryUnreachable,
+    RegistryRefused.
     """
+    is_pattern = "*" in topic
+    stem = re.sub(r"\W+", "_", name or topic, flags=re.ASCII).strip("_")
+    stem = stem if stem[:1].isalpha() else f"t_{stem}"
+    own = "{topic}" if is_pattern else stem
+    PipelineFiles(home).require_none(f"{stem}_{own}" if is_pattern else stem)
     if servers is None and not environment_or_own(None).get(BOOTSTRAP_VARIABLE):
         problem = f"no brokers are named; give --bootstrap-servers host:port, set {BOOTSTRAP_VARIABLE}, or start some with `hudi-ingest up`"
         raise ConfigError("hudi-ingest new", [problem])
-    is_pattern = "*" in topic
     head: dict[str, Any] = {"bootstrap_servers": servers or f"${{{BOOTSTRAP_VARIABLE}}}"}
     given = _nested(settings_given)
     registry_given = {**({"url": registry} if registry else {}), **given.pop("schema_registry", {})}
     source, config = _connections({**head, **given}, registry_given, topic, home.pipelines)
     try:
         topics = _matching(source, topic) if is_pattern else (topic,)
-        proposals = {each: propose(_observed(source, each, config)) for each in topics[:_MOST_TOPICS]}
+        seen = {each: _observed(source, each, config) for each in topics[:_MOST_TOPICS]}
+        proposals = {each: propose(observed) for each, observed in seen.items()}
         proposal = _one_of(proposals) if is_pattern else proposals[topic]
     except NoProposal as problem:
         raise SchemaRefused(f"no pipeline file can be proposed for {topic}: {problem}") from None
-    stem = re.sub(r"\W+", "_", name or topic, flags=re.ASCII).strip("_")
-    stem = stem if stem[:1].isalpha() else f"t_{stem}"
-    own = "{topic}" if is_pattern else stem
     if base_path is None:
         proposal.reasons["base_path"] = (
             f"below this home, unless {TABLES_VARIABLE} is set; or write where it should stay"
@@ -89,8 +103,84 @@ def new_file(
         **({"transforms": proposal.transforms} if proposal.transforms else {}),
         **proposal.other,
     }
+    tries = [
+        tried(_of_topic(settings, each, proposals[each]), home.pipelines, observed.records)
+        for each, observed in seen.items()
+    ]
+    bad = sum(each.bad for each in tries)
+    if bad * 20 > sum(each.records for each in tries):
+        failed = next(each for each in tries if each.bad)
+        raise SchemaRefused(
+            f"no pipeline file can be proposed for {topic}: with the one that came nearest, {failed.text}. Write the file by hand "
+            f"(docs/formats.md); that one was:\n{file_text(settings, proposal)}"
+        )
+    text = "; ".join(
+        dict.fromkeys(f"{each}: {found.text}" for each, found in zip(seen, tries, strict=True) if found.bad)
+    )
+    text = (
+        text
+        or f"{sum(each.rows for each in tries):,} of {sum(each.records for each in tries):,} sampled records become rows"
+    )
     reasons = (f"{name}: {reason}" for name, reason in proposal.reasons.items())
-    return NewFile(file_text(settings, proposal), (*reasons, *proposal.notes))
+    return NewFile(file_text(settings, proposal), (*reasons, *proposal.notes), text)
+
+
+def _of_topic(settings: Mapping[str, Any], topic: str, proposal: Proposal) -> dict[str, Any]:
+    """The settings of one topic's pipeline."""
+    source = {name: value for name, value in settings["source"].items() if name != "topics_pattern"}
+    rest = {name: value for name, value in settings.items() if name != "tables"}
+    return {**rest, "name": "new", "source": {**source, "topics": [topic]}, "table": proposal.table}
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of `records` sampled records. `rows`: with those that delete one."""
+
+    records: int
+    rows: int
+    bad: int = 0
+    example: str = ""
+
+    @property
+    def text(self) -> str:
+        rows = f"{self.rows:,} of {self.records:,} sampled records become rows"
+        return f"{rows}, {self.bad:,} are bad, such as {self.example}" if self.bad else rows
+
+
+def tried(settings: Mapping[str, Any], folder: Path, records: Sequence[SeenRecord]) -> Tried:
+    """Read a sample as the pipeline with these settings would, into a new table. Raises ConfigError, SchemaRefused, and what
+    `proposed_schema` raises."""
+    with TemporaryDirectory() as scratch:
+        table = {**settings["table"], "base_path": f"{scratch}/table"}
+        pipeline = pipeline_from({**settings, "table": table}, folder, "hudi-ingest new")
+        schema = proposed_schema(pipeline, PipelineTable(pipeline).timeline)
+    maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
+    found = Tried(0, 0)
+    for source, batch in _batches(records):
+        outcome = maker.make(source, batch)
+        example = found.example
+        if outcome.bad and not example:
+            bad = outcome.bad[0]
+            at = (source.topic, source.partition, batch["offset"][bad.index].as_py())
+            example = str(BadRecordNote(*at, bad.field, bad.expected, bad.found))
+        rows = outcome.rows.num_rows - outcome.moves
+        found = Tried(found.records + batch.num_rows, found.rows + rows, found.bad + len(outcome.bad), example)
+    return found
+
+
+def _batches(records: Sequence[SeenRecord]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    """The records as `read_records` returns them, without headers."""
+    found: dict[TopicPartition, dict[int, SeenRecord]] = {}
+    for record in records:
+        place, _, offset = record.place.rpartition(":")
+        found.setdefault(TopicPartition.parse(place), {})[int(offset)] = record
+    for source, by_offset in sorted(found.items()):
+        rows = [
+            {"topic": source.topic, "partition": source.partition, "offset": offset, "timestamp": 0}
+            | {"key": by_offset[offset].key, "value": by_offset[offset].value, "headers": []}
+            for offset in sorted(by_offset)
+        ]
+        yield source, pa.RecordBatch.from_pylist(rows, RECORDS)
 
 
 def _nested(given: Sequence[str]) -> dict[str, Any]:
@@ -161,7 +251,14 @@ def _one_of(proposals: Mapping[str, Proposal]) -> Proposal:
 def _observed(source: KafkaSource, topic: str, config: SchemaRegistry | None) -> Observed:
     one = source.model_copy(update={"topics": (topic,), "topics_pattern": None})
     with kept_cluster(one) as cluster:
-        partitions = cluster.topics()[topic].partitions
+        try:
+            partitions = cluster.topics()[topic].partitions
+        except TopicMissing:
+            similar = suggestion(topic, cluster.topic_names())
+            raise TopicMissing(
+                f"topic {topic} is not on the broker at {source.bootstrap_servers}{similar or '.'} Name one that is there, create it and "
+                "produce some records, or correct --bootstrap-servers."
+            ) from None
         settings = cluster.topic_settings(topic)
         marks = cluster.watermarks(partitions)
     slices = [Slice(each.topic, each.partition, marks[each].begin, marks[each].end) for each in sorted(partitions)]
@@ -184,6 +281,7 @@ def _observed(source: KafkaSource, topic: str, config: SchemaRegistry | None) ->
         records,
         settings.get("cleanup.policy") or "delete",
         known_schemas(records, config) if config is not None else None,
+        sum(each.count for each in slices),
     )
 
 
@@ -244,7 +342,8 @@ def file_text(settings: Mapping[str, Any], proposal: Proposal) -> str:
         if name in ("source", "table"):
             lines.append(f"{name}:")
             for setting, own in value.items():
-                lines += [f"  # {each}" for each in _why(setting, proposal)] + [f"  {_one(setting, own)}"]
+                lines += [f"  # {each}" for each in _why(setting, proposal)]
+                lines += _columns(own) if setting == "schema" and "," in own else [f"  {_one(setting, own)}"]
             left = ("format",) if name == "source" else ("mode", "schema", "partition_by")
             lines += [
                 f"  # {each}"
@@ -254,7 +353,15 @@ def file_text(settings: Mapping[str, Any], proposal: Proposal) -> str:
             ]
         else:
             lines += [f"# {each}" for each in _why(name, proposal)] + [_one(name, value)]
-    return "\n".join(lines) + "\n# interval: each minute, the default; transaction.interval_seconds says another\n"
+    return (
+        "\n".join(lines) + "\n# one transaction per minute by default; set transaction.interval_seconds to change it\n"
+    )
+
+
+def _columns(text: str) -> list[str]:
+    """Columns as DDL, one a line."""
+    own = [ddl(pa.schema([column])) for column in parse_ddl(text, renamable=True)]
+    return ["  schema: |", *(f"    {column}," for column in own[:-1]), f"    {own[-1]}"]
 
 
 def _why(setting: str, proposal: Proposal, prefix: str = "") -> list[str]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.transaction import TransactionSchema
@@ -26,6 +27,7 @@ from hudi_ingest.records.schema.columns import columns_to_dicts, ddl, parse_spar
 from hudi_ingest.transaction.columns.decoding import row_maker_of
 from hudi_ingest.transaction.columns.schema_change import proposed_schema
 from hudi_ingest.transaction.plan.planning import Situation, observe, plan_next
+from hudi_ingest.transaction.table_preparation import require_writable_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,15 @@ class NextPlan:
         return {**planned, **buckets, **(_schema_facts(self.schema) if self.schema else {})}
 
 
-def next_plan(pipeline: Pipeline) -> NextPlan:
+def next_plan(pipeline: Pipeline, ledger: Ledger) -> NextPlan:
     """Look at table and broker, and plan; changes nothing. Of a keyed table that does not exist yet, a few records are read.
 
-    Raises OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable, and what `proposed_schema` and `first_size`
-    raise.
+    Raises TableMismatch where a begin would; OffsetsLost, KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable,
+    LedgerUnreachable, and what `proposed_schema` and `first_size` raise.
     """
-    timeline, table, situation = PipelineTable(pipeline).timeline, pipeline.table, observe(pipeline)
+    own_table = PipelineTable(pipeline)
+    require_writable_table(pipeline, own_table, ledger)
+    timeline, table, situation = own_table.timeline, pipeline.table, observe(pipeline)
     is_new = not situation.committed.exists
     buckets = bucket_advice(table.buckets, {} if is_new else timeline.partition_sizes()) if table.is_keyed else None
     try:

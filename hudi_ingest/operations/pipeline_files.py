@@ -77,6 +77,13 @@ class PipelineFiles:
         file = self.find(name)
         return validate_text(self._home, file.path, text, keep_name=file.name)
 
+    def require_none(self, name: str) -> None:
+        """Raises FileExists if a pipeline or a file of this name is there; ConfigError if the folder cannot be read."""
+        path = self._path_of(name)
+        files = self.all() if path.parent.is_dir() else ()
+        if taken := path if path.exists() else next((file.path for file in files if file.name == name), None):
+            raise FileExists(f"pipeline {name} has a file already, {taken}; change that one")
+
     def create(self, text: str) -> tuple[StoredFile, Validation]:
         """Write a new file; the validation says whether it was written. Raises FileExists, FileNotWritable, ConfigError."""
         with self._alone():
@@ -125,9 +132,11 @@ class PipelineFiles:
         return file
 
     def _new_path(self, text: str) -> Path:
-        """Where a file of this text would be: the name decides, and no other character of it than these gets there."""
-        name = str(shown_file(text).settings.get("name") or "").replace(TOPIC, "")
-        stem = re.sub("[^A-Za-z0-9_]+", "_", name).strip("_")[:100]
+        return self._path_of(str(shown_file(text).settings.get("name") or ""))
+
+    def _path_of(self, name: str) -> Path:
+        """Where the file of this name would be: the name decides, and no other character of it than these gets there."""
+        stem = re.sub("[^A-Za-z0-9_]+", "_", name.replace(TOPIC, "")).strip("_")[:100]
         return self._home.pipelines / f"{stem or 'unnamed'}.yaml"
 
     @contextmanager

@@ -6,62 +6,29 @@ What a sample cannot show, such as whether a key ever comes twice, is decided by
 
 from __future__ import annotations
 
-import csv
-import io  # files: none, lines of text
 import json
-import math
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import counted, quoted
+from hudi_ingest.operations.sampled_values import FORMATS, Observed, Values, decimals, framed, unit_of_times, values_of
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl, ddl_type
-from hudi_ingest.records.schema.inference import infer, json_object, kind_of_text
-from hudi_ingest.records.schema.registered import KINDS, SchemaKind
+from hudi_ingest.records.schema.inference import infer, json_object
+from hudi_ingest.records.schema.registered import KINDS
 
-_FORMATS: Mapping[SchemaKind, str] = {kind: name for name, kind in KINDS.items()}
-_DELIMITERS = (",", ";", "\t", "|")
 _FLATTENED = "__deleted"
 """Debezium's ExtractNewRecordState writes it with `delete.tombstone.handling.mode: rewrite`."""
 _MOST_PARTITIONS = 31
-_EVENT = {"op", "after"}
-
-
-@dataclass(frozen=True, slots=True)
-class SeenRecord:
-    """A record of the sample. `place`: `topic:partition:offset`."""
-
-    place: str
-    key: bytes | None
-    value: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class KnownSchema:
-    """A schema that records of the sample name. `columns`: None if no table can have them; of events, those of `after`."""
-
-    kind: SchemaKind
-    columns: pa.Schema | None
-    is_event: bool = False
-    rows: Sequence[Mapping[str, Any]] = ()
-    """The sampled values that name it, decoded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What is known of a topic. `schemas`: by id, those that values and keys name; None if no registry was given."""
-
-    topic: str
-    partitions: int
-    records: Sequence[SeenRecord]
-    cleanup_policy: str = "delete"
-    schemas: Mapping[int, KnownSchema] | None = None
-    """A schema that is no record has one column without a name."""
+_EPOCHS = {"microseconds": "epoch_micros", "milliseconds": "epoch_millis"}
+_ENOUGH_FOR_REQUIRED = 100
+"""Records of which none has a null, for a column to be NOT NULL."""
+_SMALL_PARTITION = 4 * 1024 * 1024
+"""Bytes of records."""
 
 
 @dataclass(slots=True)
@@ -81,23 +48,6 @@ class Proposal:
         self.table[name], self.reasons[name] = value, reason
 
 
-class NoProposal(ValueError):
-    """No pipeline file fits these records; the text says why, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """How values are written. `columns`: None if hudi-ingest finds them itself; `rows`: decoded values."""
-
-    format: str
-    reason: str
-    envelope: str = "none"
-    columns: pa.Schema | None = None
-    rows: Sequence[Mapping[str, Any]] = ()
-    csv: Mapping[str, Any] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class _Key:
     """How keys are written. `columns`: what they become."""
@@ -112,7 +62,7 @@ class _Key:
 def propose(seen: Observed) -> Proposal:
     """Raises NoProposal."""
     proposal = Proposal()
-    values, key = _values_of(seen), _key_of(seen)
+    values, key = values_of(seen), _key_of(seen)
     records = counted(len(seen.records), "record")
     if values.format != "json":
         proposal.source["format"] = values.format
@@ -126,13 +76,18 @@ def propose(seen: Observed) -> Proposal:
         _mirror(proposal, seen, key, values)
     else:
         _decide_mode(proposal, seen, key, values)
+    if values.format == "csv" and values.columns is not None and proposal.table.get("mode") == "upsert":
+        # The columns of the key come from the records' own keys, and the values have those fields, too.
+        proposal.source.setdefault("csv", {})["columns"] = values.columns.names
     return proposal
 
 
-def _mirror(proposal: Proposal, seen: Observed, key: _Key | None, values: _Values) -> None:
+def _mirror(proposal: Proposal, seen: Observed, key: _Key | None, values: Values) -> None:
     """Rows of a database."""
     if values.format == "json":
         proposal.set_of_table("schema", "infer", "the columns of the events' `after`, and later ones, too")
+        for name, fact in _facts(values.rows, None).items():
+            proposal.reasons[f"schema.{name}"] = fact
     if key is None or not key.named:
         proposal.set_of_table("mode", "append", "the events have no key, as of a source table without a primary key")
         proposal.notes.append(
@@ -147,7 +102,7 @@ def _mirror(proposal: Proposal, seen: Observed, key: _Key | None, values: _Value
     )
 
 
-def _decide_mode(proposal: Proposal, seen: Observed, key: _Key | None, values: _Values) -> None:
+def _decide_mode(proposal: Proposal, seen: Observed, key: _Key | None, values: Values) -> None:
     columns = values.columns
     tombstones = sum(record.value is None for record in seen.records)
     deletes = columns is not None and _FLATTENED in columns.names
@@ -171,7 +126,7 @@ def _decide_mode(proposal: Proposal, seen: Observed, key: _Key | None, values: _
             f"append, each record adds a row: the topic is not compacted and has no tombstones{own}"
         )
         _set_columns(proposal, values, columns)
-        _decide_partitions(proposal, values)
+        _decide_partitions(proposal, seen, values)
         return
     assert key is not None
     proposal.set_of_table("mode", "upsert", why)
@@ -210,7 +165,7 @@ def _decide_mode(proposal: Proposal, seen: Observed, key: _Key | None, values: _
     proposal.reasons["partition_by"] = "none: a key's row would be twice in the table if its partition changed"
 
 
-def _renamed(key: _Key, values: _Values, seen: Observed) -> _Key:
+def _renamed(key: _Key, values: Values, seen: Observed) -> _Key:
     """A key that is one value, with the name of the column that always equals it, if there is one."""
     if key.named:
         return key
@@ -228,7 +183,7 @@ def _renamed(key: _Key, values: _Values, seen: Observed) -> _Key:
 
 def _set_columns(
     proposal: Proposal,
-    values: _Values,
+    values: Values,
     columns: pa.Schema | None,
     required: tuple[str, ...] = (),
     less: bool = False,
@@ -240,33 +195,82 @@ def _set_columns(
         proposal.set_of_table("schema", "infer", "columns: those of the schemas in the records, new ones as they come")
     else:
         assert columns is not None
-        fields = [column.with_nullable(column.name not in required) for column in columns]
+        whole = _never_null(columns, values.rows) | {*required, *(values.header or ())[:1]}
+        own = {column: field for field, column in values.renames.items()}
+        fields = [
+            pa.field(own.get(each.name, each.name), pa.string() if values.header else each.type, each.name not in whole)
+            for each in columns
+        ]
         reason = "declared, so that a record that does not fit is noticed"
-        proposal.set_of_table(
-            "schema", ddl(pa.schema(fields)), f"{reason}; without those of the key" if less else reason
-        )
+        reason += "; without those of the key" if less else ""
+        reason += "; NOT NULL where the sample has no null" if whole.difference(required) else ""
+        proposal.set_of_table("schema", ddl(pa.schema(fields)), reason)
+        proposal.transforms += _to_columns(values, columns)
     for name, fact in facts.items():
         proposal.reasons[f"schema.{name}"] = fact
 
 
-def _decide_partitions(proposal: Proposal, values: _Values) -> None:
-    days = [
-        column.name
+def _never_null(columns: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The columns that are never null in a sample that is large enough to say so, and the one that shows which record is a header."""
+    if len(rows) < _ENOUGH_FOR_REQUIRED:
+        return set()
+    return {name for name in columns.names if all(row.get(name) is not None for row in rows)}
+
+
+def _to_columns(values: Values, columns: pa.Schema) -> list[dict[str, Any]]:
+    """The transforms that make the table's columns of what records are read as."""
+    steps: list[dict[str, Any]] = []
+    renames = {field: column for field, column in values.renames.items() if column in columns.names}
+    if renames:
+        steps.append({"rename": renames})
+    if values.header is not None and values.header[0] in columns.names:
+        steps.append({"filter": {"field": values.header[0], "op": "!=", "value": values.header[1]}})
+    if values.header is not None:
+        times = [column.name for column in columns if column.type == TIMESTAMP]
+        casts = {each.name: ddl_type(each.type) for each in columns if each.type not in (pa.string(), TIMESTAMP)}
+        steps += [{"cast": casts}] if casts else []
+        steps += [{"timestamp": {"fields": times, "format": "iso8601"}}] if times else []
+    return steps
+
+
+def _decide_partitions(proposal: Proposal, seen: Observed, values: Values) -> None:
+    days = {
+        column.name: found
         for column in values.columns or ()
-        if pa.types.is_date(column.type)
-        and 0 < len({row.get(column.name) for row in values.rows} - {None}) <= _MOST_PARTITIONS
-    ]
+        if (pa.types.is_date(column.type) or column.type == TIMESTAMP)
+        and 0 < len(found := {str(row.get(column.name))[:10] for row in values.rows}) <= _MOST_PARTITIONS
+    }
     complete = [name for name in days if all(row.get(name) is not None for row in values.rows)]
-    if len(complete) == 1:
-        count = len({row[complete[0]] for row in values.rows})
-        proposal.set_of_table("partition_by", complete, f"the only day; {counted(count, 'distinct one')} in the sample")
+    dates = [name for name in complete if pa.types.is_date(values.columns.field(name).type)] if values.columns else []
+    chosen = dates or complete
+    if len(chosen) == 1:
+        (name,) = chosen
+        found, kind = days[name], "day" if dates else "time"
+        proposal.set_of_table(
+            "partition_by",
+            [name if dates else f"day({name})"],
+            f"the only {kind}; {counted(len(found), 'distinct day')} in the sample",
+        )
+        size = sum(len(record.value or b"") for record in seen.records) // max(1, len(seen.records))
+        each = seen.count * size // (1 + (max(map(_day, found)) - min(map(_day, found))).days)
+        if len(found) > 1 and 0 < each < _SMALL_PARTITION:
+            proposal.notes.append(
+                f"A partition would have about {max(1, each // 1000):,} kB of records: many small files. Leave partition_by out unless "
+                f"the topic grows, or queries read single days{'' if dates else f'; month({name}) makes fewer'}."
+            )
     else:
+        kind = "days" if dates else "times"
         which = (
-            f"several days ({', '.join(complete)}): choose one, if queries name it"
-            if complete
-            else "no column is a day"
+            f"several {kind} ({', '.join(chosen)}): choose one, if queries name it" if chosen else "no column is a day"
         )
         proposal.reasons["partition_by"] = f"none: {which}"
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return date.min
 
 
 def _facts(rows: Sequence[Mapping[str, Any]], columns: pa.Schema | None) -> dict[str, str]:
@@ -280,15 +284,20 @@ def _facts(rows: Sequence[Mapping[str, Any]], columns: pa.Schema | None) -> dict
         parts = [counted(nulls, "null")] if nulls else []
         simple = [value for value in some if isinstance(value, (str, int, float)) and not isinstance(value, bool)]
         if simple and len(simple) == len(some) and len({isinstance(value, str) for value in simple}) == 1:
-            kind, decimals = types.get(name, pa.string()), _decimals(simple)
-            is_number = decimals is not None or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+            kind, found_decimals = types.get(name, pa.string()), decimals(simple)
+            is_number = found_decimals is not None or pa.types.is_integer(kind) or pa.types.is_floating(kind)
             ordered = sorted({*simple}, key=float if is_number else None)
             shown = [text if len(text := str(value)) <= 30 else f"{text[:29]}…" for value in (ordered[0], ordered[-1])]
             if kind == pa.string() and isinstance(ordered[0], str):
                 shown = [*map(quoted, shown)]
             parts.append(f"{len(ordered)} distinct, {' to '.join(dict.fromkeys(shown))}")
-            if decimals is not None and name in types:
-                parts += _of_decimals(name, kind, *decimals)
+            if found_decimals is not None and name in types:
+                parts += _of_decimals(name, kind, *found_decimals)
+            unit = unit_of_times(name, simple) if name in types else ""
+            if unit in _EPOCHS:
+                parts.append(
+                    f"{unit} since 1970? `timestamp: {{fields: [{name}], format: {_EPOCHS[unit]}}}` makes it a time"
+                )
         facts[str(name)] = ", ".join(parts)
     return {name: fact for name, fact in facts.items() if fact}
 
@@ -307,176 +316,18 @@ def _of_decimals(name: str, kind: pa.DataType, decimal: pa.DataType, uniform: bo
     return [f"{own} instead would not round"] if uniform else []
 
 
-_DECIMAL = re.compile(r"-?(0|[1-9]\d*)(?:\.(\d+))?", re.ASCII)
-
-
-def _decimals(texts: Sequence[Any]) -> tuple[pa.DataType, bool] | None:
-    """The type of texts that are all numbers, some with a point, and whether all have as many digits after it; else None."""
-    matches = [match for text in texts if isinstance(text, str) and (match := _DECIMAL.fullmatch(text))]
-    scales = {len(match[2] or "") for match in matches}
-    digits = max(scales, default=0) + max((len(match[1]) for match in matches), default=0)
-    if len(matches) < len(texts) or not any(scales) or digits > 38:
-        return None
-    return pa.decimal128(18 if digits <= 14 else 38, max(scales)), len(scales) == 1
-
-
-def _framed(payloads: Iterable[bytes]) -> bool:
-    found = [*payloads]
-    return bool(found) and all(payload[:1] == b"\0" and len(payload) > HEADER_BYTES for payload in found)
-
-
-def _values_of(seen: Observed) -> _Values:
-    """Raises NoProposal."""
-    values = [(record.place, record.value) for record in seen.records if record.value is not None]
-    if not values:
-        raise NoProposal(
-            f"topic {seen.topic} has no records with a value yet, so its format is unknown. Produce some first, or write the file by hand "
-            "(docs/configuration.md)."
-        )
-    payloads = [value for _, value in values]
-    if _framed(payloads):
-        return _registered_values(seen, payloads)
-    objects = [json_object(payload) for payload in payloads]
-    rows = [row for row in objects if row is not None]
-    if len(rows) * 20 >= len(payloads) * 19:
-        return _json_values(values, rows, len(payloads) - len(rows))
-    try:
-        texts = [payload.decode() for payload in payloads]
-    except UnicodeDecodeError:
-        return _Values(
-            "bytes",
-            "the values are no text, and in no format that is known here",
-            columns=pa.schema([("value", pa.binary())]),
-            notes=("If they are plain Avro or Protobuf, declare their schema: docs/formats.md.",),
-        )
-    for delimiter in _DELIMITERS:
-        lines = [next(csv.reader(io.StringIO(text), delimiter=delimiter), []) for text in texts]
-        widths = Counter(map(len, lines))
-        ((width, often),) = widths.most_common(1)
-        if width > 1 and often == len(lines) and not any("\n" in text.strip("\n") for text in texts):
-            return _csv_values(lines, delimiter, width)
-    rows_of_text = [{"value": text} for text in texts]
-    return _Values(
-        "string",
-        "the values are text of no known structure",
-        columns=pa.schema([("value", pa.string())]),
-        rows=rows_of_text,
-    )
-
-
-def _registered_values(seen: Observed, payloads: Sequence[bytes]) -> _Values:
-    ids = [*dict.fromkeys(read_schema_id(payload[:HEADER_BYTES]) for payload in payloads)]
-    if seen.schemas is None:
-        raise NoProposal(
-            f"the records of {seen.topic} name schemas of a registry (Confluent's wire format, id {ids[0]}): give its address with "
-            "--schema-registry."
-        )
-    known = [schema for each in ids if (schema := seen.schemas.get(each)) is not None]
-    if len(known) < len(ids):
-        missing = ", ".join(str(each) for each in ids if each not in seen.schemas)
-        raise NoProposal(
-            f"the registry does not have the schemas that records of {seen.topic} name (id {missing}): give the right one."
-        )
-    kinds = {schema.kind for schema in known}
-    if len(kinds) > 1:
-        raise NoProposal(
-            f"the records of {seen.topic} are of several formats: {', '.join(sorted(kinds))}. One pipeline reads one."
-        )
-    newest = known[-1]
-    events = newest.is_event and newest.kind == "AVRO"
-    rows = [row for schema in known for row in schema.rows]
-    return _Values(
-        _FORMATS[newest.kind],
-        f"the values name schemas of the registry, {newest.kind.capitalize()} of id {', '.join(map(str, ids))}",
-        "debezium" if events else "none",
-        newest.columns,
-        rows,
-    )
-
-
-def _json_values(values: Sequence[tuple[str, bytes]], rows: Sequence[dict[str, Any]], unread: int) -> _Values:
-    notes = (
-        (f"{counted(unread, 'value')} of the sample is no JSON object, and will be a bad record: see on_bad_record.",)
-        if unread
-        else ()
-    )
-    connect = [row["payload"] for row in rows if row.keys() == {"schema", "payload"}]
-    inner = [row for row in (connect if len(connect) == len(rows) else rows) if isinstance(row, dict)]
-    if inner and all(row.keys() >= _EVENT and ("source" in row or "before" in row) for row in inner):
-        carried = "with" if connect else "without"
-        return _Values("json", f"JSON objects, change events of Debezium {carried} schemas", "debezium", notes=notes)
-    if len(connect) == len(rows):
-        return _Values(
-            "json", "JSON objects in Kafka Connect's schema and payload", "connect", None, inner, notes=notes
-        )
-    inferred = infer(values, allows_bad=bool(unread))
-    if inferred.problems:
-        raise NoProposal(
-            "no columns fit the records: " + "; ".join(inferred.problems) + ". Write table.schema by hand."
-        )
-    columns = pa.schema([_better(column, rows) for column in inferred.schema])
-    nothing = tuple(warning for warning in inferred.warnings if "null in the whole sample" in warning)
-    return _Values("json", "each value is a JSON object", "none", columns, rows, notes=(*notes, *nothing))
-
-
-def _better(column: pa.Field, rows: Sequence[Mapping[str, Any]]) -> pa.Field:
-    """Texts that are all days, times or decimals with as many digits after the point, as such."""
-    values = [value for row in rows if (value := row.get(column.name)) is not None]
-    kind, decimals = _kind_of_texts(values) if column.type == pa.string() else None, _decimals(values)
-    if decimals is not None and decimals[1]:
-        kind = decimals[0]
-    return column.with_type(kind) if kind is not None else column
-
-
-def _kind_of_texts(texts: Sequence[Any]) -> pa.DataType | None:
-    kinds = {kind_of_text(text) if isinstance(text, str) else "" for text in texts}
-    return {"date": pa.date32(), "timestamp": TIMESTAMP}.get(*kinds) if len(kinds) == 1 else None
-
-
-def _csv_values(lines: Sequence[Sequence[str]], delimiter: str, width: int) -> _Values:
-    names = [f"c{number}" for number in range(1, width + 1)]
-    rows = [{name: cell or None for name, cell in zip(names, line, strict=True)} for line in lines]
-    columns = pa.schema([(name, _kind_of_cells([row[name] for row in rows])) for name in names])
-    return _Values(
-        "csv",
-        f"each value is a line with {width} fields, separated by {quoted(delimiter)}",
-        "none",
-        columns,
-        rows,
-        {} if delimiter == "," else {"delimiter": delimiter},
-        ("CSV has no names: give c1, c2 … those that they should have.",),
-    )
-
-
-def _kind_of_cells(cells: Sequence[str | None]) -> pa.DataType:
-    some = [cell for cell in cells if cell is not None]
-    for kind, reads in ((pa.int64(), int), (pa.float64(), float)):
-        try:
-            numbers = [reads(cell) for cell in some]
-        except ValueError:
-            continue
-        # A zero at the beginning is of a code, such as a postal one.
-        if (
-            some
-            and all(map(math.isfinite, numbers))
-            and not any(cell.lstrip("-")[:2].isdigit() and cell.lstrip("-")[0] == "0" for cell in some)
-        ):
-            return kind
-    return _kind_of_texts(some) or pa.string()
-
-
 def _key_of(seen: Observed) -> _Key | None:
     """None if there are no keys, or none that a table could have."""
     keys = [record.key for record in seen.records if record.key is not None]
     if not keys:
         return None
-    if _framed(keys) and seen.schemas is not None and len(keys[0]) != 8:
+    if framed(keys) and seen.schemas is not None and len(keys[0]) != 8:
         known = seen.schemas.get(read_schema_id(keys[-1][:HEADER_BYTES]))
         if known is None or known.columns is None or not len(known.columns):
             return None
         named = known.columns.names != [""]
         return _Key(
-            _FORMATS[known.kind],
+            FORMATS[known.kind],
             known.columns if named else pa.schema([("key", known.columns.field(0).type)]),
             known.rows,
             named,

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path  # files: pipeline files
 from typing import Any
 
-from hudi_ingest.exceptions import ConfigError, IngestError
+from hudi_ingest.exceptions import ConfigError, IngestError, TableMismatch
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.home.liveness import first_listening
@@ -20,6 +20,7 @@ from hudi_ingest.hudi.timeline.ownership import require_own_table, require_same_
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
 from hudi_ingest.pipeline.file import MASK, shown_file
 from hudi_ingest.pipeline.folder import folder_files
@@ -28,6 +29,7 @@ from hudi_ingest.pipeline.sections.record import needs_registry
 from hudi_ingest.records.schema.registered import KINDS
 from hudi_ingest.transaction.columns.decoding import format_problems, row_maker_of
 from hudi_ingest.transaction.columns.schema_change import proposed_schema, source_text
+from hudi_ingest.transaction.table_preparation import require_writable_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,19 @@ def require_valid(pipeline: Pipeline, where: str) -> str:
     if problems:
         raise ConfigError(where, problems)
     return source_text(pipeline)
+
+
+def require_own_local_table(pipeline: Pipeline, where: str) -> None:
+    """Check that a table on this machine, if there is one, is the pipeline's, as a begin would; one elsewhere is asked online only. Raises
+    ConfigError."""
+    timeline = PipelineTable(pipeline).timeline
+    try:
+        if timeline.storage.is_local and timeline.exists():
+            properties = timeline.properties()
+            if pipeline.table.take_over is None or PIPELINE_PROPERTY in properties:
+                require_own_table(pipeline, properties)
+    except TableMismatch as problem:
+        raise ConfigError(where, [f"table.base_path: {problem}"]) from None
 
 
 def validate_text(home: Home, path: Path, text: str, keep_name: str | None = None) -> Validation:
@@ -110,13 +125,13 @@ class OnlineCheck:
             self.problems.append(f"{name}: {error}")
 
 
-def check_all_online(pipelines: Sequence[Pipeline]) -> OnlineCheck:
+def check_all_online(pipelines: Sequence[Pipeline], ledger: Ledger) -> OnlineCheck:
     """Check the pipelines of one file; each line of several says whose it is. Raises no IngestError."""
     if len(pipelines) == 1:
-        return check_online(pipelines[0])
+        return check_online(pipelines[0], ledger)
     whole = OnlineCheck()
     for pipeline in pipelines:
-        check = check_online(pipeline)
+        check = check_online(pipeline, ledger)
         for lines, own in (
             (whole.problems, check.problems),
             (whole.changes, check.changes),
@@ -126,16 +141,20 @@ def check_all_online(pipelines: Sequence[Pipeline]) -> OnlineCheck:
     return whole
 
 
-def check_online(pipeline: Pipeline) -> OnlineCheck:
-    """Ask every part, whatever is wrong with the others. Raises no IngestError."""
+def check_online(pipeline: Pipeline, ledger: Ledger | None = None) -> OnlineCheck:
+    """Ask every part, whatever is wrong with the others. `ledger`: None if its other table is looked for elsewhere. Raises no
+    IngestError."""
     check = OnlineCheck()
     topics: tuple[str, ...] = pipeline.source.topics
     with check.part("kafka") as note, kept_cluster(pipeline.source) as cluster:
         topics = cluster.topic_names()
         _check_topics(pipeline, topics, cluster, check, note)
-    timeline = PipelineTable(pipeline).timeline
+    table = PipelineTable(pipeline)
+    timeline = table.timeline
     with check.part("table") as note:
         _check_table(pipeline, timeline, check, note)
+        if ledger is not None and not any(problem.startswith("table: ") for problem in check.problems):
+            require_writable_table(pipeline, table, ledger)
     if topics:
         with check.part("schema") as note:
             _check_schema(pipeline.reading(topics), timeline, check, note)

@@ -204,7 +204,7 @@ def _not_found(folder: Path, name: str, content: _Content) -> ConfigError:
             names = [file.name for file in loaded if file.path == template.path and file.name is not None]
             return ConfigError(str(template.path), [template_text(template, names)])
     known = [file.name for file in loaded if file.name is not None]
-    shown = ", ".join(known) or "none; put a pipeline file there"
+    shown = ", ".join(known) or "none; `hudi-ingest new TOPIC` writes a pipeline file"
     problem = f"no pipeline is called {quoted(name)}; known: {shown}{suggestion(name, known)}"
     nameless = [f"{file.path.name}: {text}" for file in loaded if file.name is None for text in file.problems]
     return NoSuchPipeline(str(folder), [problem, *nameless])
@@ -253,7 +253,12 @@ def _load_all(
         why = f"the pipelines folder cannot be read: {error.strerror or error}"
         start = "" if folder.is_absolute() else f" (a relative path starts in the working directory, {Path.cwd()})"
         another = " set HUDI_INGEST_PIPELINES to" if folder == Home.from_environment().pipelines else " name"
-        raise ConfigError(str(folder), [f"{why}{start}; create it, or{another} another one"]) from None
+        first = (
+            "`hudi-ingest new TOPIC` makes it with a pipeline file"
+            if isinstance(error, FileNotFoundError)
+            else "create it"
+        )
+        raise ConfigError(str(folder), [f"{why}{start}; {first}, or{another} another one"]) from None
     if alone:
         paths = [path for path in paths if _may_define(path, only)]
     expansions = [expand(path, environment, _seen_topics, only) for path in paths if path not in texts]

@@ -12,7 +12,6 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+import hudi_ingest
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import pipeline_file_routes, pipeline_routes, request_routes
@@ -48,7 +48,7 @@ class Health(BaseModel):
     """The server answers."""
 
     status: str = Field(examples=["ok"])
-    version: str = Field(description="Of hudi-ingest.", examples=["0.1.0"])
+    version: str = Field(description="Of hudi-ingest.", examples=["0.2.0"])
 
 
 def app(home: Home, access: Access, allowed: Allowed, mounts: Mapping[str, ASGIApp] | None = None) -> ASGIApp:
@@ -72,7 +72,7 @@ def openapi_document() -> dict[str, Any]:
 def _api() -> FastAPI:
     api = FastAPI(
         title="hudi-ingest",
-        version=version("hudi-ingest"),
+        version=hudi_ingest.__version__,
         description=_DESCRIPTION,
         # Their pages load scripts from elsewhere.
         docs_url=None,
@@ -108,7 +108,7 @@ class _Mounted:
 
 async def healthz() -> Health:
     """Asks neither Kafka nor a table nor the ledger: a server that answers is not mended by starting it again."""
-    return Health(status="ok", version=version("hudi-ingest"))
+    return Health(status="ok", version=hudi_ingest.__version__)
 
 
 def _openapi(api: FastAPI) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class PipelineSummary(BaseModel):
 
     name: str | None = Field(description="None if the file is so broken that it has none.", examples=["payments"])
     file: str = Field(description="Name of the file in the pipelines folder.", examples=["payments.yaml"])
-    state: Literal["on", "off", "broken", "waiting"] = Field(
+    state: Literal["on", "paused", "broken", "waiting"] = Field(
         description="Whether its sensor begins transactions; `broken`: the file cannot be loaded; `waiting`: it makes a pipeline "
         "of each topic, and there is none yet."
     )

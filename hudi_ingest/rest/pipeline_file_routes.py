@@ -164,7 +164,7 @@ def _summaries(file: FolderFile, switches: Switches) -> list[PipelineSummary]:
         PipelineSummary(
             name=pipeline.name,
             file=file.path.name,
-            state="on" if switches.is_on(pipeline) else "off",
+            state="on" if switches.is_on(pipeline) else "paused",
             enabled=pipeline.enabled,
             topics=as_written(source.get("topics"), list(pipeline.source.topics)),
             topics_pattern=as_written(source.get("topics_pattern"), pipeline.source.topics_pattern),

@@ -101,9 +101,10 @@ def resume_pipeline(home: HomeOf, pipeline: Named) -> Switched:
 
 
 @ROUTES.get("/pipelines/{name}/plan", summary="Plan the next transaction")
-def plan_pipeline(pipeline: Named) -> Plan:
+def plan_pipeline(home: HomeOf, pipeline: Named) -> Plan:
     """What the next transaction would read, and the table's columns after it. Changes nothing."""
-    return Plan.model_validate(next_plan(pipeline).to_dict())
+    with Ledger.open(home.ledger_url) as ledger:
+        return Plan.model_validate(next_plan(pipeline, ledger).to_dict())
 
 
 @ROUTES.post("/pipelines/{name}/sample", summary="Preview records")

@@ -517,9 +517,10 @@ def _phases(transaction: OpenTransaction, reports: Sequence[SliceReport], commit
         "write": max((report.seconds for report in reports), default=0.0),
         "commit": commit_seconds,
     }
-    total = (datetime.now(timezone.utc) - transaction.began_at).total_seconds()
-    # The rest is time between the steps: an orchestrator starting and ending processes.
-    phases |= {"between": max(0.0, total - sum(phases.values())), "total": total}
+    known = sum(phases.values())
+    # The transaction counts from the end of its begin. The rest is time between the steps: an orchestrator starting and ending processes.
+    total = max(known, (datetime.now(timezone.utc) - transaction.began_at).total_seconds())
+    phases |= {"between": total - known, "total": total}
     return {phase: round(value, 3) for phase, value in phases.items()}
 
 

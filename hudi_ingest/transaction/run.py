@@ -134,11 +134,13 @@ def run_transaction(
         try:
             busy = transaction.plan.busy
             group = writing_group(transaction, busy) if busy else ""
+            started = time.monotonic()
             with reported_tasks(spark, group, f"{plan.transaction_id}: writing", "tasks", report):
                 reports = protocol.write(transaction, busy)
-            report(
-                f"{plan.transaction_id}: {counted(sum(slice_report.rows for slice_report in reports), 'row')} written; committing"
-            )
+            rows = sum(slice_report.rows for slice_report in reports)
+            what = counted(rows, "change" if pipeline.table.is_keyed else "row")
+            rate = f"{rows / max(time.monotonic() - started, 0.001):,.0f} a second"
+            report(f"{plan.transaction_id}: {what} written, {rate}; committing")
             return _commit(protocol, transaction, reports, report)
         except CommitOutcomeUnknown:
             raise

@@ -20,13 +20,14 @@ from hudi_ingest.hudi.options import (
     take_over_properties,
 )
 from hudi_ingest.hudi.timeline.ownership import require_metadata_table, require_own_table, require_same_folders
-from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
-from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.tables import normal_base_path
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.transaction import TransactionSchema
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json, spark_json
 from hudi_ingest.records.schema.evolution import evolve
 from hudi_ingest.transaction.ports import TransactionPorts
@@ -55,9 +56,26 @@ def require_take_over(ports: TransactionPorts, plan: TransactionPlan, own: str =
 def require_one_table(ports: TransactionPorts) -> TransactionRow | None:
     """Return the pipeline's newest commit that the ledger knows. Raises TableMismatch if it is in a table at another path, and the table at
     this path is no copy that has it: the same offsets would be written to both."""
-    name, path = ports.pipeline.name, ports.pipeline.table.base_path
-    last = ports.ledger.transactions.newest_commit(name)
-    if last is None or last.table == normal_base_path(path) or ports.table.instant_of(last.transaction_id) is not None:
+    return _newest_commit_here(ports.pipeline, ports.table, ports.ledger)
+
+
+def require_writable_table(pipeline: Pipeline, table: PipelineTable, ledger: Ledger) -> None:
+    """Raise what the next begin would, without a transaction: TableMismatch if the table at the path is not this pipeline's to write, or
+    its own is elsewhere; TableUnreachable, LedgerUnreachable."""
+    _newest_commit_here(pipeline, table, ledger)
+    if not table.timeline.exists():
+        return
+    properties = table.timeline.properties()
+    if PIPELINE_PROPERTY in properties or (pipeline.table.take_over is None and not table.timeline.is_empty()):
+        require_own_table(pipeline, properties)
+    elif pipeline.table.take_over is not None:
+        require_same_folders(pipeline, properties)
+
+
+def _newest_commit_here(pipeline: Pipeline, table: PipelineTable, ledger: Ledger) -> TransactionRow | None:
+    name, path = pipeline.name, pipeline.table.base_path
+    last = ledger.transactions.newest_commit(name)
+    if last is None or last.table == normal_base_path(path) or table.instant_of(last.transaction_id) is not None:
         return last
     raise TableMismatch(
         f"pipeline {name} writes to the table at {last.table}: its last commit there is {last.transaction_id}, of "

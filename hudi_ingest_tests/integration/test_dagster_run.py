@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from dagster import (
 from hudi_ingest.exceptions import EngineLost
 from hudi_ingest.hudi.storage.paths import TIMELINE
 from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice
-from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.model.plan import TransactionKind, TransactionPlan
+from hudi_ingest.model.transaction import OpenTransaction, TransactionState
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.orchestration import tags
@@ -38,6 +40,7 @@ from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import run as ingest
+from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
@@ -242,6 +245,35 @@ def test_without_config_a_run_plans_for_itself_and_a_commit_from_outside_is_mate
     assert [each["dagster/row_count"].value for each in materialized] == [10, 12, 10, 4]
     told_of = [each["transaction"].value for each in materialized]
     assert (told_of[0], told_of[2]) == (replayed.plan.transaction_id, outside.plan.transaction_id)
+    assert verify(ground.base_path, ground.produced).exact
+
+
+@pytest.mark.parametrize("more", [3, 0])
+def test_without_config_a_run_that_another_transaction_overtakes_plans_anew(
+    ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    ground.send_rows(0, 4)
+    begin, overtaken = TransactionProtocol.begin, list[TransactionPlan]()
+
+    def overtaken_begin(
+        self: TransactionProtocol, plan: TransactionPlan, owner: Owner, finished: Callable[[str], bool | None]
+    ) -> OpenTransaction:
+        if not overtaken:
+            overtaken.append(plan)
+            ground.run(pipeline)
+            ground.send_rows(0, more)
+        return begin(self, plan, owner, finished)
+
+    monkeypatch.setattr(TransactionProtocol, "begin", overtaken_begin)
+    with DagsterInstance.ephemeral() as instance:
+        result = launch(pipeline, instance, planned=False)
+        run = instance.get_run_by_id(result.run_id)
+    assert result.success, failures(result)
+    assert run is not None
+    rows = [each.materialization.metadata["rows"].value for each in result.get_asset_materialization_events()]
+    assert rows == ([more] if more else [])
+    if more:
+        assert run.tags[tags.TRANSACTION] != overtaken[0].transaction_id
     assert verify(ground.base_path, ground.produced).exact
 
 

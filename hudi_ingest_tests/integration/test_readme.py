@@ -27,12 +27,12 @@ def test_k8_ten_lines_of_python_run_one_transaction(
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)
     ground.send_rows(0, 6)
-    found = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert found is not None
-    lines = [line for line in found[1].splitlines() if line.strip()]
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (found,) = (block for block in blocks if "run_transaction(" in block)
+    lines = [line for line in found.splitlines() if line.strip()]
     assert len(lines) <= 10
     path = str(ground.home.pipelines / f"{pipeline.name}.yaml")
-    exec(found[1].replace("pipelines/payments.yaml", path), {})
+    exec(found.replace("pipelines/payments.yaml", path), {})
     assert "6 rows" in capsys.readouterr().out
     assert verify(ground.base_path, ground.produced).exact
 

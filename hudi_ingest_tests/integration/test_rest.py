@@ -74,7 +74,7 @@ def test_k6_the_life_of_a_pipeline(ground: Ground, topic: str, client: ModuleTyp
         assert pipelines.validate_pipeline(client.PipelineText(text=text)).valid
         created = pipelines.create_pipeline(client.PipelineText(text=text))
         assert (ground.home.pipelines / created.file).read_text() == text
-        assert [(each.name, each.state) for each in pipelines.list_pipelines()] == [(name, "off")]
+        assert [(each.name, each.state) for each in pipelines.list_pipelines()] == [(name, "paused")]
         smaller = client.PipelineText(text=text.replace("transaction:", "transaction:\n  max_records: 15"))
         with pytest.raises(client.ApiException) as refused:
             pipelines.update_pipeline(name, smaller)

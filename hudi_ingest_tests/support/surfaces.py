@@ -1,17 +1,20 @@
 """The package's surfaces as text: whatever users, their scripts and their stored state depend on.
 
 `python -m hudi_ingest_tests.support.surfaces` writes them to hudi_ingest_tests/surfaces. A change of one of these files is a
-change that users meet: it belongs into the commit's message. docs/configuration.md and docs/metrics.md, which are made from
+change that users meet: it belongs into the commit's message. With `--released` it also writes released.json, whose version is then
+the released one: a surface that differs from it goes with a newer version. docs/configuration.md and docs/metrics.md, which are made from
 the code as well, hold the settings and the metrics.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
 import re
 import sqlite3
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -274,7 +277,20 @@ def text_of(name: str) -> str:
     return SURFACES[name]().rstrip() + "\n"
 
 
+RELEASED = FOLDER / "released.json"
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for surface in SURFACES:
         FOLDER.joinpath(surface).write_text(text_of(surface), encoding="utf-8")
+    if "--released" in sys.argv:
+        kept = {
+            "version": hudi_ingest.__version__,
+            "sha256": {surface: digest(text_of(surface)) for surface in SURFACES},
+        }
+        RELEASED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")

@@ -54,7 +54,11 @@ def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence
         yield ok("pipelines", f"{counted(len(pipelines), 'pipeline')} in {home.pipelines}")
     else:
         text = f"There is no pipeline file in {home.pipelines}."
-        yield warning("pipelines", text, "Put one there, or set HUDI_INGEST_PIPELINES to the folder that has them.")
+        yield warning(
+            "pipelines",
+            text,
+            "`hudi-ingest new TOPIC` writes one; or set HUDI_INGEST_PIPELINES to the folder that has them.",
+        )
 
 
 def pipelines_diagnoses(

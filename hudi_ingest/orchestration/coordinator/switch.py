@@ -165,9 +165,7 @@ def activities(home: Home, pipelines: Sequence[Pipeline]) -> dict[str, tuple[boo
 
 def by_hand(pipeline: Pipeline) -> str:
     """How the pipeline gets a transaction without Dagster."""
-    return (
-        f"? (no Dagster here; `hudi-ingest run {pipeline.name}` makes a transaction, `hudi-ingest up` starts Dagster)"
-    )
+    return f"paused: no Dagster is here; `hudi-ingest run {pipeline.name}` runs one transaction, `hudi-ingest up` starts Dagster"
 
 
 def activity(pipeline: Pipeline, switches: Switches, trouble: str) -> tuple[bool, str]:
@@ -177,10 +175,10 @@ def activity(pipeline: Pipeline, switches: Switches, trouble: str) -> tuple[bool
     if pipeline.template and not switches.sensor_is_on(pipeline):
         return (
             False,
-            f"paused with all of {pipeline.template}: turn its sensor {pipeline.coordinator} on in Dagster's UI",
+            f"paused: with all of {pipeline.template}: turn its sensor {pipeline.coordinator} on in Dagster's UI",
         )
-    state = "never turned on" if switches.turned(pipeline) is None else "paused"
-    return False, f"{state}: `hudi-ingest resume {pipeline.name}` turns it on"
+    never = "never turned on; " if switches.turned(pipeline) is None else ""
+    return False, f"paused: {never}`hudi-ingest resume {pipeline.name}` turns it on"
 
 
 def _states(instance: DagsterInstance) -> list[InstigatorState]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta, timezone
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeVar
 
 from dagster import (
@@ -260,22 +260,25 @@ def _ops(pipeline: Pipeline, io_manager_key: str, inputs: Sequence[str]) -> tupl
 def _begin(context: OpExecutionContext, pipeline: Pipeline, config: BeginConfig) -> Iterator[Any]:
     with as_dagster_failures(), _protocol(context, pipeline) as protocol:
         require_ledger_of_sensor(protocol.ledger, pipeline.name, context.run.tags.get(tags.LEDGER, ""))
-        plan = plan_in(context.run, pipeline, config) or replace(
-            plan_now(pipeline), said_through=said_through(pipeline, context.instance)
-        )
+        given = plan_in(context.run, pipeline, config)
+        plan = given or _planned_now(context, pipeline)
         # A sensor's run has them already; one from the asset's page does not.
         if not (planned := run_tags(pipeline, plan)).items() <= context.run.tags.items():
             context.instance.add_run_tags(context.run_id, planned)
         try:
-            transaction = _begun(context, pipeline, protocol, plan)
+            transaction = _begun(context, pipeline, protocol, plan, plans_anew=given is None)
+        except NothingToDo as nothing:
+            context.log.warning(f"nothing to do in this run, because another transaction came first: {nothing}")
+            return
         except (PlanOutdated, TransactionInFlight) as error:
             if not _is_harmless(context):
                 raise
             context.log.warning(f"nothing to do in this run; the coordinator will plan again: {error}")
             return
         plan = transaction.plan
-        begun_tags = {tags.INSTANT: transaction.instant, tags.TRANSACTION: plan.transaction_id}
-        context.instance.add_run_tags(context.run_id, begun_tags)
+        # Those of a plan that was made anew differ.
+        begun_tags = run_tags(pipeline, plan) if given is None else {tags.TRANSACTION: plan.transaction_id}
+        context.instance.add_run_tags(context.run_id, {**begun_tags, tags.INSTANT: transaction.instant})
         context.log.info(f"{plan.transaction_id}: instant {transaction.instant} is open for {plan.count} offsets")
         if plan.take_over is not None:
             context.log.info(f"{plan.take_over}")
@@ -293,16 +296,30 @@ def _begin(context: OpExecutionContext, pipeline: Pipeline, config: BeginConfig)
         yield DynamicOutput([asdict(slice_) for slice_ in group], output_name="slices", mapping_key=name)
 
 
+def _planned_now(context: OpExecutionContext, pipeline: Pipeline) -> TransactionPlan:
+    return replace(plan_now(pipeline), said_through=said_through(pipeline, context.instance))
+
+
 def _begun(
-    context: OpExecutionContext, pipeline: Pipeline, protocol: TransactionProtocol, plan: TransactionPlan
+    context: OpExecutionContext,
+    pipeline: Pipeline,
+    protocol: TransactionProtocol,
+    plan: TransactionPlan,
+    plans_anew: bool,
 ) -> OpenTransaction:
-    """Begin the plan's transaction. If another is in its way, wait for as long as that one may last."""
+    """Begin the plan's transaction. If another is in its way, wait for as long as that one may last. `plans_anew`: whether nobody has
+    chosen the plan, so that a new one takes its place after each wait; then NothingToDo means that the other left nothing."""
     if plan.request:
         plan = _planned_request(pipeline, protocol.ledger, plan)
     owner, finished = Owner.dagster_run(context.run_id), run_is_finished(context.instance)
-    begin = partial(protocol.begin, plan, owner, finished)
-    patience = pipeline.transaction.timeout_seconds
-    return when_table_is_free(begin, patience, context.log.info, passing=(TransactionInFlight,))
+    first = iter([plan])
+
+    def begin() -> OpenTransaction:
+        latest = next(first, None) or (_planned_now(context, pipeline) if plans_anew else plan)
+        return protocol.begin(latest, owner, finished)
+
+    passing = (TransactionInFlight, PlanOutdated) if plans_anew else (TransactionInFlight,)
+    return when_table_is_free(begin, pipeline.transaction.timeout_seconds, context.log.info, passing)
 
 
 def _is_harmless(context: OpExecutionContext) -> bool:
@@ -377,7 +394,9 @@ def _commit(
         metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
         if situation is not None:
             metadata |= _report_checks_with_commit(context, pipeline, situation)
-    context.log.info(f"{opened.plan.transaction_id}: {counted(receipt.rows, 'row')} published by {receipt.instant}")
+    context.log.info(
+        f"{opened.plan.transaction_id}: {counted(receipt.rows, 'change' if pipeline.table.is_keyed else 'row')} published by {receipt.instant}"
+    )
     columns = parse_spark_json(opened.schema.columns)
     yield Output(
         None,

@@ -41,11 +41,29 @@ def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypat
     assert "source.bootstrap_servers" in facts["clicks"]["error"]
     assert (facts["orders"]["lag"], facts["orders"]["transactions"]) == (None, []), "what table and ledger say"
     assert facts["orders"]["on"] is None, "no Dagster is there"
-    text = runner.invoke(app, [status.__name__])
-    assert text.exit_code == 1
+    text, one = runner.invoke(app, [status.__name__]), runner.invoke(app, [status.__name__, "orders"])
+    assert text.exit_code == one.exit_code == 1
+    lines = {words[0]: words[1:] for line in text.output.splitlines() if (words := line.replace("│", "").split())}
+    assert lines["orders"][:2] == lines["refunds"][:2] == ["paused", "?"], "a line each"
+    assert "last transactions" not in text.output
     assert text.output.count("127.0.0.1:1 within") == 1
-    assert "Dagster: ? (no Dagster here; `hudi-ingest run orders` makes a transaction" in text.output
-    assert "nothing committed yet; the number of waiting records is unknown" in text.output
+    assert "paused: no Dagster is here; `hudi-ingest run orders` runs one transaction" in one.output
+    assert "nothing committed yet; the number of waiting records is unknown" in one.output
     assert "error: orders, refunds: could not describe the cluster at Kafka 127.0.0.1:1 within 1 s" in text.output
     assert "error: views: could not describe the cluster at Kafka 127.0.0.1:2 within 1 s" in text.output
     assert f"error: not loaded: {folder / 'clicks.yaml'}: " in text.output
+
+
+def test_a_home_without_pipelines_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(tmp_path / "pipelines"))
+    monkeypatch.setenv(LEDGER_VARIABLE, f"sqlite:///{tmp_path / 'ledger.db'}")
+    runner = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"})
+    without = runner.invoke(app, [status.__name__])
+    assert without.exit_code == 1
+    assert "`hudi-ingest new TOPIC` makes it with a pipeline file" in str(without.exception)
+    (tmp_path / "pipelines").mkdir()
+    empty = runner.invoke(app, [status.__name__])
+    assert (empty.exit_code, "`hudi-ingest new TOPIC` writes one" in empty.output) == (0, True)
+    unknown = runner.invoke(app, ["plan", "orders"])
+    assert "known: none; `hudi-ingest new TOPIC` writes a pipeline file" in str(unknown.exception)

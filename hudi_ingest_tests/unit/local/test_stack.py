@@ -61,7 +61,7 @@ def test_up_names_each_pipeline_file_that_is_broken_in_one_line(home: Home, monk
     right, broken = home.pipelines / "orders.yaml", home.pipelines / "payments.yaml"
     right.write_text(yaml.safe_dump(document()))
     broken.write_text(yaml.safe_dump(document(name="payments", table__base_path=None, source__topicz=["a"])))
-    monkeypatch.setattr("hudi_ingest.cli.stack_commands.bring_up", lambda *given, exported: Stack(KNOWN, {}, ()))
+    monkeypatch.setattr("hudi_ingest.local.stack.bring_up", lambda *given, exported: Stack(KNOWN, {}, ()))
     variables = {HOME_VARIABLE: str(home.root), PIPELINES_VARIABLE: str(home.pipelines)}
     up = CliRunner().invoke(app, ["up"], env=variables)
     assert up.exit_code == 0, up.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,8 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from hudi_ingest.exceptions import TableMismatch
 from hudi_ingest.hudi.timeline.timeline import Timeline
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import LOOPBACK, free_port
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import table_schema
@@ -112,3 +119,32 @@ def ground_without_broker(tmp_path: Path) -> Any:
 
     with fresh_ground(f"{LOOPBACK}:1", tmp_path) as ground:
         yield ground
+
+
+@pytest.mark.usefixtures("table_of_another")
+def test_a_plan_and_a_validation_of_another_pipelines_table_say_what_a_begin_would(
+    ground_without_broker: Ground, ledger: Ledger, tmp_path: Path
+) -> None:
+    with canned_registry(subject(AVRO)) as (url, _):
+        settings = document(tmp_path, url)
+        with pytest.raises(TableMismatch, match=r"belongs to pipeline sales.*name this pipeline sales"):
+            next_plan(Pipeline.model_validate(settings), ledger)
+        path = tmp_path / "orders.yaml"
+        path.write_text(yaml.safe_dump(settings))
+        told = answer(ground_without_broker.home, "validate", str(path))
+    assert told.returncode == 1
+    assert "table.base_path: the table at" in told.stderr
+    assert "belongs to pipeline sales" in told.stderr
+
+
+def test_a_plan_of_a_pipeline_whose_table_is_elsewhere_says_so(ledger: Ledger, tmp_path: Path) -> None:
+    with canned_registry(subject(AVRO)) as (url, _):
+        pipeline = Pipeline.model_validate(document(tmp_path, url))
+        plan = IngestPlan("orders", "orders-000001-aaaa", 1, (Slice("orders", 0, 0, 5),))
+        deadline = datetime.now(timezone.utc) + timedelta(minutes=5)
+        ledger.transactions.begin(plan, table="/data/orders", owner=Owner.this_process(), deadline=deadline)
+        ledger.transactions.mark_committed_as_found(plan.transaction_id, "20260131120000000")
+        with pytest.raises(TableMismatch, match="recover orders --new-table"):
+            next_plan(pipeline, ledger)
+        check = check_online(pipeline, ledger)
+    assert any("table: pipeline orders writes to the table at /data/orders" in problem for problem in check.problems)

@@ -420,7 +420,7 @@ def test_of_a_template_that_is_not_enabled_one_can_be_resumed(home: Home, instan
     pipelines = pipelines_of(home, 2, enabled=False)
     fleet = Fleet(pipelines, lambda pipeline, instance, now: request_of(pipeline))
     assert evaluated(fleet, instance).text.startswith("2 pipelines: 2 off")
-    assert activities(home, pipelines)["shop_t00"][1].startswith("never turned on")
+    assert activities(home, pipelines)["shop_t00"][1].startswith("paused: never turned on")
     assert switch(home, pipelines[1], True)
     assert names_of(evaluated(fleet, instance)) == ["shop_t01"]
 
@@ -481,7 +481,7 @@ def test_a_sensor_that_is_off_is_said_when_one_of_its_pipelines_is_resumed(
     origin = RemoteInstigatorOrigin(repository, "shop_coordinators")
     data = SensorInstigatorData(sensor_type=SensorType.STANDARD)
     instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED, data))
-    assert activities(home, [pipeline])["shop_t00"][1].startswith("paused with all of shop: turn its sensor shop_coord")
+    assert activities(home, [pipeline])["shop_t00"][1].startswith("paused: with all of shop: turn its sensor shop_coord")
     with pytest.raises(EnvironmentProblem, match=r"sensor shop_coordinators.* is off in Dagster.*Turn the sensor on"):
         switch(home, pipeline, True)
     with Ledger.open(home.ledger_url) as ledger:

@@ -104,7 +104,7 @@ def test_dagster_home_goes_before_the_embedded_one(home: Home, tmp_path: Path) -
 
 def test_status_says_whether_a_pipeline_is_on_and_the_next_step(home: Home) -> None:
     never = activities(home, [pipeline_of(home, enabled=False)])
-    assert never == {"orders": (False, "never turned on: `hudi-ingest resume orders` turns it on")}
+    assert never == {"orders": (False, "paused: never turned on; `hudi-ingest resume orders` turns it on")}
     enabled = pipeline_of(home, enabled=True)
     on, text = activities(home, [enabled])["orders"]
     assert (on, text.split(":")[0]) == (True, "on, but Dagster's daemon is down, so nothing begins")

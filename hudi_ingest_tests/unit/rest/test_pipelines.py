@@ -184,8 +184,8 @@ def test_the_server_s_variables_and_files_are_named_and_shown_only_if_they_are_a
     answers += listed
     assert [answer.body[0]["base_path"] for answer in listed] == [f"{tmp_path}/${{PLACE}}"] * 2
     assert "value-of-a-variable" not in "".join(answer.text for answer in listed)
-    assert (listed[0].body[0]["state"], listed[1].body[0]["on"]) == ("off", None)
-    assert "no Dagster here" in listed[1].body[0]["activity"]
+    assert (listed[0].body[0]["state"], listed[1].body[0]["on"]) == ("paused", None)
+    assert "no Dagster is here" in listed[1].body[0]["activity"]
     file.write_text(yaml.safe_dump(document(table__base_path=f"/${{file:{secret}}}")))
     (row,) = api.ask("GET", "/pipelines").body
     assert "takes no secret" in row["problems"][0]["text"]
