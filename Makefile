@@ -93,8 +93,8 @@ schedules: $(VENV)/requirements-dev.ready ## random schedules against the time t
 simulate: $(VENV)/requirements-dev.ready ## the protocol's code in schedules drawn from seeds, over models of all that it uses; SEEDS=20000 FIRST=0
 	$(VENV)/bin/python -m hudi_ingest_tests.simulation --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
-mutants: $(VENV)/requirements-dev.ready ## faults in the code, one at a time, which a fast test or a simulated schedule must find; ARGS="--only epoch"
-	$(VENV)/bin/python -m hudi_ingest_tests.mutants $(ARGS)
+mutants: $(VENV)/requirements-dev.ready ## faults in the code, one at a time, which a fast test or a simulated schedule must find; ARGS="--only epoch"; JAVA=1: of the classes in Java, by integration tests
+	$(VENV)/bin/python -m hudi_ingest_tests.mutants $(if $(JAVA),--java) $(ARGS)
 
 models: $(VENV)/requirements-dev.ready ## the simulation's models against SQLite, PostgreSQL, an S3 store and Hudi's client; PROGRAMS=2000
 	HUDI_INGEST_MODEL_PROGRAMS=$(PROGRAMS) HUDI_INGEST_TIMELINE_PROGRAMS=$(shell expr $(PROGRAMS) / 20) $(PYTEST) \

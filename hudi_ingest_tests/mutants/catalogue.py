@@ -1,4 +1,4 @@
-"""The mutants: each replaces a text that occurs once in a module, and names what must find it."""
+"""The mutants: each replaces a text that occurs once in a module or in a class of Java, and names what must find it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 TESTS = "hudi_ingest_tests/unit"
+JAVA_TESTS = "hudi_ingest_tests/integration"
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`path` is a module's below hudi_ingest. `found_by`: a file of fast tests or a test in it, below TESTS, or a seed of the simulation."""
+    """`path` is a module's below hudi_ingest. `found_by`: a file of fast tests or a test in it, below TESTS, or a seed of the simulation; for a
+    class of Java a test below JAVA_TESTS."""
 
     path: str
     old: str
     new: str
     found_by: str | int
+
+    @property
+    def tests(self) -> str:
+        return JAVA_TESTS if self.path.endswith(".java") else TESTS
 
     @property
     def module(self) -> str:
@@ -1502,3 +1508,83 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
 }
 """By the fault."""
+
+
+_READS_JAVA = '.joinpath(f"{name}.java").read_text()'
+
+
+def in_write_client(mutant: Mutant) -> Mutant:
+    """The mutant of a class of Java as one of the module that hands its source to the driver's compiler."""
+    changed = f"{_READS_JAVA}.replace({mutant.old!r}, {mutant.new!r})"
+    return Mutant("hudi/write_client.py", _READS_JAVA, changed, mutant.found_by)
+
+
+JAVA_MUTANTS: Mapping[str, Mutant] = {
+    "the guard does not ask for the epoch": Mutant(
+        "hudi/CommitGuard.java",
+        "      requireEpoch(fresh);\n",
+        "",
+        "test_transactions.py::test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heartbeat_say",
+    ),
+    "the guard does not ask for a planned rollback": Mutant(
+        "hudi/CommitGuard.java",
+        "      requireNoRollback(fresh);\n",
+        "",
+        "test_transactions.py::test_p4_an_instant_that_another_writer_is_rolling_back_is_not_committed",
+    ),
+    "the guard does not compare the checkpoint": Mutant(
+        "hudi/CommitGuard.java",
+        "      requireCheckpoint(fresh);\n",
+        "",
+        "test_transactions.py::test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher",
+    ),
+    "the guard of a keyed table does not ask for its clock": Mutant(
+        "hudi/CommitGuard.java",
+        "        requireClock(fresh);\n",
+        "",
+        "test_keyed_compaction.py::test_p8_a_compaction_that_is_ahead_of_the_drivers_clock_hides_no_rows",
+    ),
+    "the guard of a keyed table passes commits of others": Mutant(
+        "hudi/CommitGuard.java",
+        "if (keyed && transaction == null && ",
+        "if (false && ",
+        "test_keyed_table.py::test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commit",
+    ),
+    "the guard does not ask whether files to be replaced are live": Mutant(
+        "hudi/CommitGuard.java",
+        "        requireLive(fresh);\n",
+        "",
+        "test_replay.py::test_p4_p7_a_replay_of_files_that_another_writer_changed_meanwhile_is_refused",
+    ),
+    "the guard of a take-over passes commits that nobody has judged": Mutant(
+        "hudi/CommitGuard.java",
+        "        requireSeen(fresh);\n",
+        "",
+        "test_take_over.py::test_x6_p4_the_guard_refuses_a_take_over_of_a_table_that_was_not_seen_as_it_is",
+    ),
+    "a commit renews a lease that has run out": Mutant(
+        "hudi/LeasedCommit.java",
+        "if (System.currentTimeMillis() - last > renewable) {",
+        "if (false) {",
+        "test_other_writers.py::test_p4_a_late_commit_is_refused_before_a_cleaner_with_another_clock_takes_it_for_dead",
+    ),
+    "a lease is renewed for as long as the JVM lives": Mutant(
+        "hudi/LeasedCommit.java",
+        "      client.getHeartbeatClient().stopHeartbeatTimers();\n",
+        "",
+        "test_transactions.py::test_p4_the_lease_of_a_caller_that_died_is_renewed_by_no_timer",
+    ),
+    "a rollback does not wait for a commit inside Hudi's lock": Mutant(
+        "hudi/CommitBarrier.java",
+        "    manager.beginStateChange(Option.empty(), Option.empty());\n    manager.endStateChange(Option.empty());\n",
+        "",
+        "test_transactions.py::test_p1_a_rollback_waits_for_a_commit_that_runs_and_leaves_it_alone",
+    ),
+    "a service that was taken for dead commits all the same": Mutant(
+        "hudi/TableService.java",
+        "      if (!current.equals(claim)) {",
+        "      if (false) {",
+        "test_keyed_compaction.py::test_p5_a_compaction_that_died_is_done_by_the_next_services_and_its_zombie_is_refused",
+    ),
+}
+"""Found by whole stacks, in minutes each."""

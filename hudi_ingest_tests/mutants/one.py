@@ -19,7 +19,7 @@ from types import CodeType, ModuleType
 import pytest
 from hypothesis import Phase, settings
 
-from hudi_ingest_tests.mutants.catalogue import MUTANTS, TESTS, Mutant
+from hudi_ingest_tests.mutants.catalogue import JAVA_MUTANTS, JAVA_TESTS, MUTANTS, TESTS, Mutant, in_write_client
 
 MOST_SECONDS = 60
 """Of CPU time, which a busy machine does not change."""
@@ -67,13 +67,16 @@ class _FirstFailure:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and self.found is None:
             crash = getattr(report.longrepr, "reprcrash", None)
-            self.found = report.nodeid.removeprefix(f"{TESTS}/"), str(crash.message if crash else report.longrepr)
+            self.found = (
+                report.nodeid.removeprefix(f"{TESTS}/").removeprefix(f"{JAVA_TESTS}/"),
+                str(crash.message if crash else report.longrepr),
+            )
 
 
-def by_tests(tests: Sequence[str]) -> tuple[Found | None, int]:
+def by_tests(tests: Sequence[str], folder: str = TESTS) -> tuple[Found | None, int]:
     """The first test that fails, and pytest's exit code."""
     first = _FirstFailure()
-    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *(f"{TESTS}/{test}" for test in tests)], [first])
+    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", *(f"{folder}/{test}" for test in tests)], [first])
     return first.found, int(code)
 
 
@@ -92,13 +95,18 @@ def by_seed(first: int) -> Found | None:
 
 
 def main() -> int:
-    mutant = MUTANTS[sys.argv[1]]
-    sys.meta_path.insert(0, _Finder(mutant))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    name = sys.argv[1]
+    if name in JAVA_MUTANTS:
+        mutant = JAVA_MUTANTS[name]
+        sys.meta_path.insert(0, _Finder(in_write_client(mutant)))
+    else:
+        mutant = MUTANTS[name]
+        sys.meta_path.insert(0, _Finder(mutant))
+        resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     if isinstance(mutant.found_by, int):
         found = by_seed(mutant.found_by)
     else:
-        found, code = by_tests([mutant.found_by])
+        found, code = by_tests([mutant.found_by], mutant.tests)
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             return code
     print(json.dumps((*(found or ("", "")), time.process_time())))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hudi_ingest_tests.mutants.catalogue import MUTANTS, ROOT, TESTS
+from hudi_ingest_tests.mutants.catalogue import JAVA_MUTANTS, MUTANTS, ROOT, in_write_client
 from hudi_ingest_tests.mutants.page import PAGE
 
 LEAST = 60
@@ -16,10 +16,15 @@ ROOMS = ("transaction/", "hudi/", "kafka/")
 
 
 def test_each_mutant_fits_one_place_and_is_python() -> None:
-    for name, mutant in MUTANTS.items():
+    for name, mutant in (*MUTANTS.items(), *JAVA_MUTANTS.items()):
         source = (ROOT / "hudi_ingest" / mutant.path).read_text(encoding="utf-8")
-        compile(mutant.applied_to(source), name, "exec")
-        assert isinstance(mutant.found_by, int) or (ROOT / TESTS / mutant.found_by.partition("::")[0]).is_file(), name
+        changed = mutant.applied_to(source)
+        if mutant.path.endswith(".py"):
+            compile(changed, name, "exec")
+        if isinstance(mutant.found_by, str):
+            path, _, test = mutant.found_by.partition("::")
+            file = ROOT / mutant.tests / path
+            assert file.is_file() and f"def {test}" in file.read_text(encoding="utf-8"), name
     assert sum(mutant.path.startswith(ROOMS) for mutant in MUTANTS.values()) >= LEAST
     changed = [(mutant.path, mutant.new, mutant.old) for mutant in MUTANTS.values()]
     assert len({*changed}) == len(changed), "two mutants are the same"
@@ -29,6 +34,14 @@ def test_a_mutant_of_other_code_is_an_error() -> None:
     mutant = next(iter(MUTANTS.values()))
     with pytest.raises(ValueError, match="has 0 places with"):
         mutant.applied_to("another text")
+
+
+def test_a_mutant_of_java_is_put_into_the_source_that_the_driver_compiles() -> None:
+    source = (ROOT / "hudi_ingest" / "hudi" / "write_client.py").read_text(encoding="utf-8")
+    for name, mutant in JAVA_MUTANTS.items():
+        changed = in_write_client(mutant).applied_to(source)
+        compile(changed, name, "exec")
+        assert repr(mutant.old) in changed
 
 
 def test_the_page_has_all_mutants() -> None:
