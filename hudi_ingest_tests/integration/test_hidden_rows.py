@@ -74,6 +74,20 @@ def test_p5_p7_rows_that_the_metadata_table_has_lost_are_told_and_brought_back(
     assert contents(ground, current_session(ground.home)) == produced(ground)
     if mode == "append":
         assert verify(ground.base_path, ground.produced).exact
+        change_offset(ground, 35, 30)
+        with pytest.raises(TableMismatch, match=f"{ground.name}:0 was read up to 35, but the checkpoint says 30"):
+            ground.run(pipeline)
+
+
+def change_offset(ground: Ground, right: int, wrong: int) -> None:
+    """Change the checkpoint's offset in the newest commit's file, and nothing else."""
+    folder = Path(ground.base_path, ".hoodie", "timeline")
+    file = max(path for path in folder.iterdir() if path.suffix == ".commit")
+    (folder / f".{file.name}.crc").unlink(missing_ok=True)
+    before = file.read_bytes()
+    after = before.replace(f'{{"{ground.name}":{{"0":{right}'.encode(), f'{{"{ground.name}":{{"0":{wrong}'.encode())
+    assert after != before
+    file.write_bytes(after)
 
 
 def test_p5_the_metadata_table_is_not_built_while_that_would_show_rows_of_no_commit(
