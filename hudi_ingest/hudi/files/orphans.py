@@ -157,7 +157,7 @@ def judge_files(
 def undecided_instants(findings: Findings, completed: Set[str]) -> frozenset[str]:
     """Return the instants of found data files that are not on the active timeline. `completed`: those whose commits' files were `named` to
     `judge_files`."""
-    paths = [found.file.path for found in (*findings.orphans, *findings.kept)]
+    paths = [*(orphan.file.path for orphan in findings.orphans), *(kept.file.path for kept in findings.kept)]
     return frozenset(instant for path in paths if (instant := instant_in(path)) and instant not in completed)
 
 

@@ -76,7 +76,7 @@ class SweepResult:
     """Files that look like orphans, but may be needed or are not this pipeline's."""
     deleted: bool
     unlisted: Mapping[str, str] = field(default_factory=dict)
-    """Live files of commits that the table does not list, with their instants: it hides their rows. Then nothing is deleted."""
+    """Live files of commits that the table does not list, with their instants: it hides their rows."""
 
     @property
     def problem(self) -> str:
@@ -175,8 +175,6 @@ class Sweep:
             findings = self._judge(stored, uploads, older_than)
             orphans, kept = findings.orphans, findings.kept
             unlisted = self._unlisted(kept)
-        # A list that lacks live files is no witness against others.
-        delete = delete and not unlisted
         if delete and orphans:
             with self.ledger.table_lock(table):
                 # Time has passed, so read everything again and delete only what is an unchanged orphan both times.

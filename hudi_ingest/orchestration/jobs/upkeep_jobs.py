@@ -289,7 +289,7 @@ def _sweep(context: OpExecutionContext, pipeline: Pipeline, config: SweepConfig)
     for kept in result.kept[:_LOGGED_KEPT]:
         context.log.info(f"left alone: {kept.file.path}: {kept.reason}")
     if result.problem:
-        raise Failure(f"{result.problem} Nothing was deleted.", metadata=sweep_metadata(result), allow_retries=False)
+        raise Failure(result.problem, metadata=sweep_metadata(result), allow_retries=False)
     return Output(None, metadata=sweep_metadata(result))
 
 

@@ -481,7 +481,9 @@ def test_a_sensor_that_is_off_is_said_when_one_of_its_pipelines_is_resumed(
     origin = RemoteInstigatorOrigin(repository, "shop_coordinators")
     data = SensorInstigatorData(sensor_type=SensorType.STANDARD)
     instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED, data))
-    assert activities(home, [pipeline])["shop_t00"][1].startswith("paused: with all of shop: turn its sensor shop_coord")
+    assert activities(home, [pipeline])["shop_t00"][1].startswith(
+        "paused: with all of shop: turn its sensor shop_coord"
+    )
     with pytest.raises(EnvironmentProblem, match=r"sensor shop_coordinators.* is off in Dagster.*Turn the sensor on"):
         switch(home, pipeline, True)
     with Ledger.open(home.ledger_url) as ledger:
