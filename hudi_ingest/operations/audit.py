@@ -633,6 +633,7 @@ class Auditor:
 
     def _reduced(self, columns: pa.Schema, path: str, rows: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
         """Return the Kafka partition, the offset and the hash of rows; see TableRows."""
+        rows = with_places(rows)
         placed = pc.and_(pc.is_valid(rows[PARTITION]), pc.is_valid(rows[OFFSET]))
         offsets = pc.fill_null(rows[OFFSET], -1).combine_chunks().cast(pa.int64()).to_numpy()
         codes = source_codes(rows, self.sources)
@@ -807,7 +808,7 @@ class Auditor:
                     ):
                         continue
                     for batch in file.iter_batches(_BATCH_ROWS):
-                        rows = pa.Table.from_batches([batch])
+                        rows = with_places(pa.Table.from_batches([batch]))
                         placed = pc.and_(pc.is_valid(rows[PARTITION]), pc.is_valid(rows[OFFSET]))
                         if not pc.all(placed, min_count=0).as_py():
                             self.unexamined.append(f"{path}: {_FOREIGN}")
@@ -953,6 +954,14 @@ def ordered(parts: Iterable[tuple[Numbers, Numbers, Numbers]]) -> Callable[[int]
     return of
 
 
+def with_places(rows: pa.Table) -> pa.Table:
+    """Return rows with the columns of Kafka's partition and offset, which are null where another system wrote them before a take-over."""
+    for name, kind in ((PARTITION, pa.int32()), (OFFSET, pa.int64())):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(len(rows), kind))
+    return rows
+
+
 def source_codes(rows: pa.Table, sources: Sequence[TopicPartition]) -> Numbers:
     """Return the index of each row's topic and partition in `sources`, -1 if it is not there. A table without the column of topics has
     one topic."""
@@ -961,7 +970,8 @@ def source_codes(rows: pa.Table, sources: Sequence[TopicPartition]) -> Numbers:
         if TOPIC in rows.column_names
         else pa.chunked_array([pa.repeat(sources[0].topic, len(rows))])
     )
-    encoded, partitions = topics.combine_chunks().dictionary_encode(), rows[PARTITION].to_numpy()
+    partitions = pc.fill_null(rows[PARTITION], -1).to_numpy()
+    encoded = pc.fill_null(topics, "").combine_chunks().dictionary_encode()
     names, of_row = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     codes = np.full(len(rows), -1)
     for code, source in enumerate(sources):

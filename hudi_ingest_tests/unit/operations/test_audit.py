@@ -588,3 +588,18 @@ def test_an_answer_says_what_was_not_examined(whole: Made) -> None:
     assert "note: a stray file\n" in audit_text(wrong)
     assert replace(whole.audit(), notes=("a stray file",)).is_right
     assert wrong.to_dict()["never_examined"]
+
+
+def test_rows_of_another_system_from_before_a_take_over_are_not_examined(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    folder = made.folder / made.paths[0].partition("/")[0]
+    rows = pq.ParquetFile(made.folder / made.paths[0]).read()
+    rewrite(folder / "theirs.parquet", rows.drop_columns([PARTITION, OFFSET]))
+    nulls = pa.nulls(len(rows), pa.int32())
+    rewrite(folder / "nulls.parquet", rows.set_column(rows.schema.get_field_index(PARTITION), PARTITION, nulls))
+    found = made.audit()
+    assert (found.faults, found.certified) == ((), 1000)
+    assert sorted(text.partition(":")[0].rpartition("/")[2] for text in found.unexamined) == [
+        "nulls.parquet",
+        "theirs.parquet",
+    ]

@@ -169,7 +169,8 @@ class Made:
             if number == 0:
                 change(content)
             self.bases[group.file_id] = f"{group.file_id}_0-1-0_20261121120009000.parquet"
-            pq.write_table(pa.table(content, HUDI), self.path(self.bases[group.file_id]), write_page_checksum=True)
+            nullable = pa.schema([column.with_nullable(True) for column in HUDI])
+            pq.write_table(pa.table(content, nullable), self.path(self.bases[group.file_id]), write_page_checksum=True)
         self.logs.clear()
 
     def rows(self) -> dict[str, tuple[dict[str, object], str]]:
@@ -399,6 +400,24 @@ def test_p8_a_row_that_is_written_while_the_table_is_read_is_no_fault(tmp_path: 
     made.logs[file_id].append(name)
     found = made.audit()
     assert (found.faults, found.unexamined) == ((), ())
+
+
+def test_p8_rows_of_another_system_are_not_judged(tmp_path: Path) -> None:
+    def theirs(rows: dict[str, list[object]]) -> None:
+        for name in ("_kafka_partition", "_kafka_offset"):
+            rows[name][2] = None
+
+    made = Made(tmp_path)
+    made.compact(theirs)
+    found = made.audit()
+    assert found.faults == ()
+    assert any("rows without Kafka's columns" in text for text in found.unexamined)
+    assert "the rows of 1 key: no record is known to be that of their rows" in found.unexamined
+    base = made.path(min(made.bases.values()))
+    pq.write_table(pq.ParquetFile(base).read().drop_columns(["_kafka_partition", "_kafka_offset"]), base)
+    found = made.audit()
+    assert {fault.kind for fault in found.faults} <= {"lost"}
+    assert not found.is_whole
 
 
 def test_p8_bad_records_leave_it_open_what_became_of_their_keys(tmp_path: Path) -> None:
