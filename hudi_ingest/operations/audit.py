@@ -208,9 +208,10 @@ def audit(
         raise NothingToDo(pipeline.name, "the pipeline has not committed anything yet")
     with kept_cluster(pipeline.source) as cluster:
         group = cluster.group_offsets(pipeline.group_id, before.offsets)
-    situation = observe(pipeline, table=table)
+    situation, groups, paths = _at_one_commit(pipeline, table)
     checkpoint, every = situation.committed.checkpoint, situation.committed.commits
-    assert checkpoint is not None, "a table that has a checkpoint does not lose it"
+    if checkpoint is None:
+        raise NothingToDo(pipeline.name, "the table has been rolled back or replaced meanwhile")
     own = {
         commit.accounting(pipeline.transaction_key).sequence: commit
         for commit in every
@@ -264,8 +265,6 @@ def audit(
         columns, now = proposed_schema(pipeline, timeline), datetime.now(timezone.utc)
         return row_maker_of(pipeline.reading(topics), columns, now, len(situation.watermarks))
 
-    groups = timeline.file_groups() if pipeline.table.is_keyed else []
-    paths = [] if pipeline.table.is_keyed else timeline.base_file_paths()
     live = {*paths, *(path_in(each.partition_path, name) for each in groups for name in each.files)}
     strays = [
         path
@@ -307,6 +306,18 @@ def audit(
         },
         sizes={path: size for commit in own.values() for path, size in commit.files.items() if is_log(path)},
     ).run()
+
+
+def _at_one_commit(pipeline: Pipeline, table: PipelineTable) -> tuple[Situation, list[FileGroup], list[str]]:
+    """Read the situation, and the file groups of a keyed table or the base files of another. Between the two no transaction has been
+    committed: otherwise a row that it deleted would look lost."""
+    while True:
+        situation, timeline = observe(pipeline, table=table), table.timeline
+        groups = timeline.file_groups() if pipeline.table.is_keyed else []
+        paths = [] if pipeline.table.is_keyed else timeline.base_file_paths()
+        after, before = (each.checkpoint for each in (table.committed(), situation.committed))
+        if (before.sequence if before else 0) == (after.sequence if after else 0):
+            return situation, groups, paths
 
 
 _STARTED_OVER = (
@@ -582,7 +593,7 @@ class Auditor:
         damaged: set[int] = set()
         for path, text in self.gone.items():
             self._note_damaged_group(path, text)
-            damaged.add(changes.group_number(group_of(path)[0], int(group_of(path)[1][:8])))
+            damaged.add(changes.group_number(FileGroup(*group_of(path))))
         reader = TableRows(
             self.storage,
             layout,
@@ -594,8 +605,8 @@ class Auditor:
         parts = []
         for group, rows in reader.of(self.groups):
             if rows is None:
-                damaged.add(changes.group_number(group.partition_path, int(group.bucket)))
-            elif changes.group_number(group.partition_path, int(group.bucket)) not in damaged:
+                damaged.add(changes.group_number(group))
+            elif changes.group_number(group) not in damaged:
                 parts.append(rows)
         if damaged:
             self.doubtful |= self.asked

@@ -148,10 +148,14 @@ def test_k1_p8_a_keyed_table_is_audited_through_compaction_and_damage_to_its_fil
     logs = [path for path in root.iterdir() if ".log." in path.name and path.stat().st_size]
     log = max(logs, key=lambda path: path.name)
     content = log.read_bytes()
-    place = content.rindex(b"0-7") if b"0-7" in content else content.rindex(b"1-")
-    for damaged in (content[: len(content) // 2], content[:-9], content[:place] + b"9" + content[place + 1 :], b""):
+    for damaged in (content[: len(content) // 2], content[:-9], b"", content.replace(b"#HUDI#", b"#HUD1#")):
         log.write_bytes(damaged)
         require_one_file_is_named(pipeline, log)
+    # A block of Avro rows has no checksum: the row is another one.
+    key = next(key for key in (b"0-7", b"0-8", b"1-3", b"1-4") if key in content)
+    place = content.rindex(key)
+    log.write_bytes(content[:place] + b"9" + content[place + 1 :])
+    assert not audited(pipeline).is_right
     log.unlink()
     require_one_file_is_named(pipeline, log)
     log.write_bytes(content)
