@@ -398,7 +398,7 @@ def audit_text(found: Audit) -> str:
     right."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.counts.items())
     examined = (
-        f"{counted(found.files, 'file')} with {counted(found.rows, 'row')} ({found.certified} certified) and "
+        f"{counted(found.files, 'file')} with {counted(found.rows, 'row')} ({found.certified:,} certified) and "
         f"{counted(found.records, 'record')}"
     )
     all_right = "no offset is lost, doubled, moved or altered" if found.is_whole else "no fault in what was examined"

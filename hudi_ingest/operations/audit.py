@@ -208,9 +208,10 @@ def audit(
         raise NothingToDo(pipeline.name, "the pipeline has not committed anything yet")
     with kept_cluster(pipeline.source) as cluster:
         group = cluster.group_offsets(pipeline.group_id, before.offsets)
-    situation = observe(pipeline, table=table)
+    situation, groups, paths = _at_one_commit(pipeline, table)
     checkpoint, every = situation.committed.checkpoint, situation.committed.commits
-    assert checkpoint is not None, "a table that has a checkpoint does not lose it"
+    if checkpoint is None:
+        raise NothingToDo(pipeline.name, "the table has been rolled back or replaced meanwhile")
     own = {
         commit.accounting(pipeline.transaction_key).sequence: commit
         for commit in every
@@ -264,8 +265,6 @@ def audit(
         columns, now = proposed_schema(pipeline, timeline), datetime.now(timezone.utc)
         return row_maker_of(pipeline.reading(topics), columns, now, len(situation.watermarks))
 
-    groups = timeline.file_groups() if pipeline.table.is_keyed else []
-    paths = [] if pipeline.table.is_keyed else timeline.base_file_paths()
     live = {*paths, *(path_in(each.partition_path, name) for each in groups for name in each.files)}
     strays = [
         path
@@ -307,6 +306,18 @@ def audit(
         },
         sizes={path: size for commit in own.values() for path, size in commit.files.items() if is_log(path)},
     ).run()
+
+
+def _at_one_commit(pipeline: Pipeline, table: PipelineTable) -> tuple[Situation, list[FileGroup], list[str]]:
+    """Read the situation, and the file groups of a keyed table or the base files of another. Between the two no transaction has been
+    committed: otherwise a row that it deleted would look lost."""
+    while True:
+        situation, timeline = observe(pipeline, table=table), table.timeline
+        groups = timeline.file_groups() if pipeline.table.is_keyed else []
+        paths = [] if pipeline.table.is_keyed else timeline.base_file_paths()
+        after, before = (each.checkpoint for each in (table.committed(), situation.committed))
+        if (before.sequence if before else 0) == (after.sequence if after else 0):
+            return situation, groups, paths
 
 
 _STARTED_OVER = (
@@ -582,7 +593,7 @@ class Auditor:
         damaged: set[int] = set()
         for path, text in self.gone.items():
             self._note_damaged_group(path, text)
-            damaged.add(changes.group_number(group_of(path)[0], int(group_of(path)[1][:8])))
+            damaged.add(changes.group_number(FileGroup(*group_of(path))))
         reader = TableRows(
             self.storage,
             layout,
@@ -594,8 +605,8 @@ class Auditor:
         parts = []
         for group, rows in reader.of(self.groups):
             if rows is None:
-                damaged.add(changes.group_number(group.partition_path, int(group.bucket)))
-            elif changes.group_number(group.partition_path, int(group.bucket)) not in damaged:
+                damaged.add(changes.group_number(group))
+            elif changes.group_number(group) not in damaged:
                 parts.append(rows)
         if damaged:
             self.doubtful |= self.asked
@@ -633,6 +644,7 @@ class Auditor:
 
     def _reduced(self, columns: pa.Schema, path: str, rows: pa.Table) -> tuple[Numbers, Numbers, Numbers]:
         """Return the Kafka partition, the offset and the hash of rows; see TableRows."""
+        rows = with_places(rows)
         placed = pc.and_(pc.is_valid(rows[PARTITION]), pc.is_valid(rows[OFFSET]))
         offsets = pc.fill_null(rows[OFFSET], -1).combine_chunks().cast(pa.int64()).to_numpy()
         codes = source_codes(rows, self.sources)
@@ -807,7 +819,7 @@ class Auditor:
                     ):
                         continue
                     for batch in file.iter_batches(_BATCH_ROWS):
-                        rows = pa.Table.from_batches([batch])
+                        rows = with_places(pa.Table.from_batches([batch]))
                         placed = pc.and_(pc.is_valid(rows[PARTITION]), pc.is_valid(rows[OFFSET]))
                         if not pc.all(placed, min_count=0).as_py():
                             self.unexamined.append(f"{path}: {_FOREIGN}")
@@ -953,6 +965,14 @@ def ordered(parts: Iterable[tuple[Numbers, Numbers, Numbers]]) -> Callable[[int]
     return of
 
 
+def with_places(rows: pa.Table) -> pa.Table:
+    """Return rows with the columns of Kafka's partition and offset, which are null where another system wrote them before a take-over."""
+    for name, kind in ((PARTITION, pa.int32()), (OFFSET, pa.int64())):
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.nulls(len(rows), kind))
+    return rows
+
+
 def source_codes(rows: pa.Table, sources: Sequence[TopicPartition]) -> Numbers:
     """Return the index of each row's topic and partition in `sources`, -1 if it is not there. A table without the column of topics has
     one topic."""
@@ -961,7 +981,8 @@ def source_codes(rows: pa.Table, sources: Sequence[TopicPartition]) -> Numbers:
         if TOPIC in rows.column_names
         else pa.chunked_array([pa.repeat(sources[0].topic, len(rows))])
     )
-    encoded, partitions = topics.combine_chunks().dictionary_encode(), rows[PARTITION].to_numpy()
+    partitions = pc.fill_null(rows[PARTITION], -1).to_numpy()
+    encoded = pc.fill_null(topics, "").combine_chunks().dictionary_encode()
     names, of_row = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
     codes = np.full(len(rows), -1)
     for code, source in enumerate(sources):

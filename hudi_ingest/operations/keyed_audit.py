@@ -147,9 +147,10 @@ class NewestChanges:
         changes = changes.set_column(changes.schema.get_field_index(_TIED), _TIED, pa.array(tied))
         return changes.filter(pa.array(np.r_[~same_key[1:], True]))
 
-    def group_number(self, folder: str, bucket: int) -> int:
-        """Return what the column _GROUP has for a bucket."""
-        return self._folders.setdefault(folder, len(self._folders)) * self._layout.table.buckets + bucket
+    def group_number(self, group: FileGroup) -> int:
+        """Return what the column _GROUP has for the bucket of a file group; -1 if it is of none, as one of another writer may be."""
+        folder = self._folders.setdefault(group.partition_path, len(self._folders))
+        return folder * self._layout.table.buckets + int(group.bucket) if group.bucket.isdecimal() else -1
 
     def _places(self, rows: pa.Table) -> tuple[Numbers, Numbers]:
         """Return the table partition and the bucket of each row."""

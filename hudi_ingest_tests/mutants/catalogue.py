@@ -1604,6 +1604,75 @@ MUTANTS: Mapping[str, Mutant] = {
         "if False:",
         "transaction/test_decoding.py",
     ),
+    "a log block may have two lengths": Mutant(
+        "hudi/files/log_reader.py",
+        'if struct.unpack_from(">q", content, end - 8) != (len(MAGIC) + length,):',
+        "if False:",
+        "operations/test_keyed_audit.py",
+    ),
+    "pages of log blocks are not compared with their checksums": Mutant(
+        "hudi/files/log_reader.py",
+        "page_checksum_verification=True",
+        "page_checksum_verification=False",
+        "operations/test_keyed_audit.py",
+    ),
+    "an audit does not compare the sizes of log files": Mutant(
+        "operations/keyed_audit.py",
+        "if self.sizes.get(path, len(content)) != len(content):",
+        "if False:",
+        "operations/test_keyed_audit.py",
+    ),
+    "a damaged file of a keyed table leaves the rest as it was written": Mutant(
+        "operations/audit.py",
+        "            self.doubtful |= self.asked\n",
+        "            pass\n",
+        "operations/test_keyed_audit.py",
+    ),
+    "keys of a damaged bucket are lost one by one": Mutant(
+        "operations/keyed_audit.py",
+        "if change[_GROUP] in self.unreadable:",
+        "if False:",
+        "operations/test_keyed_audit.py",
+    ),
+    "a keyed audit counts records that it could not read as compared": Mutant(
+        "operations/audit.py",
+        "if index not in self.readable and is_keyed:",
+        "if False:",
+        "operations/test_keyed_audit.py",
+    ),
+    "later records than those that were asked for are not read": Mutant(
+        "operations/audit.py",
+        "            for index in self.readable\n            if self.stretches[index].source not in self.unknown\n",
+        "            for index in self.readable & self.asked\n            if self.stretches[index].source not in self.unknown\n",
+        "operations/test_keyed_audit.py",
+    ),
+    "an audit takes rows from before a reset for today's": Mutant(
+        "operations/audit.py",
+        "(numbers < least)",
+        "(numbers < 0)",
+        "operations/test_audit.py",
+    ),
+    "rows that are lost with a file are named one by one": Mutant(
+        "operations/audit.py", "        self._attribute_lost()\n", "", "operations/test_audit.py"
+    ),
+    "an audit does not look at commit times": Mutant(
+        "operations/audit.py",
+        "        self._note_commit_times(path, rows, codes, found)\n",
+        "",
+        "operations/test_audit.py",
+    ),
+    "an answer is whole although something was not examined": Mutant(
+        "operations/audit.py",
+        "return self.is_right and not self.unexamined",
+        "return self.is_right",
+        "operations/test_audit.py",
+    ),
+    "files of pending instants are strays": Mutant(
+        "operations/audit.py",
+        'if instant in instants.pending or instant > max(seen, default=""):',
+        "if False:",
+        "operations/test_audit.py",
+    ),
 }
 """By the fault."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from hudi_ingest.cli.views import audit_text
 from hudi_ingest.hudi.files.new_files import BaseFileLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Instants
 from hudi_ingest.kafka.records import RECORDS
-from hudi_ingest.model.accounting import Accounting
+from hudi_ingest.model.accounting import Accounting, contradictions
 from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import (
     BackfillPlan,
     IngestPlan,
@@ -30,11 +34,12 @@ from hudi_ingest.model.plan import (
     OffsetLoss,
     ReplayPlan,
     RetryPlan,
+    TransactionKind,
     TransactionPlan,
 )
 from hudi_ingest.model.report import SliceReport, certified_after
 from hudi_ingest.model.stretches import Stretch, stretches_of
-from hudi_ingest.operations.audit import Audit, Auditor, changed_columns
+from hudi_ingest.operations.audit import Audit, Auditor, changed_columns, corrected, starts_over, unnamed_files
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
@@ -113,19 +118,28 @@ class Made:
     def paths(self) -> list[str]:
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.glob("dt=*/*.parquet"))
 
-    def audit(self, readable: bool = True, stretches: list[Stretch] | None = None) -> Audit:
-        every = frozenset(range(len(stretches or self.stretches)))
+    def audit(
+        self,
+        readable: bool = True,
+        stretches: list[Stretch] | None = None,
+        paths: Sequence[str] | None = None,
+        **others: Any,
+    ) -> Audit:
+        stretches = stretches or self.stretches
+        unknown = others.get("unknown", ())
+        every = frozenset(index for index, each in enumerate(stretches) if each.source not in unknown)
         return Auditor(
             "orders",
             self.storage,
-            self.paths,
-            stretches or self.stretches,
+            self.paths if paths is None else paths,
+            stretches,
             every,
             every if readable else frozenset(),
             self.read,
             lambda: self.maker,
             lambda line: None,
             self.pipeline.table,
+            **others,
         ).run()
 
 
@@ -395,3 +409,197 @@ def test_columns_that_digests_no_longer_have_are_named() -> None:
     assert changed_columns(written, pa.schema([("id", pa.string()), ("n", pa.int64()), ("new", pa.string())])) == ""
     assert changed_columns(written, pa.schema([("n", pa.int64())])) == "dropped: id"
     assert changed_columns(written, pa.schema([("id", pa.string()), ("n", pa.float64())])) == "widened: n"
+
+
+def test_a_file_without_a_footer_is_one_fault_with_the_rows_that_are_lost_with_it(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    path = made.folder / made.paths[0]
+    content, rows = path.read_bytes(), pq.ParquetFile(path).read()
+    source, offsets = rows[PARTITION][0].as_py(), rows[OFFSET].to_pylist()
+    for damaged in (content[: len(content) // 2], content[:-4] + b"PARX", b"", None):
+        path.unlink() if damaged is None else path.write_bytes(damaged)
+        paths = [*dict.fromkeys([str(path.relative_to(made.folder)), *made.paths])]
+        audit = made.audit(paths=paths)
+        (fault,) = audit.faults
+        assert (fault.kind, fault.partition, fault.offset) == ("damaged", source, offsets[0])
+        assert (
+            f"; {len(offsets)} rows from orders:{source} offset {offsets[0]} to orders:{source} offset {offsets[-1]}"
+            in fault.text
+        )
+        assert audit.through[f"orders:{source}"] == offsets[0]
+        assert audit.through[f"orders:{1 - source}"] == made.each
+    # The name of a file that clustering made says nothing of its rows, here those of two partitions.
+    path.write_bytes(content)
+    other = next(p for p in made.paths if pq.ParquetFile(made.folder / p).read()[PARTITION][0].as_py() != source)
+    for each in (made.folder / other, path):
+        each.unlink()
+    clustered = path.with_name("0a1b2c3d-0000-4000-8000-000000000000-0_0-1-0_20261121130000000.parquet")
+    clustered.write_bytes(b"PAR1")
+    audit = made.audit()
+    (fault,) = audit.faults
+    assert clustered.name in fault.text
+    assert audit.through == {"orders:0": 0, "orders:1": 0}
+
+
+def test_commit_times_are_compared_with_the_instants_of_files(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    path = made.folder / made.paths[0]
+    rows = pq.ParquetFile(path).read()
+    first = rows[OFFSET][0].as_py()
+    own = accounting(ingest(1, 0, 5), report(0, 5, 5, 1))
+
+    def with_time(time: str | None) -> list[str]:
+        times = pa.array([time, *rows["_hoodie_commit_time"].to_pylist()[1:]], pa.string())
+        rewrite(path, rows.set_column(0, "_hoodie_commit_time", times))
+        found = made.audit(by_instant={INSTANT: own} if is_own else {}).faults
+        assert all((each.kind, each.offset) == ("altered", first) for each in found)
+        return [each.text.partition(" (file")[0] for each in found]
+
+    for is_own in (True, False):
+        assert with_time(INSTANT) == []
+        (text,) = with_time("20270101000000000")
+        assert (
+            text == f"1 row with the commit time 20270101000000000 in a file of {INSTANT}; incremental readers go by it"
+        )
+        assert len(with_time(None)) == 1
+        # A clustered file, and a replay's copy of others' rows, has older ones.
+        assert bool(with_time("20260101000000000")) == is_own
+    own = replace(own, kind=TransactionKind.REPLAY)
+    is_own = True
+    assert with_time("20260101000000000") == []
+
+
+def test_rows_from_before_offsets_started_over_are_left_out_by_their_keys(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    assert made.audit(since={SOURCES[0]: 0}).faults == ()
+    # Rows of today's generation take the place of those of partition 1, beside which the former ones stay.
+    for name in made.paths:
+        path = made.folder / name
+        rows = pq.ParquetFile(path).read()
+        if rows[PARTITION][0].as_py() == 1:
+            keys = pa.array([f"{key}-g1" for key in rows["_hoodie_record_key"].to_pylist()])
+            place = rows.schema.get_field_index("_hoodie_record_key")
+            rewrite(path.with_name(f"again-{path.name}"), rows.set_column(place, "_hoodie_record_key", keys))
+    found = made.audit(since={SOURCES[1]: 1})
+    assert (found.faults, found.certified) == ((), 1000)
+    assert {each.kind for each in made.audit().faults} == {"doubled"}
+    assert made.audit(unknown=frozenset(SOURCES[1:])).faults == ()
+
+
+def test_which_partitions_started_over_and_since_when() -> None:
+    def reset(sequence: int, *losses: OffsetLoss) -> Accounting:
+        return accounting(replace(ingest(sequence, 0, 5), resets=losses), report(0, 5, 5, 1))
+
+    def loss(partition: int, reason: LossReason) -> OffsetLoss:
+        return OffsetLoss("orders", partition, 30, 0, None, reason)
+
+    known = replace(checkpoint(5), offsets=dict.fromkeys(SOURCES, 5), topics={"orders": TopicVersion("id", 2)})
+    first = reset(1, loss(0, LossReason.TRUNCATED), loss(1, LossReason.RETENTION))
+    second = reset(2, loss(0, LossReason.TRUNCATED))
+    assert starts_over([second, first], known) == ({SOURCES[0]: 2}, set())
+    both = reset(2, *(loss(number, LossReason.RECREATED) for number in (0, 1)))
+    assert starts_over([first, both], known) == ({SOURCES[0]: 2, SOURCES[1]: 2}, set())
+    # The first one is archived: whether it was partition 1's is unknown.
+    assert starts_over([second], known) == ({SOURCES[0]: 2}, {SOURCES[1]})
+    assert starts_over([], known) == ({}, {*SOURCES})
+    assert starts_over([reset(3, loss(1, LossReason.RETENTION))], checkpoint(5)) == ({}, set())
+
+
+def test_stretches_begin_anew_where_offsets_started_over() -> None:
+    lost = OffsetLoss("orders", 0, 30, 0, None, LossReason.TRUNCATED)
+    older = [accounting(ingest(1, 0, 20), report(0, 20, 20, 1)), accounting(ingest(2, 20, 30), report(20, 30, 10, 2))]
+    again = accounting(replace(ingest(3, 0, 12), resets=(lost,)), report(0, 12, 12, 5))
+    assert spans(stretches_of([*older, again], checkpoint(12))) == [(0, 12, 12, Certificate(5, 50))]
+
+
+def test_an_offset_that_was_changed_by_hand_does_not_hide_what_was_read() -> None:
+    read = [accounting(ingest(1, 0, 9000), report(0, 9000, 9000, 1))]
+    for committed in (8995, 9005):
+        wrong = [*contradictions(replace(checkpoint(committed), sequence=1), read)]
+        assert [(each.read_to, each.committed) for each in wrong] == [(9000, committed)]
+        right = corrected(checkpoint(committed), wrong)
+        assert (right.offsets, right.covered) == ({SOURCE: 9000}, {SOURCE: ((0, 9000),)})
+        assert spans(stretches_of(read, right)) == [(0, 9000, 9000, Certificate(1, 10))]
+
+
+def test_files_that_nothing_names_are_told_from_those_that_are_replaced_pending_or_another_writers() -> None:
+    group = "00000000-0000-0000-0000-000000000000-0"
+    instants = {name: f"2026112112000{name}000" for name in "0123456"}
+
+    def base(file_id: str, instant: str) -> str:
+        return f"dt=a/{file_id}_0-1-0_{instants[instant]}.parquet"
+
+    def log(file_id: str, instant: str, token: str = "0-0000000000000000001-00000000000000000001") -> str:
+        return f"dt=a/.{file_id}_{instants[instant]}.log.1_{token}"
+
+    def commit(instant: str, *files: str, replaced: frozenset[tuple[str, str]] = frozenset()) -> CommittedInstant:
+        at = datetime(2026, 11, 21, tzinfo=timezone.utc)
+        return CommittedInstant(instants[instant], {}, at, dict.fromkeys(files, 1), replaced=replaced)
+
+    commits = [
+        commit("1", base("a", "1"), base("b", "1"), log(group, "1")),
+        commit("2", base("c", "2"), replaced=frozenset({("dt=a", "b")})),
+    ]
+    live = {base("a", "1"), base("c", "2"), base(group, "1"), log(group, "1")}
+    known = Instants(frozenset({instants["3"]}), frozenset(instants[number] for number in "124"))
+    fine = [
+        *live,
+        base("b", "1"),
+        base("d", "3"),
+        base("e", "6"),
+        base(group, "0"),
+        log(group, "2"),
+        "dt=a/.hoodie_partition_metadata",
+        "dt=a/_SUCCESS",
+        "dt=a/.x.parquet.crc",
+    ]
+    strays = ["dt=a/stray.parquet", base("f", "1"), base("g", "0"), log(group, "1", "0-2-3"), base("deadbeef", "4")]
+    strays = [path for path in strays if path != log(group, "1", "0-2-3")] + [log(group, "1", "0-2-3")]
+    aborted = base("h", "5")
+    found = [
+        *unnamed_files(
+            [*fine, *strays, aborted],
+            replace(known, completed=known.completed | {instants["6"]}),
+            commits,
+            live,
+            {instants["1"]},
+        )
+    ]
+    assert found == [base("e", "6"), *strays, aborted]
+    assert [*unnamed_files(fine, known, commits, live, {instants["1"]})] == []
+
+
+def test_an_answer_says_what_was_not_examined(whole: Made) -> None:
+    clean = audit_text(whole.audit())
+    assert clean.startswith(
+        f"{len(whole.paths)} files with {ROWS:,} rows ({ROWS:,} certified) and {ROWS:,} records: no offset is lost"
+    )
+    assert "never examined: Hudi's columns" in clean
+    partly = whole.audit(readable=False)
+    assert partly.is_right
+    assert not partly.is_whole
+    text = audit_text(partly)
+    assert "no fault in what was examined" in text
+    assert "no offset is lost" not in text
+    assert "not examined: orders:0[0," in text
+    wrong = replace(whole.audit(), problems=("the table contradicts itself",), notes=("a stray file",))
+    assert not wrong.is_right
+    assert "wrong: the table contradicts itself\n" in audit_text(wrong)
+    assert "note: a stray file\n" in audit_text(wrong)
+    assert replace(whole.audit(), notes=("a stray file",)).is_right
+    assert wrong.to_dict()["never_examined"]
+
+
+def test_rows_of_another_system_from_before_a_take_over_are_not_examined(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    folder = made.folder / made.paths[0].partition("/")[0]
+    rows = pq.ParquetFile(made.folder / made.paths[0]).read()
+    rewrite(folder / "theirs.parquet", rows.drop_columns([PARTITION, OFFSET]))
+    nulls = pa.nulls(len(rows), pa.int32())
+    rewrite(folder / "nulls.parquet", rows.set_column(rows.schema.get_field_index(PARTITION), PARTITION, nulls))
+    found = made.audit()
+    assert (found.faults, found.certified) == ((), 1000)
+    assert sorted(text.partition(":")[0].rpartition("/")[2] for text in found.unexamined) == [
+        "nulls.parquet",
+        "theirs.parquet",
+    ]

@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files.file_groups import FileGroup
-from hudi_ingest.hudi.files.log_file import MAGIC, avro_block
+from hudi_ingest.hudi.files.log_file import MAGIC, avro_block, parquet_block
+from hudi_ingest.hudi.files.log_reader import UnreadableLog, Upserts, all_changes
 from hudi_ingest.hudi.files.new_files import KeyedLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
@@ -169,7 +170,8 @@ class Made:
             if number == 0:
                 change(content)
             self.bases[group.file_id] = f"{group.file_id}_0-1-0_20261121120009000.parquet"
-            pq.write_table(pa.table(content, HUDI), self.path(self.bases[group.file_id]), write_page_checksum=True)
+            nullable = pa.schema([column.with_nullable(True) for column in HUDI])
+            pq.write_table(pa.table(content, nullable), self.path(self.bases[group.file_id]), write_page_checksum=True)
         self.logs.clear()
 
     def rows(self) -> dict[str, tuple[dict[str, object], str]]:
@@ -294,6 +296,35 @@ def test_p8_a_flipped_byte_in_a_log_file_is_found(tmp_path: Path) -> None:
             assert found.through == {"orders:0": 0, "orders:1": 0}
 
 
+def test_a_log_file_is_checked_block_by_block() -> None:
+    rows = pa.table(
+        {name: ["a"] if kind == pa.string() else [None] for name, kind in zip(HUDI.names, HUDI.types, strict=True)}
+    )
+    rows = rows.set_column(9, "_kafka_partition", pa.array([1])).set_column(10, "_kafka_offset", pa.array([7]))
+    typed = rows.cast(pa.schema([column.with_nullable(True) for column in HUDI]))
+    sink = pa.BufferOutputStream()
+    pq.write_table(typed, sink, write_page_checksum=True, compression="none")
+    parquet = sink.getvalue().to_pybytes()
+    avro = avro_block("20261121120000000", SCHEMA, typed)
+    good = avro + parquet_block("20261121120000000", SCHEMA, parquet)
+    changes = [*all_changes(good, HUDI)]
+    assert [change.rows.num_rows for change in changes if isinstance(change, Upserts)] == [1, 1]
+    page = len(avro) + good[len(avro) :].index(b"PAR1") + 60
+    wrong = {
+        "two lengths": good[:-1] + bytes([good[-1] ^ 1]),
+        "cut off": good[:-1],
+        "no block begins": good + b"x",
+        "format version": good[:17] + bytes([good[17] ^ 2]) + good[18:],
+        "kind 5 that cannot be decoded": good[:page] + bytes([good[page] ^ 1]) + good[page + 1 :],
+        "kind 3 that cannot be decoded": good[: len(avro) - 14]
+        + bytes([good[len(avro) - 14] ^ 0x80])
+        + good[len(avro) - 13 :],
+    }
+    for text, content in wrong.items():
+        with pytest.raises(UnreadableLog, match=text):
+            [*all_changes(content, HUDI)]
+
+
 @pytest.mark.parametrize("size", [0, 3, 0.5, 0.9])
 def test_p8_a_log_file_that_is_cut_or_gone_is_one_fault(tmp_path: Path, size: float) -> None:
     made = Made(tmp_path)
@@ -399,6 +430,24 @@ def test_p8_a_row_that_is_written_while_the_table_is_read_is_no_fault(tmp_path: 
     made.logs[file_id].append(name)
     found = made.audit()
     assert (found.faults, found.unexamined) == ((), ())
+
+
+def test_p8_rows_of_another_system_are_not_judged(tmp_path: Path) -> None:
+    def theirs(rows: dict[str, list[object]]) -> None:
+        for name in ("_kafka_partition", "_kafka_offset"):
+            rows[name][2] = None
+
+    made = Made(tmp_path)
+    made.compact(theirs)
+    found = made.audit()
+    assert found.faults == ()
+    assert any("rows without Kafka's columns" in text for text in found.unexamined)
+    assert "the rows of 1 key: no record is known to be that of their rows" in found.unexamined
+    base = made.path(min(made.bases.values()))
+    pq.write_table(pq.ParquetFile(base).read().drop_columns(["_kafka_partition", "_kafka_offset"]), base)
+    found = made.audit()
+    assert {fault.kind for fault in found.faults} <= {"lost"}
+    assert not found.is_whole
 
 
 def test_p8_bad_records_leave_it_open_what_became_of_their_keys(tmp_path: Path) -> None:
