@@ -207,7 +207,7 @@ def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[Topi
         covered |= {
             source: ranges([(first.get(source, committed[source]), committed[source])]) for source in unrecorded
         }
-    return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids)
+    return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids, situation.cuts)
 
 
 def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[Slice]) -> ReplaySurvey:
