@@ -171,7 +171,9 @@ def audit(
     slices = in_time(pipeline, situation, from_time, to_time) if from_time is not None else ()
     chosen = [each for each in stretches if from_time is None or any(map(each.overlaps, map(Stretch.of, slices)))]
     recreated = {topic for topic, version in checkpoint.topics.items() if version.generation}
-    unexamined = [f"topic {topic}: recreated, so its offsets name several records" for topic in sorted(recreated)]
+    unexamined = [
+        f"topic {topic}: recreated, moved or cut, so its offsets name several records" for topic in sorted(recreated)
+    ]
     schema = timeline.schema()
     for index, stretch in enumerate(stretches):
         commit = commits.get(stretch.sequence)

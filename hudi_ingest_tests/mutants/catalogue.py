@@ -399,6 +399,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "checkpoint.offsets.get(cut.source, -1) == cut.committed",
         "transaction/test_cut_logs.py",
     ),
+    "a range of a log that was cut may be replayed": Mutant(
+        "operations/requests/planning.py",
+        "cuts = {**others, **situation.cuts}",
+        "cuts = situation.cuts",
+        "transaction/test_cut_logs.py",
+    ),
     "an accepted cut is remembered": Mutant(
         "transaction/protocol.py",
         "        if accepted:\n            text",

@@ -42,13 +42,7 @@ def cut_logs(
     cuts = {**found_cut(checkpoint, watermarks, topic_ids), **known}
     if not cuts:
         return {}
-    # Of one that is known to part somewhere, only the records themselves can prove otherwise.
-    asked = {
-        source: checkpoint.last[source]
-        for source in cuts.keys() & checkpoint.last.keys()
-        if source in watermarks and watermarks[source].led and checkpoint.last[source].offset < watermarks[source].end
-    }
-    for source, answer in (compare(asked) if asked else {}).items():
+    for source, answer in _compared(cuts, checkpoint, watermarks, compare).items():
         if answer is True and watermarks[source].end >= checkpoint.offsets[source]:
             _logger.warning("%s: the broker has the old records again, so it is no longer stopped", source)
             del cuts[source]
@@ -61,6 +55,36 @@ def cut_logs(
             # Whoever may only read the table sees it all the same, and the next who may write remembers it.
             _logger.warning("%s cannot be written to %s: %s", CUT_LOGS, storage.base_path, error)
     return cuts
+
+
+def other_logs(
+    checkpoint: Checkpoint,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    sources: Iterable[TopicPartition],
+    compare: LogComparer,
+) -> dict[TopicPartition, LogCut]:
+    """Return those of the partitions whose log was cut by what `compare` says of their last records. For ranges before the committed
+    offsets, which follow no record that is known."""
+    answers = _compared(sources, checkpoint, watermarks, compare)
+    return {
+        source: cut_at(checkpoint, source, None if answer is False else answer)
+        for source, answer in answers.items()
+        if answer is not True
+    }
+
+
+def _compared(
+    sources: Iterable[TopicPartition],
+    checkpoint: Checkpoint,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    compare: LogComparer,
+) -> Mapping[TopicPartition, int | bool]:
+    asked = {
+        source: checkpoint.last[source]
+        for source in checkpoint.last.keys() & {*sources}
+        if source in watermarks and watermarks[source].led and checkpoint.last[source].offset < watermarks[source].end
+    }
+    return compare(asked) if asked else {}
 
 
 def remember(storage: TableStorage, checkpoint: Checkpoint, error: LogTruncated) -> None:

@@ -156,7 +156,7 @@ def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None, table: Pipel
     )
     if take_over is not None:
         first = {**first, **take_over.offsets}
-    cuts = cut_logs(table.storage, committed.checkpoint, watermarks, topic_ids, _comparer(pipeline))
+    cuts = cut_logs(table.storage, committed.checkpoint, watermarks, topic_ids, log_comparer(pipeline))
     return Situation(committed, watermarks, first, topic_ids, take_over, pipeline.source.lateness_seconds, cuts)
 
 
@@ -167,11 +167,12 @@ def losses_now(pipeline: Pipeline, table: PipelineTable, checkpoint: Checkpoint 
     """
     with kept_cluster(pipeline.source) as cluster:
         topic_ids, watermarks = held_offsets(cluster, checkpoint)
-    cuts = cut_logs(table.storage, checkpoint, watermarks, topic_ids, _comparer(pipeline))
+    cuts = cut_logs(table.storage, checkpoint, watermarks, topic_ids, log_comparer(pipeline))
     return find_losses(checkpoint, watermarks, topic_ids, cuts)
 
 
-def _comparer(pipeline: Pipeline) -> LogComparer:
+def log_comparer(pipeline: Pipeline) -> LogComparer:
+    """Return what asks the pipeline's broker whether it still has records."""
     seconds = min(_COMPARE_SECONDS, pipeline.source.request_timeout_seconds)
     return lambda last: compare_logs(pipeline.source, pipeline.group_id, last, seconds)
 

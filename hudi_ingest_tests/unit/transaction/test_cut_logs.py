@@ -13,16 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.exceptions import LeaderMissing, LogTruncated, NothingToDo, OffsetsLost, PlanOutdated, RangeRefused
+from hudi_ingest.exceptions import (
+    LeaderMissing,
+    LogTruncated,
+    NothingToDo,
+    OffsetsLost,
+    PlanOutdated,
+    RangeRefused,
+    TableUnreachable,
+)
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import CUT_LOGS
-from hudi_ingest.hudi.storage.storage import TableUnreachable
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
+from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TransactionKind
 from hudi_ingest.model.report import SliceReport, last_after
+from hudi_ingest.operations.requests.allowed_ranges import to_read
+from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.upkeep.approvals import resume_at, resumes_in
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.checks import require_lost
@@ -207,6 +216,21 @@ def test_whoever_may_only_read_the_table_sees_the_stop_all_the_same(
     scene.ends_at(30)
     assert scene.stopped() == TRUNCATED
     assert "read-only" in caplog.text
+
+
+def test_p1_a_range_of_a_log_that_was_cut_is_neither_backfilled_nor_replayed(scene: Scene) -> None:
+    """It follows no record that is known, so the last one is asked for, also where nobody has noticed anything yet."""
+    scene.table.checkpoint = replace(scene.table.checkpoint, covered={P0: ((0, 50),), P1: ((0, 10),)})
+    scene.ends_at(55)
+    for answer in ({P0: True}, {}):
+        scene.broker.answers = answer
+        known = known_state(scene.pipeline, scene.look(), [P0, P1])
+        assert to_read(known, TransactionKind.REPLAY, [Slice("orders", 0, 5, 9)]) == {P0: ((5, 9),)}
+    for answer in ({P0: 30}, {P0: False}):
+        scene.broker.answers = answer
+        known = known_state(scene.pipeline, scene.look(), [P0, P1])
+        with pytest.raises(RangeRefused, match=r"orders:0.*log was cut.*refer to other records now"):
+            to_read(known, TransactionKind.REPLAY, [Slice("orders", 0, 5, 9)])
 
 
 # Where it goes on.
