@@ -69,11 +69,18 @@ class Mirror:
     def topic(self, table: str) -> str:
         return f"{self.ground.name}.{table}"
 
-    def send(self, table: str, key: list[str] | None, op: str, before: Row | None, after: Row | None) -> None:
-        """An event as Debezium writes it, and the tombstone after a delete. `key`: the columns of the primary key."""
+    def send(
+        self, table: str, key: list[str] | None, op: str, before: Row | None, after: Row | None, name: str = ""
+    ) -> None:
+        """An event as Debezium writes it, and the tombstone after a delete. `key`: the columns of the primary key; `name`: the table's in
+        the source, if that is another one."""
         columns, row = self.columns[table], after or before or {}
-        event = struct({"before": struct(columns), "after": struct(columns), "op": {"type": "string"}})
-        payload = {"before": before, "after": after, "op": op}
+        source = struct(dict.fromkeys(("db", "schema", "table"), TEXT))
+        event = struct(
+            {"before": struct(columns), "after": struct(columns), "source": source, "op": {"type": "string"}}
+        )
+        of_table = {"db": "shop", "schema": "public", "table": name or table}
+        payload = {"before": before, "after": after, "source": of_table, "op": op}
         own = None
         if key is not None:
             of_key = struct({name: columns[name] for name in key})
@@ -159,6 +166,33 @@ def test_p1_a_table_without_a_key_is_named_and_only_appended_to_where_the_file_s
     mirror.send("logins", None, "u", {"who": "bob", "note": "in"}, {"who": "bob", "note": "out"})
     with pytest.raises(BadRecord, match="rows are only inserted"):
         mirror.run("logins")
+
+
+def test_p1_rows_of_two_source_tables_in_one_topic_do_not_overwrite_each_other(ground: Ground) -> None:
+    """Debezium replaces what a topic's name cannot have, so two tables of PostgreSQL may have one topic."""
+    mirror = Mirror(ground, {"gr__e": {"id": LONG, "note": TEXT}})
+    mirror.send("gr__e", ["id"], "c", None, {"id": 1, "note": "a"}, "größe")
+    assert mirror.run("gr__e").rows == 1
+    mirror.send("gr__e", ["id"], "c", None, {"id": 1, "note": "b"}, "grüße")
+    mirror.send("gr__e", ["id"], "u", None, {"id": 1, "note": "c"}, "größe")
+    with pytest.raises(
+        BadRecord, match=r"gr__e:0:1 field source.table: expected a change of public.größe.*public.grüße"
+    ):
+        mirror.run("gr__e")
+    assert mirror.rows("gr__e") == [(1, "a")]
+    mirror.write(on_bad_record="dead_letter")
+    receipt = mirror.run("gr__e")
+    assert (receipt.rows, receipt.rejected, mirror.rows("gr__e")) == (1, 1, [(1, "c")])
+    # On purpose, as with a router that merges tables whose keys do not meet.
+    mirror.write(source={"event_columns": {"source_table": "source.table"}})
+    mirror.send("gr__e", ["id"], "c", None, {"id": 2, "note": "b"}, "grüße")
+    mirror.run("gr__e")
+    assert mirror.rows("gr__e", "id", "note", "source_table") == [(1, "c", None), (2, "b", "grüße")]
+    # A connector that could not read the name.
+    other = Mirror(ground, {"gr____e": {"id": LONG, "note": TEXT}})
+    other.send("gr____e", None, "c", None, {"id": 1, "note": "a"}, "gr\ufffd\ufffd\ufffd\ufffde")
+    with pytest.raises(SchemaRefused, match="name the connector could not read"):
+        other.run("gr____e")
 
 
 def test_p1_keys_and_columns_of_avro_come_from_the_registry(ground: Ground, registry: Registry) -> None:

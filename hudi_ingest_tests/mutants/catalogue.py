@@ -863,6 +863,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "if False",
         "hudi/test_left_out.py",
     ),
+    "changes of another source table are rows": Mutant(
+        "records/convert/connect/debezium.py",
+        "pc.or_(pc.not_equal(owners, self.owner), pc.not_equal(names, self.name))",
+        "pc.not_equal(owners, self.owner)",
+        "records/convert/test_debezium.py",
+    ),
     "a file of an open instant is an orphan": Mutant(
         "hudi/files/orphans.py",
         "    if candidate.instant in instants.pending:\n",
