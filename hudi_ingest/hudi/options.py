@@ -10,7 +10,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from hudi_ingest.hudi.files.read_amplification import SMALL_PART
-from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY
+from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY, SOURCE_PROPERTY
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import Table
@@ -125,9 +125,11 @@ def record_key_of(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def record_properties(schema: TransactionSchema) -> dict[str, str]:
-    """Build the entries of hoodie.properties for the records' columns; none if the pipeline file declares them."""
+    """Build the entries of hoodie.properties for the records: their columns, unless the pipeline file declares them, and the table of
+    the source that they are of."""
     recent = {} if schema.recent is None else {RECENT_PROPERTY: json.dumps(asdict(schema.recent))}
-    return {} if schema.declared else {RECORD_PROPERTY: schema.record, **recent}
+    source = {} if schema.source_table is None else {SOURCE_PROPERTY: json.dumps(schema.source_table)}
+    return source if schema.declared else {RECORD_PROPERTY: schema.record, **recent, **source}
 
 
 def statistics_properties(current: Mapping[str, str], schema: TransactionSchema) -> dict[str, str]:

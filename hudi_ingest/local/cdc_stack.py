@@ -209,6 +209,14 @@ class ConnectSettings:
         return self.home / "connect.log"
 
 
+def connect_command(java: Path, jars: Sequence[Path], files: Sequence[Path]) -> list[str]:
+    """Return the worker's command. Debezium decodes what PostgreSQL sends with Java's default character set, so in a locale without UTF-8
+    it would read names of tables and columns as other ones."""
+    command = [str(java), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"]
+    command += [*logging_options(), "-cp", os.pathsep.join(map(str, jars))]
+    return [*command, "org.apache.kafka.connect.cli.ConnectStandalone", *map(str, files)]
+
+
 def start_connect(settings: ConnectSettings, report: Callable[[str], None]) -> ProcessRecord:
     """Start the worker and wait until its connector runs.
 
@@ -224,10 +232,8 @@ def start_connect(settings: ConnectSettings, report: Callable[[str], None]) -> P
         # The connector's has PostgreSQL's password.
         write_private(file, "".join(f"{name}={java_property(value)}\n" for name, value in values.items()))
     report(f"starting Kafka Connect with Debezium on {settings.url}")
-    command = [str(java), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *logging_options()]
-    command += ["-cp", os.pathsep.join(map(str, jars)), "org.apache.kafka.connect.cli.ConnectStandalone"]
     return ready(
-        start("connect", [*command, *map(str, files)], log=settings.log, env=os.environ, cwd=home),
+        start("connect", connect_command(java, jars, files), log=settings.log, env=os.environ, cwd=home),
         lambda: connector_runs(settings),
         what=f"Debezium's connector runs in Kafka Connect at {settings.url}",
         timeout_seconds=START_TIMEOUT_SECONDS,

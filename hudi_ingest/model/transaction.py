@@ -57,6 +57,9 @@ class TransactionSchema:
     """Descriptions of columns in the registry's schemas, by name."""
     recent: RecentFields | None = None
     """None unless the columns follow the schemas in the records."""
+    source_table: tuple[str, ...] | None = None
+    """The owner and the name of the table of the source that all changes have to be of; empty if the records do not say, None if there
+    were none yet or it does not matter."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,7 +69,8 @@ class TransactionSchema:
         tuples = {name: tuple(schema.get(name, ())) for name in ("schema_ids", "changes", "warnings", "record_key")}
         avro = tuple(tuple(texts) for texts in schema["avro"])
         recent = RecentFields.from_dict(schema["recent"]) if schema.get("recent") else None
-        return cls(**{**schema, **tuples, "avro": avro, "recent": recent})
+        source_table = None if schema.get("source_table") is None else tuple(schema["source_table"])
+        return cls(**{**schema, **tuples, "avro": avro, "recent": recent, "source_table": source_table})
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class _OwnSettings(Table):
 
     transforms: tuple[TransformStep, ...] = ()
     optional_fields: tuple[str, ...] = ()
+    on_bad_record: Literal["fail", "skip", "dead_letter"] = "fail"
 
 
 class Pipeline(_Model):
@@ -101,7 +102,7 @@ class Pipeline(_Model):
         default_factory=dict, json_schema_extra={"allowed": TABLES_TEXT, "default": "{}"}
     )
     """What single tables have of their own, with `{topic}` in `table.base_path`: keys of `table` that differ, `transforms` that
-    follow those of all tables, and `optional_fields` beside those of `source`. `exclude` makes no pipeline of a topic. See
+    follow those of all tables, `optional_fields` beside those of `source`, and `on_bad_record`. `exclude` makes no pipeline of a topic. See
     docs/keyed-tables.md."""
 
     transforms: tuple[TransformStep, ...] = Field(

@@ -108,7 +108,9 @@ def _changed(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     if _OPTIONAL in changes:
         source = data["source"]
         own["source"] = {**source, _OPTIONAL: [*(source.get(_OPTIONAL) or []), *changes[_OPTIONAL]]}
-    return {**data, "table": {**table, **{key: value for key, value in changes.items() if key not in _LISTS}}, **own}
+    own |= {key: changes[key] for key in _OF_FILE if key in changes}
+    of_table = {key: value for key, value in changes.items() if key not in _LISTS and key not in _OF_FILE}
+    return {**data, "table": {**table, **of_table}, **own}
 
 
 def _source_of(source: Mapping[str, Any], variant: Variant) -> dict[str, Any]:
@@ -147,6 +149,8 @@ def _written(text: str, place: Place) -> str:
 _STEPS, _OPTIONAL = "transforms", "optional_fields"
 _LISTS = {_STEPS: "steps", _OPTIONAL: "fields"}
 """The keys of one of `tables` that are not keys of `table`: what their lists have comes after what the file has for all."""
+_OF_FILE = ("on_bad_record",)
+"""The keys of one of `tables` that stand beside `table` in a file."""
 _OF_KEYED = ("key", "ordering", "buckets", "delete_field", "cdc", "compaction")
 """The keys of `table` that only a keyed one can have."""
 EXCLUDED = "exclude"
@@ -184,9 +188,7 @@ class TopicTables(RootModel[dict[str, dict[str, Any] | Literal["exclude"]]]):
         return frozenset(topic for topic, changes in self.root.items() if changes == EXCLUDED)
 
 
-TABLES_TEXT = (
-    f"{{topic: {{key: …}}}} with keys of `table`, `transforms` and `optional_fields`, or {{topic: {EXCLUDED}}}"
-)
+TABLES_TEXT = f"{{topic: {{key: …}}}} with keys of `table`, `transforms`, `optional_fields` and `on_bad_record`, or {{topic: {EXCLUDED}}}"
 ROUTE = "{route}"
 REST = "others"
 """The name of the table of the rest."""

@@ -1243,6 +1243,18 @@ MUTANTS: Mapping[str, Mutant] = {
         "if False",
         "hudi/test_left_out.py",
     ),
+    "arrays are in Avro blocks": Mutant(
+        "hudi/files/keyed_writer.py",
+        "        return bool(pa.types.is_nested(kind))\n",
+        "        return False\n",
+        "hudi/test_keyed_writer.py",
+    ),
+    "changes of another source table are rows": Mutant(
+        "records/convert/connect/debezium.py",
+        "pc.or_(pc.not_equal(owners, self.owner), pc.not_equal(names, self.name))",
+        "pc.not_equal(owners, self.owner)",
+        "records/convert/test_debezium.py",
+    ),
     "a file of an open instant is an orphan": Mutant(
         "hudi/files/orphans.py",
         "    if candidate.instant in instants.pending:\n",

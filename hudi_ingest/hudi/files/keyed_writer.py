@@ -2,7 +2,8 @@
 
 A reader's cost is that of opening blocks: with Hudi 1.2 and Spark each Parquet block takes as long as some thousand rows, because
 Parquet's reader parses Hadoop's settings anew. So all Kafka partitions of a task share files, and few rows are an Avro block,
-unless they have times inside nested columns: hudi-rs does not read those from Avro blocks.
+unless they have arrays or maps, or times inside structs: hudi-rs does not read such times from Avro blocks, nor arrays and maps once the
+table has a column more than the block.
 """
 
 from __future__ import annotations
@@ -335,15 +336,16 @@ class KeyedFileWriter(DiscardedOnError):
         """Encode rows with Hudi's columns."""
         layout = self._layout
         few = rows.nbytes <= MOST_AVRO_BYTES and rows.num_rows <= _MOST_AVRO_ROWS
-        if few and not any(_nests_time(kind) for kind in rows.schema.types):
+        if few and not any(map(_needs_parquet, rows.schema.types)):
             return avro_block(layout.instant, layout.schema_json, rows)
         return parquet_block(layout.instant, layout.schema_json, _parquet(rows, layout.compression))
 
 
-def _nests_time(kind: pa.DataType) -> bool:
-    """Whether a struct, array or map has a time at any depth."""
-    inner = [kind.field(index).type for index in range(kind.num_fields)]
-    return any(pa.types.is_timestamp(nested) or _nests_time(nested) for nested in inner)
+def _needs_parquet(kind: pa.DataType) -> bool:
+    """Whether hudi-rs may not read such values from an Avro block: an array or a map at any depth, or a time within a struct."""
+    if not pa.types.is_struct(kind):
+        return bool(pa.types.is_nested(kind))
+    return any(pa.types.is_timestamp(field.type) or _needs_parquet(field.type) for field in kind)
 
 
 def _named(sources: Sequence[TopicPartition], numbers: np.ndarray) -> tuple[pa.Array, pa.DictionaryArray]:

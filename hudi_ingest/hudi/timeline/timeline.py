@@ -37,6 +37,8 @@ MET_PROPERTY = "hudi_ingest.met_schema"
 """The columns of the newest schema that ended a transaction because its columns lacked some of them, in the same form."""
 RECENT_PROPERTY = "hudi_ingest.recent_fields"
 """The fields that the records' schemas got last, as the JSON of RecentFields."""
+SOURCE_PROPERTY = "hudi_ingest.source_table"
+"""The table of the source that all changes are of, as in TransactionSchema, as JSON."""
 _READS_AT_ONCE = 8
 """Commits read from a store at the same time."""
 _UNREADABLE_REMEDY = (

@@ -225,6 +225,9 @@ def optional_fields_text(fields: Sequence[str], topic: str) -> str:
     return f"`{listed}` for {topic} under `tables`" if topic else f"`source.{listed}`"
 
 
+_GENERATED = "; if it is a generated column of PostgreSQL, which only snapshots have, leave it out at the connector (`column.exclude.list`)"
+
+
 @dataclass(frozen=True, slots=True)
 class RequiredFields:
     """The columns of a keyed table that a record's schema has to have."""
@@ -273,7 +276,7 @@ class RequiredFields:
         expected = (
             f"it in the {place}, because a row without it would erase its value in the table; if the source renamed it, "
             "declare the new name; if the source dropped it or got "
-            f"it later, set {fields}: it is null then"
+            f"it later, set {fields}: it is null then{_GENERATED if self.within else ''}"
         )
         new = [field.name for field in found if field.name not in self.row.names]
         others = f"; not among the columns: {', '.join(new)}" if new else ""

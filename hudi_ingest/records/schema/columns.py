@@ -255,9 +255,13 @@ def _name_problems(
     for field in fields:
         path = f"{parent}{field.name}"
         if not _NAME.fullmatch(field.name) and field.name not in renamable:
+            remedy = (
+                f"declare it as `{path}` in table.schema and give it another name with the transform `rename`; or, of Debezium's records, set "
+                "field.name.adjustment.mode=avro at the connector"
+            )
             yield (
                 f"column {path}: Hudi cannot store this name; allowed: letters a-z and A-Z, digits and _, "
-                "not beginning with a digit"
+                f"not beginning with a digit{f' ({remedy})' if top else ''}"
             )
         reserved = _RESERVED[1:] if field.name in renamable else _RESERVED
         if top and field.name.lower().startswith(reserved):

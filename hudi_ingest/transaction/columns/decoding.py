@@ -21,12 +21,15 @@ from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.connect.columns import NewerColumnsGuard
 from hudi_ingest.records.convert.connect.debezium import (
+    EVENT_FIELDS,
     KEY_CHANGE_FIELDS,
+    SOURCE_TABLE_FIELDS,
     TRUNCATES_FAIL,
     AvailableValues,
     DebeziumConverter,
     KeyChanges,
     NamingFields,
+    SourceTable,
     event_schema,
 )
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
@@ -211,6 +214,8 @@ class _RecordPart:
     """The columns that the records' schemas have to have, for a keyed table."""
     guard: NewerColumnsGuard | None = None
     """If the columns are inferred: what judges the schemas in the records."""
+    source_table: tuple[str, ...] = ()
+    """As in TransactionSchema."""
     listed: dict[str, tuple[SubjectVersion, ...]] = field(default_factory=dict)
     """The registry's lists, by subject; for all converters of this part."""
 
@@ -242,6 +247,7 @@ def _values(pipeline: Pipeline, schema: TransactionSchema | None = None) -> _Rec
         if table.is_keyed and (source.envelope != "none" or source.format in KINDS)
         else None,
         NewerColumnsGuard(table.record, of_events, table.on_schema_change != "ignore") if resolved else None,
+        schema.source_table or () if schema is not None else (),
     )
 
 
@@ -268,9 +274,46 @@ def _changes(pipeline: Pipeline, values: _RecordPart, kafka_partitions: int = 1)
     whole = pipeline.source.before_image == "row" and not in_key.issuperset(names)
     fields = NamingFields(names, whole)
     columns = pipeline.source.event_columns
-    events = _converter(pipeline, replace(values, schema=event_schema(row, fields, columns.values())))
+    own = values.source_table if has_one_source(pipeline) else ()
+    of_tables = SOURCE_TABLE_FIELDS if own else ()
+    events = _converter(pipeline, replace(values, schema=event_schema(row, fields, [*columns.values(), *of_tables])))
     refused = _refused_truncates(pipeline, kafka_partitions)
-    return DebeziumConverter(events, row, fields, columns, not table.is_keyed, refused)
+    source_table = SourceTable(*own) if own else None
+    return DebeziumConverter(events, row, fields, columns, not table.is_keyed, refused, source_table)
+
+
+def has_one_source(pipeline: Pipeline) -> bool:
+    """Whether all changes have to be of one table of the source: rows of two with the same key would overwrite each other. A column that
+    says which table a row is from shows that several are meant."""
+    source = pipeline.source
+    return (
+        source.envelope == "debezium"
+        and pipeline.table.is_keyed
+        and pipeline.routing is None
+        and len(source.topics) == 1
+        and "source.table" not in source.event_columns.values()
+    )
+
+
+def source_table_of(pipeline: Pipeline, values: Sequence[bytes]) -> tuple[str, ...] | None:
+    """Return the owner and the name of the source's table that the first of these events is of which says so; () if none does, and None
+    if none is an event. Raises what `converter_of` raises."""
+    source = pipeline.source
+    part = _RecordPart("source", source, _SOURCE_FIELDS, None, (), source.schema_registry, envelope=source.envelope)
+    events = _converter(pipeline, part).decode(pa.array(values, pa.binary())).rows
+    found = (SourceTable.of(events, index) for index in range(events.num_rows) if events["op"][index].is_valid)
+    tables = [*found]
+    if not tables:
+        return None
+    return next(((table.owner, table.name) for table in tables if table is not None), ())
+
+
+_SOURCE_FIELDS = pa.schema(
+    [
+        pa.field("op", pa.string()),
+        pa.field("source", pa.struct({path.partition(".")[2]: EVENT_FIELDS[path] for path in SOURCE_TABLE_FIELDS})),
+    ]
+)
 
 
 def applies_truncates(pipeline: Pipeline, kafka_partitions: int = 1) -> bool:

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from hudi_ingest.exceptions import IngestError, SchemaNotApproved, SchemaRefused, TableUnreachable, Transient
+from hudi_ingest.exceptions import (
+    IngestError,
+    SchemaNotApproved,
+    SchemaRefused,
+    TableUnreachable,
+    Transient,
+)
 from hudi_ingest.exceptions.problems import ProblemsFromTop, SchemaProblem, counted, dotted
 from hudi_ingest.hudi.options import ESCAPED_FOLDERS_PROPERTY, record_key_of
 from hudi_ingest.hudi.storage.paths import APPROVED_CHANGE
 from hudi_ingest.hudi.storage.storage import advice
-from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, Timeline
+from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, SOURCE_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger, PendingChange
 from hudi_ingest.model.transaction import RecentFields, TransactionSchema
@@ -42,7 +48,7 @@ from hudi_ingest.records.schema.registered import (
     avro_descriptions,
     json_schema_descriptions,
 )
-from hudi_ingest.transaction.columns.decoding import kafka_keys_of
+from hudi_ingest.transaction.columns.decoding import has_one_source, kafka_keys_of, source_table_of
 from hudi_ingest.transaction.columns.registered_columns import (
     message_of,
     require_none_dropped,
@@ -51,7 +57,13 @@ from hudi_ingest.transaction.columns.registered_columns import (
     unreadable,
     version_columns,
 )
-from hudi_ingest.transaction.columns.topic_sample import first_values, newest_key, with_carried
+from hudi_ingest.transaction.columns.topic_sample import (
+    NEWEST_RECORDS,
+    first_values,
+    newest_key,
+    newest_values,
+    with_carried,
+)
 
 if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import SubjectVersion
@@ -130,11 +142,36 @@ def proposed_schema(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema
         descriptions=source.descriptions,
         escaped_folders=not exists or properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         recent=source.recent,
+        source_table=_known_source(pipeline, properties),
     )
     if is_approved(pipeline, timeline, schema):
         return schema
     waits = f"no transaction begins before `hudi-ingest approve-schema {pipeline.name}` has approved this"
     return replace(schema, warnings=(*schema.warnings, waits))
+
+
+def _known_source(pipeline: Pipeline, properties: Mapping[str, str]) -> tuple[str, ...] | None:
+    known = properties.get(SOURCE_PROPERTY)
+    return tuple(json.loads(known)) if known is not None and has_one_source(pipeline) else None
+
+
+def _newest_source(pipeline: Pipeline) -> tuple[str, ...] | None:
+    """Find the table of the source that the newest changes are of, as TransactionSchema has it. Raises SchemaRefused if its name is not
+    readable, and what `first_values` and converters raise."""
+    values, _ = newest_values(pipeline, NEWEST_RECORDS)
+    found = source_table_of(pipeline, [value for _, value in values])
+    if found and any(_UNREADABLE in name for name in found):
+        raise SchemaRefused(
+            f"pipeline {pipeline.name}: the newest records of {pipeline.source.topics_text} are of a table whose name the connector could not "
+            f"read ({'.'.join(found)}): Kafka Connect's Java decodes what PostgreSQL sends with the character set of its environment. So the "
+            "snapshot and the changes of such a table come in two topics, and the table of the snapshot's topic is not kept up to date. Start Kafka "
+            "Connect with KAFKA_OPTS=-Dfile.encoding=UTF-8 (or LANG=C.UTF-8), have the connector take a snapshot of the table, and leave "
+            "this topic out: `exclude`."
+        )
+    return found
+
+
+_UNREADABLE = "\ufffd"
 
 
 def _first_key(pipeline: Pipeline, record: pa.Schema) -> tuple[str, ...]:
@@ -435,10 +472,13 @@ def _unreachable(timeline: Timeline, done: str, error: OSError) -> TableUnreacha
 
 
 def resolve_and_note(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> TransactionSchema:
-    """The columns of the next transaction. A change that is not approved is noted in the ledger. Raises what `resolve_schema`
-    raises, and LedgerUnreachable."""
+    """The columns of the next transaction, and the table of the source that it reads. A change that is not approved is noted in the
+    ledger. Raises what `resolve_schema` raises, and LedgerUnreachable."""
+    properties = timeline.properties() if timeline.exists() else {}
+    asks = has_one_source(pipeline) and SOURCE_PROPERTY not in properties
+    source_table = _newest_source(pipeline) if asks else _known_source(pipeline, properties)
     try:
-        schema = resolve_schema(pipeline, timeline)
+        schema = replace(resolve_schema(pipeline, timeline), source_table=source_table)
     except SchemaNotApproved as error:
         ledger.pending_changes.note(
             PendingChange(

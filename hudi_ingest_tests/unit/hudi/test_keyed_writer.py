@@ -232,17 +232,19 @@ def test_few_bytes_are_an_avro_block_and_many_a_parquet_one(storage: TableStorag
 
 
 @pytest.mark.parametrize(
-    ("kind", "nests"),
+    ("kind", "needs"),
     [
         (TIME, False),
-        (pa.list_(TIME), True),
-        (pa.map_(pa.string(), TIME), True),
-        (pa.struct({"x": pa.list_(pa.struct({"at": TIME}))}), True),
+        (pa.string(), False),
+        (pa.list_(pa.string()), True),
+        (pa.map_(pa.string(), pa.int32()), True),
+        (pa.struct({"x": pa.struct({"y": pa.list_(pa.int32())})}), True),
+        (pa.struct({"x": pa.struct({"at": TIME})}), True),
         (pa.struct({"timestamp": pa.int64()}), False),
     ],
 )
-def test_times_in_nested_columns_are_found_at_any_depth(kind: pa.DataType, nests: bool) -> None:
-    assert keyed_writer._nests_time(kind) is nests
+def test_what_hudi_rs_does_not_read_from_avro_blocks_is_found_at_any_depth(kind: pa.DataType, needs: bool) -> None:
+    assert keyed_writer._needs_parquet(kind) is needs
 
 
 def test_rows_that_wait_for_more_keep_their_kafka_partition(

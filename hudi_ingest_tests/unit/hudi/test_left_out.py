@@ -204,6 +204,8 @@ def test_each_row_is_what_its_changes_come_to(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyed_writer, "BUFFERED_BYTES", buffered)
         patch.setattr(keyed_writer, "MOST_AVRO_BYTES", most_avro_bytes)
+        # Tables have Avro blocks with arrays that an older version wrote.
+        patch.setattr(keyed_writer, "_needs_parquet", lambda kind: False)
         for step in steps:
             if step == "compact":
                 table.compact("abcd")

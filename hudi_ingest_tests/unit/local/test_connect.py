@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from hudi_ingest.local.cdc_stack import ConnectSettings, connector_properties, worker_properties
+from hudi_ingest.local.cdc_stack import ConnectSettings, connect_command, connector_properties, worker_properties
 
 SETTINGS = ConnectSettings(
     home=Path("/h/connect"),
@@ -33,3 +33,10 @@ def test_the_connector_reads_the_tables_alone_and_its_settings_can_be_overridden
     assert (connector["database.dbname"], connector["table.include.list"]) == ("shop", "public.customers,public.orders")
     assert connector["decimal.handling.mode"] == "string"
     assert SETTINGS.topics == ("shop.public.customers", "shop.public.orders")
+
+
+def test_names_are_read_in_utf_8_whatever_the_locale() -> None:
+    command = connect_command(Path("/java"), [Path("a.jar")], [Path("worker"), Path("connector")])
+    assert command[0] == "/java"
+    assert "-Dfile.encoding=UTF-8" in command[: command.index("-cp")]
+    assert command[-2:] == ["worker", "connector"]

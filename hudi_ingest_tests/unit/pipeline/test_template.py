@@ -210,7 +210,7 @@ def test_tables_of_a_mirror_have_settings_of_their_own(folder: Callable[..., Pat
     mask = {"mask": {"fields": ["email"], "method": "hash", "salt": "pepper"}}
     own = {
         "shop.orders": {"schema": "id long, email string", "buckets": 16, "transforms": [mask]},
-        "shop.a-b": {"mode": "append", "optional_fields": ["old"]},
+        "shop.a-b": {"mode": "append", "optional_fields": ["old"], "on_bad_record": "dead_letter"},
     }
     settings = template(
         **MIRROR,
@@ -224,6 +224,7 @@ def test_tables_of_a_mirror_have_settings_of_their_own(folder: Callable[..., Pat
     assert (second.table.mode, second.table.key, second.table.schema_) == ("append", (), "infer")
     assert [step.kind for step in second.transforms] == ["constant"]
     assert (first.source.optional_fields, second.source.optional_fields) == (("gone",), ("gone", "old"))
+    assert (first.on_bad_record, second.on_bad_record) == ("fail", "dead_letter")
     assert (first.own_topic, second.own_topic) == ("shop.orders", "shop.a-b")
 
 
@@ -246,6 +247,7 @@ def test_an_excluded_topic_has_no_pipeline(folder: Callable[..., Path], remember
         ({"shop.orders": 5}, "tables.shop.orders: allowed: {key: …} with keys of `table`, or exclude"),
         ({"shop.orders": {"transforms": {}}}, "tables.shop.orders.transforms: allowed: a list of steps"),
         ({"shop.orders": {"optional_fields": "old"}}, "tables.shop.orders.optional_fields: allowed: a list of fields"),
+        ({"shop.orders": {"on_bad_record": "stop"}}, "found 'stop'; allowed: fail, skip or dead_letter"),
         ({"shop.orders": {"bucket": 1}}, "topic shop.orders: table.bucket: unknown"),
     ],
 )

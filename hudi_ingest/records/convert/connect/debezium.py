@@ -89,6 +89,50 @@ class NamingFields:
     """Whether `before` is the whole row. Then an update without one shows that it is not."""
 
 
+SOURCE_TABLE_FIELDS = ("source.db", "source.schema", "source.table")
+"""Of EVENT_FIELDS, those that say which table an event is of. MySQL's has no schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTable:
+    """The source's table that changes are of."""
+
+    owner: str
+    """Its schema, or its database if that has none."""
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.owner}.{self.name}"
+
+    @classmethod
+    def of(cls, events: pa.RecordBatch, index: int) -> SourceTable | None:
+        """Return the table of the event at a place; None if it does not say."""
+        owners, names = _tables(events)
+        owner, name = owners[index].as_py(), names[index].as_py()
+        return None if owner is None or name is None else cls(owner, name)
+
+    @property
+    def expected(self) -> str:
+        return (
+            f"a change of {self}, whose rows the table has: rows of two tables with the same key would overwrite each other. Debezium makes "
+            "one topic of tables whose names differ in signs that a topic cannot have; rename one, or give it a topic of its own (transform "
+            "RegexRouter). If several tables are merged on purpose, or the table got another name, let its rows say where they are "
+            "from: `source.event_columns: {source_table: source.table}`"
+        )
+
+    def others(self, events: pa.RecordBatch) -> pa.Array:
+        """Return which events are of another table. `events`: with SOURCE_TABLE_FIELDS."""
+        owners, names = _tables(events)
+        differ = pc.or_(pc.not_equal(owners, self.owner), pc.not_equal(names, self.name))
+        return pc.fill_null(differ, False)
+
+
+def _tables(events: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+    """The owner and the name of each event's table; null if it does not say."""
+    databases, schemas, names = (_event_field(events, path) for path in SOURCE_TABLE_FIELDS)
+    return pc.coalesce(schemas, databases), names
+
+
 def event_schema(row: pa.Schema, naming: NamingFields, event_fields: Iterable[str] = ()) -> pa.Schema:
     """The fields of an event that are read; all others are ignored. `event_fields`: keys of EVENT_FIELDS."""
     before = [field.with_nullable(True) for field in row if field.name in naming.names]
@@ -122,15 +166,18 @@ class DebeziumConverter:
         fields: Mapping[str, str] | None = None,
         inserts_only: bool = False,
         refused_truncates: str = TRUNCATES_FAIL,
+        source_table: SourceTable | None = None,
     ) -> None:
         """`inserts_only`: there are no columns DELETED and BEFORE, and events that are no inserts are bad. `refused_truncates`: why
-        truncates are bad; if "", they are control records."""
+        truncates are bad; if "", they are control records. `source_table`: the only one that events may be of; then `events` decodes
+        SOURCE_TABLE_FIELDS, too."""
         self._events = events
         self._row = row
         self._naming = naming
         self._fields = dict(fields or {})
         self._inserts_only = inserts_only
         self._refused_truncates = refused_truncates
+        self._source_table = source_table
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """`values`: binary, no nulls. Raises what `events` raises; bad content never raises."""
@@ -174,6 +221,11 @@ class DebeziumConverter:
                 faults.setdefault(index, Rejected(index, field, expected, found, control))
 
         operations, after = events["op"], events["after"]
+        if self._source_table is not None:
+            own = self._source_table
+            for index in pc.indices_nonzero(own.others(events)).to_pylist():
+                found = SourceTable.of(events, index)
+                faults[index] = Rejected(index, "source.table", own.expected, str(found))
         if not pc.all(pc.is_in(operations, value_set=pa.array(_OF_ROWS)), min_count=0).as_py():
             why = self._refused_truncates
             expected = f"{_OPERATIONS}, because {why}{_TRUNCATE}"

@@ -178,6 +178,7 @@ def test_an_event_without_a_schema_shows_by_its_fields_that_the_source_has_lost_
     found = outcome(whole, renamed, None, {"id": 3, "town": "Bonn"}).rejected
     assert [(each.index, each.field) for each in found] == [(1, "after.city"), (3, "after.city")]
     assert found[0].expected.startswith("it in the record, because a row without it would erase its value")
+    assert "generated column of PostgreSQL" in found[0].expected
     assert found[0].found == "no such field; not among the columns: town"
     assert "`source.optional_fields: [city, note]`" in found[1].expected
     assert outcome(renamed, optional=frozenset(["city"])).rejected == ()

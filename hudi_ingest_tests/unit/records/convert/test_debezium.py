@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.connect.debezium import (
     KEY_CHANGE_FIELDS,
+    SOURCE_TABLE_FIELDS,
     UNAVAILABLE,
     AvailableValues,
     DebeziumConverter,
     KeyChanges,
     NamingFields,
+    SourceTable,
     event_schema,
 )
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
@@ -110,6 +112,37 @@ def test_a_truncate_is_a_control_record_where_the_pipeline_says_so() -> None:
     converter = DebeziumConverter(events, ROW, BY_KEY, refused_truncates="")
     (found,) = converter.decode(pa.array([event("c", None, ANN), event("t")], pa.binary())).rejected
     assert (found.index, found.control) == (1, "truncates")
+
+
+def test_changes_and_truncates_of_another_table_are_bad() -> None:
+    events = ConnectJsonConverter(event_schema(ROW, BY_KEY, SOURCE_TABLE_FIELDS), framed=False)
+    own, other = (
+        {"schema": "public", "table": "größe", "db": "shop"},
+        {"schema": "public", "table": "grüße", "db": "shop"},
+    )
+    values = [
+        event("c", None, ANN, source=own),
+        event("c", None, ANN, source=other),
+        event("t", source=other),
+        event("d", ANN, None, source={**own, "schema": "other"}),
+        event("u", ANN, ANN, source={}),
+        event("t", source=own),
+    ]
+    source_table = SourceTable("public", "größe")
+    converter = DebeziumConverter(events, ROW, BY_KEY, refused_truncates="", source_table=source_table)
+    found = converter.decode(pa.array(values, pa.binary()))
+    assert found.kept is not None and found.kept.to_pylist() == [0, 4]
+    assert [(fault.index, fault.field, fault.found, fault.control) for fault in found.rejected] == [
+        (1, "source.table", "public.grüße", ""),
+        (2, "source.table", "public.grüße", ""),
+        (3, "source.table", "other.größe", ""),
+        (5, "op", "t, a truncate", "truncates"),
+    ]
+    assert "a change of public.größe" in found.rejected[0].expected
+    # MySQL's tables have a database and no schema.
+    mysql = DebeziumConverter(events, ROW, BY_KEY, source_table=SourceTable("shop", "orders"))
+    of_mysql = [event("c", None, ANN, source={"db": db, "table": "orders"}) for db in ("shop", "shop2")]
+    assert [fault.found for fault in mysql.decode(pa.array(of_mysql, pa.binary())).rejected] == ["shop2.orders"]
 
 
 def test_a_table_that_only_grows_takes_inserts_alone() -> None:

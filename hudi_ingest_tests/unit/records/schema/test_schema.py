@@ -171,6 +171,8 @@ def test_keywords_are_names_as_in_spark() -> None:
         ("a string comment 'not closed", "a quote, backtick or comment is not closed"),
         ("`a b` int", "column a b: Hudi cannot store this name"),
         ("é int", "column é: Hudi cannot store this name"),
+        ("`1st` int", "declare it as `1st` in table.schema and give it another name with the transform `rename`"),
+        ("`1st` int", "field.name.adjustment.mode=avro"),
         ("s struct<`a-b`: int>", "column s.a-b: Hudi cannot store this name"),
         ("_hoodie_x int", "column _hoodie_x: names beginning with _hoodie_ or _kafka_"),
         ("_KAFKA_offset long", "column _KAFKA_offset: names beginning with"),
