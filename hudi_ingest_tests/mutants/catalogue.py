@@ -1116,5 +1116,29 @@ MUTANTS: Mapping[str, Mutant] = {
         "if False:",
         "transaction/test_decoding.py",
     ),
+    "a number of more than 38 digits is no text": Mutant(
+        "records/convert/connect/values.py",
+        "        return _one_by_one(target, scales.to_pylist(), unscaled)",
+        "        raise",
+        "records/convert/test_connect_json.py",
+    ),
+    "digits are rounded away": Mutant(
+        "records/convert/connect/values.py",
+        "context = Context(prec=target.precision, traps=[InvalidOperation, Inexact])",
+        "context = Context(prec=target.precision, traps=[InvalidOperation])",
+        "records/convert/test_connect_json.py",
+    ),
+    "a few bytes of a record become gigabytes of zeros": Mutant(
+        "records/convert/connect/values.py",
+        " or scale not in _SCALES:",
+        ":",
+        "records/convert/test_connect_json.py::test_a_number_that_its_column_does_not_hold_is_shown_with_the_remedy",
+    ),
+    "a decimal that is right is blamed": Mutant(
+        "records/convert/connect/json.py",
+        "if self._is_decimal(second) and second.found.startswith",
+        "if second.found.startswith('no') and second.found.startswith",
+        "records/convert/test_connect_json.py",
+    ),
 }
 """By the fault."""

@@ -194,3 +194,24 @@ def test_names_are_found_in_their_namespace_and_among_references() -> None:
     assert parsed.members["three"].kind == "union"
     loop = '{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}'
     assert parse_avro_schema(RegisteredSchema(loop)).members["r"].kind == "R"
+
+
+@pytest.mark.parametrize(
+    ("scale", "number", "text"),
+    [(60, 1, f"0.{'0' * 59}1"), (-3, 5, "5000"), (5, -(10**45), f"-1{'0' * 40}.00000"), (2, 12345, "123.45")],
+)
+def test_numbers_of_any_length_are_texts_in_avro_too(scale: int, number: int, text: str) -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "q", "type": VARIABLE}]})
+    target = io.BytesIO()
+    value = {"scale": scale, "value": number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)}
+    fastavro.schemaless_writer(target, fastavro.parse_schema(json.loads(schema)), {"q": value})
+    values = pa.array([b"\0\0\0\0\1" + target.getvalue()], pa.binary())
+    writers = ConfluentWireFormat(Registry({1: schema}))
+    assert ConnectAvroConverter(parse_ddl("q string"), writers).decode(values).rows.to_pylist() == [{"q": text}]
+    outcome = ConnectAvroConverter(parse_ddl("q decimal(20,4)"), writers).decode(values)
+    if text in ("5000", "123.45"):
+        assert outcome.rows.to_pylist() == [{"q": Decimal(text)}]
+    else:
+        (refusal,) = outcome.rejected
+        assert "set Debezium's decimal.handling.mode to string" in refusal.expected
+        assert "digit" in refusal.found
