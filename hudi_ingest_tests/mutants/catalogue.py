@@ -1140,5 +1140,17 @@ MUTANTS: Mapping[str, Mutant] = {
         "if second.found.startswith('no') and second.found.startswith",
         "records/convert/test_connect_json.py",
     ),
+    "money has no column in Avro": Mutant(
+        "records/schema/avsc.py",
+        "        if precision == UNKNOWN_PRECISION:\n            precision = 38\n",
+        "",
+        "records/convert/test_connect_avro.py",
+    ),
+    "the default of a column has more digits than it": Mutant(
+        "records/schema/avro.py",
+        "10 ** min(type_.precision, 38)",
+        "10**type_.precision",
+        "records/convert/test_connect_avro.py",
+    ),
 }
 """By the fault."""
