@@ -1152,5 +1152,11 @@ MUTANTS: Mapping[str, Mutant] = {
         "10**type_.precision",
         "records/convert/test_connect_avro.py",
     ),
+    "a name finds a pipeline that the folder keeps out": Mutant(
+        "pipeline/folder.py",
+        "        if not file.problems:\n            return pipeline, file.path\n",
+        "        return pipeline, file.path\n",
+        "pipeline/test_template.py",
+    ),
 }
 """By the fault."""
