@@ -178,22 +178,14 @@ def find_pipeline(folder: Path, name_or_path: str, environment: Mapping[str, str
 def find_with_file(folder: Path, name: str, environment: Mapping[str, str] | None = None) -> tuple[Pipeline, Path]:
     """Load a pipeline by name, as `find_pipeline` does, and return it with the path of its file. Raises ConfigError."""
     environment = environment_or_own(environment)
-    loaded = _load_all(folder, environment, only=name).loaded
-    matching = [position for position, file in enumerate(loaded) if file.name == name]
-    # A topic that appeared gives way to what was there.
-    matching = [position for position in matching if loaded[position].seen is None] or matching
-    for position in matching:
-        if loaded[position].pipeline is None:
-            raise ConfigError(str(loaded[position].path), loaded[position].problems)
-    conflicting = [
-        text for positions, text in conflicts(loaded) if set(_to_blame(loaded, positions)).intersection(matching)
-    ]
-    if conflicting:
-        raise ConfigError(str(folder), conflicting)
-    for position in matching:
-        pipeline = loaded[position].pipeline
-        if pipeline is not None:
-            return pipeline, loaded[position].path
+    files = _judged(_load_all(folder, environment, only=name), lambda pipeline: ())
+    own = [(file, pipeline) for file in files for pipeline in file.pipelines if pipeline.name == name]
+    for file, pipeline in own:
+        if not file.problems:
+            return pipeline, file.path
+    wrong = [file for file, _ in own] or [file for file in files if file.name == name and file.problems]
+    for file in wrong:
+        raise ConfigError(str(file.path), file.problems)
     raise _not_found(folder, name, _load_all(folder, environment))
 
 

@@ -1812,6 +1812,48 @@ MUTANTS: Mapping[str, Mutant] = {
         "if False:",
         "operations/test_audit.py",
     ),
+    "a number of more than 38 digits is no text": Mutant(
+        "records/convert/connect/values.py",
+        "        return _one_by_one(target, scales.to_pylist(), unscaled)",
+        "        raise",
+        "records/convert/test_connect_json.py",
+    ),
+    "digits are rounded away": Mutant(
+        "records/convert/connect/values.py",
+        "context = Context(prec=target.precision, traps=[InvalidOperation, Inexact])",
+        "context = Context(prec=target.precision, traps=[InvalidOperation])",
+        "records/convert/test_connect_json.py",
+    ),
+    "a few bytes of a record become gigabytes of zeros": Mutant(
+        "records/convert/connect/values.py",
+        " or scale not in _SCALES:",
+        ":",
+        "records/convert/test_connect_json.py::test_a_number_that_its_column_does_not_hold_is_shown_with_the_remedy",
+    ),
+    "a decimal that is right is blamed": Mutant(
+        "records/convert/connect/json.py",
+        "if self._is_decimal(second) and second.found.startswith",
+        "if second.found.startswith('no') and second.found.startswith",
+        "records/convert/test_connect_json.py",
+    ),
+    "money has no column in Avro": Mutant(
+        "records/schema/avsc.py",
+        "        if precision == UNKNOWN_PRECISION:\n            precision = 38\n",
+        "",
+        "records/convert/test_connect_avro.py",
+    ),
+    "the default of a column has more digits than it": Mutant(
+        "records/schema/avro.py",
+        "10 ** min(type_.precision, 38)",
+        "10**type_.precision",
+        "records/convert/test_connect_avro.py",
+    ),
+    "a name finds a pipeline that the folder keeps out": Mutant(
+        "pipeline/folder.py",
+        "        if not file.problems:\n            return pipeline, file.path\n",
+        "        return pipeline, file.path\n",
+        "pipeline/test_template.py",
+    ),
 }
 """By the fault."""
 

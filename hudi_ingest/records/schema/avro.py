@@ -20,12 +20,13 @@ from fastavro import schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
 from hudi_ingest.exceptions.problems import SchemaProblem
-from hudi_ingest.records.schema.avsc import parse_avsc
+from hudi_ingest.records.schema.avsc import CONNECT_DECIMAL, UNKNOWN_PRECISION, parse_avsc
 from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS
 from hudi_ingest.records.schema.registered import RegisteredSchema
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+_KINDS = _PRIMITIVES | {"record", "error", "enum", "fixed", "array", "map"}
 _LOGICAL_COLUMNS = {
     ("bytes", "decimal"),
     ("fixed", "decimal"),
@@ -231,7 +232,7 @@ def _default(type_: AvroType, value: Any) -> Any:
         if type_.logical != "decimal":
             return content
         number = int.from_bytes(content, "big", signed=True)
-        if content and abs(number) < 10**type_.precision:
+        if content and abs(number) < 10 ** min(type_.precision, 38):
             return Decimal(number).scaleb(-type_.scale, Context(prec=type_.precision))
     elif type_.kind == "record" and isinstance(value, dict):
         members = zip(type_.names, type_.parts, type_.defaults, strict=True)
@@ -252,16 +253,24 @@ def _default(type_: AvroType, value: Any) -> Any:
 
 def _readable(schema: Any) -> Any:
     """Return a schema that fastavro parses if it is Avro: it refuses defaults that do not fit, which occur in practice and few
-    readers need, and decimals that are none, which Avro ignores."""
+    readers need, decimals that are none, which Avro ignores, and `{"type": "Address"}` for a type that was declared before."""
     if isinstance(schema, list):
         return [*map(_readable, schema)]
     if not isinstance(schema, dict):
         return schema
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind not in _KINDS and "name" not in schema:
+        return kind
     readable = {_DEFAULT if key == "default" else key: part for key, part in schema.items()}
     for key in readable.keys() & {"type", "items", "values"}:
         readable[key] = _readable(readable[key])
     if isinstance(readable.get("fields"), list):
         readable["fields"] = [*map(_readable, readable["fields"])]
+    if readable.get("connect.name") == CONNECT_DECIMAL and "precision" not in readable:
+        parameters = readable.get("connect.parameters")
+        scale = parameters.get("scale") if isinstance(parameters, dict) else None
+        known = int(scale) if isinstance(scale, str) and scale.isdecimal() else 0
+        readable = {"scale": known, **readable, "precision": UNKNOWN_PRECISION, "logicalType": "decimal"}
     if readable.get("logicalType") == "decimal":
         problem = _decimal_problem(readable)
         if problem:

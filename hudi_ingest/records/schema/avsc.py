@@ -60,6 +60,11 @@ _AVRO_LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
 }
 
 
+CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
+UNKNOWN_PRECISION = 64
+"""The precision that Kafka Connect's converters register for a decimal of unknown precision, such as PostgreSQL's money."""
+
+
 class _AvroParser:
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -89,6 +94,12 @@ class _AvroParser:
             return self._refuse(path, "a type inside a type; write the inner one alone")
         if logical is not None:
             return self._logical(schema, kind, logical, path, namespace)
+        if schema.get("connect.name") == CONNECT_DECIMAL:
+            return self._refuse(
+                path,
+                "a decimal of Kafka Connect whose scale is not from 0 to 38; have the connector send it as string or double (Debezium's "
+                "decimal.handling.mode, numeric.mapping of a JDBC source), or declare it as binary",
+            )
         if kind in ("record", "enum", "fixed"):
             return self._declare(schema, path, namespace, depth)
         if kind == "array":
@@ -174,6 +185,8 @@ class _AvroParser:
 
     def _decimal(self, schema: Mapping[str, Any], path: str, namespace: str) -> pa.DataType:
         precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if precision == UNKNOWN_PRECISION:
+            precision = 38
         kind = decimal_type(precision, scale) if type(precision) is int and type(scale) is int else None
         if kind is None:
             return self._refuse(

@@ -14,7 +14,14 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.home.folder import LEDGER_VARIABLE
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
-from hudi_ingest.pipeline.folder import find_pipeline, find_template, load_each, load_file_alone, load_folder
+from hudi_ingest.pipeline.folder import (
+    find_pipeline,
+    find_template,
+    find_with_file,
+    load_each,
+    load_file_alone,
+    load_folder,
+)
 from hudi_ingest.pipeline.sections.source import StartingTimestamp
 from hudi_ingest_tests.support.pipeline_files import Write, document, load_pipelines
 
@@ -126,6 +133,8 @@ def test_two_topics_of_one_name_are_refused_and_one_that_appears_stops_nothing(
     pipelines, (broken,) = load_each(folder(shop=pattern()), {})
     assert [pipeline.source.topics[0] for pipeline in pipelines] == ["shop.a_b", "shop.orders"]
     assert "topic shop.a-b: topic shop.a_b and topic shop.a-b would both" in broken.problems[0]
+    assert find_pipeline(folder(shop=pattern()), "shop_shop_a_b", {}) == pipelines[0], "by its name, too"
+    assert find_pipeline(folder(shop=pattern()), "shop_shop_orders", {}) == pipelines[1]
 
 
 def test_a_topic_that_appears_gives_way_to_pipelines_that_were_there(
@@ -269,3 +278,36 @@ def test_a_topic_that_appears_later_begins_where_the_file_names_it(
     remember("shop.orders", "shop.c", hour=1)
     starts = {pipeline.source.topics[0]: pipeline.source.starting_offsets for pipeline in load_pipelines(path)}
     assert starts == {"shop.a-b": "earliest", "shop.orders": {"shop.orders": {0: 7}}, "shop.c": "earliest"}
+
+
+def test_a_name_finds_the_pipeline_that_the_folder_has_or_its_problems(
+    folder: Callable[..., Path], remember: Remember
+) -> None:
+    """Whatever conflicts with it: Dagster loads the folder, and commands and REST find single names."""
+    remember("shop.a_b", "shop.orders", "shop.more")
+    remember("shop.a-b", f"shop.{'x' * 80}", hour=1)
+    files = folder(
+        shop=pattern(),
+        lists=template(name="list_{topic}", table__base_path="/lists/{topic}", source__topics=["c-d", "c_d"]),
+        special=document(name="shop_shop_orders", table__base_path="/lake/special"),
+        within=document(name="inside", table__base_path="/lake/shop.more/x"),
+        one=document(name="one", table__base_path="/lake/same"),
+        other=document(name="other", table__base_path="/lake/same"),
+        twice=document(name="twice", table__base_path="/lake/twice"),
+        again=document(name="twice", table__base_path="/lake/again"),
+        broken=document(name="broken", table__compression="lz4"),
+        fine=document(name="fine", table__base_path="/lake/fine"),
+    )
+    loaded = load_folder(files, {})
+    there = {pipeline.name: pipeline for pipeline in loaded.pipelines}
+    assert sorted(there) == ["fine", "inside", "shop_shop_a_b", "shop_shop_orders"]
+    names = {*there, "shop_shop_more", "list_c_d", "one", "other", "twice", "broken", f"shop_shop_{'x' * 80}"}
+    for name in names:
+        if name in there:
+            assert find_with_file(files, name, {}) == (there[name], loaded.paths[name])
+            continue
+        with pytest.raises(ConfigError) as raised:
+            find_with_file(files, name, {})
+        said = {problem for broken in loaded.broken for problem in broken.problems}
+        own = [problem for problem in raised.value.problems if not problem.startswith("no pipeline is called")]
+        assert own and said.issuperset(problem.removeprefix("lists.yaml: ") for problem in own), name

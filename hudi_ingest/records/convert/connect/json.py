@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connect_schema
+from hudi_ingest.records.convert.connect.schema import DECIMAL, ConnectType, parse_connect_schema
 from hudi_ingest.records.convert.connect.values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected, shortened
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records, field_names
@@ -135,7 +135,7 @@ class PayloadReader:
     def __init__(self, schema: pa.Schema, connect: ConnectType | None, refusal: Refusal | None = None) -> None:
         self._schema = schema
         self._refusal = refusal
-        self._has_schema = connect is not None
+        self._connect = connect
         first, second = _RowReader(schema, connect, plain=False), _RowReader(schema, connect, plain=True)
         self._readings = [first] if first.wire == second.wire else [first, second]
 
@@ -149,7 +149,9 @@ class PayloadReader:
         if len(self._readings) > 1:
             # Those whose decimals are numbers, or whose dates are text.
             first = self._with_second(first, payloads)
-        return first if self._has_schema else replace(first, rejected=tuple(map(self._explained, first.rejected)))
+        return (
+            first if self._connect is not None else replace(first, rejected=tuple(map(self._explained, first.rejected)))
+        )
 
     def _explained(self, rejected: Rejected) -> Rejected:
         """Say of numbers whose meaning only a schema has why they are not read."""
@@ -169,8 +171,27 @@ class PayloadReader:
         groups.append((accepted, Decoded(second.rows, None, ())))
         faults = {rejected.index: rejected for rejected in first.rejected}
         again = [replace(rejected, index=int(places[rejected.index])) for rejected in second.rejected]
-        remaining = [max(fault, faults[fault.index], key=self._relevance) for fault in again]
+        remaining = [self._nearer(faults[fault.index], fault) for fault in again]
         return regrouped(first.rows.schema, len(payloads), groups, remaining)
+
+    def _nearer(self, first: Rejected, second: Rejected) -> Rejected:
+        """Which of the faults of two readings says what is wrong. A decimal that is written as the other reading has it is right."""
+        if not self._is_decimal(first) or first.expected.startswith("a ") or not re.match(r"-?[0-9]", first.found):
+            if self._is_decimal(second) and second.found.startswith('"'):
+                return first
+            return max(second, first, key=self._relevance)
+        return second
+
+    def _is_decimal(self, fault: Rejected) -> bool:
+        """Whether the schema says that the field is a decimal, or has decimals as items."""
+        connect = self._connect
+        for name in _names(fault.field):
+            while connect is not None and connect.items is not None:
+                connect = connect.items
+            connect = connect.members.get(name) if connect is not None else None
+        while connect is not None and connect.items is not None:
+            connect = connect.items
+        return connect is not None and connect.name == DECIMAL
 
     def _relevance(self, fault: Rejected) -> tuple[tuple[int, ...], bool]:
         """Of the faults of two readings: a field at which only one of them stops is right in the other, so the further one counts;
@@ -181,11 +202,16 @@ class PayloadReader:
         """Where its field is among the columns and their members, and its type."""
         kind: pa.DataType | None = pa.struct(list(self._schema))
         place: tuple[int, ...] = ()
-        for name in re.sub(r"\[[^]]*\]", "", rejected.field).split("."):
+        for name in _names(rejected.field):
             index = kind.get_field_index(name) if kind is not None and pa.types.is_struct(kind) else -1
             kind = kind.field(index).type if kind is not None and index >= 0 else None
             place += (index,)
         return place, kind
+
+
+def _names(path: str) -> list[str]:
+    """The names of the fields on the way to a field, without the places of items."""
+    return re.sub(r"\[[^]]*\]", "", path).split(".")
 
 
 class _RowReader:

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from hudi_ingest.records.convert.values import UNKNOWN
+from hudi_ingest.records.schema.avsc import CONNECT_DECIMAL
 from hudi_ingest.records.schema.columns import MAX_DEPTH
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
-DECIMAL = "org.apache.kafka.connect.data.Decimal"
+DECIMAL = CONNECT_DECIMAL
 VARIABLE_SCALE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 ZONED_TIMESTAMP = "io.debezium.time.ZonedTimestamp"
 ISO_TIMESTAMP = "io.debezium.time.IsoTimestamp"
@@ -96,7 +97,7 @@ def _type_of_avro(schema: Any, namespace: str, named: dict[str, ConnectType], de
         types = [_type_of_avro(branch, namespace, named, depth + 1) for branch in schema if branch != "null"]
         return types[0] if len(types) == 1 else ConnectType("union")
     kind = schema["type"]
-    if not isinstance(kind, str):
+    if not isinstance(kind, str) or kind in named or f"{namespace}.{kind}" in named:
         return _type_of_avro(kind, namespace, named, depth + 1)
     if kind in ("array", "map"):
         items = _type_of_avro(schema["items" if kind == "array" else "values"], namespace, named, depth + 1)

@@ -2,7 +2,7 @@
 
 | column | Connect's type | |
 |---|---|---|
-| decimal, string, double, float | Decimal, VariableScaleDecimal | base64 of the unscaled number |
+| decimal, string, double, float | Decimal, VariableScaleDecimal | base64 of the unscaled number; a text has all its digits |
 | date | Date, io.debezium.time.Date | days since 1970 |
 | date | io.debezium.time.IsoDate | text, `2026-01-31Z` |
 | timestamp | Timestamp, io.debezium.time.Timestamp, MicroTimestamp, NanoTimestamp | a number since 1970; no part of a microsecond is dropped |
@@ -15,8 +15,9 @@ is as in plain records.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.records.convert.connect.schema import (
     DAYS,
     DECIMAL,
@@ -35,7 +37,7 @@ from hudi_ingest.records.convert.connect.schema import (
     ZONED_TIMESTAMP,
     ConnectType,
 )
-from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected
+from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected, shortened
 from hudi_ingest.records.convert.values import value_bytes, without_faults
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
@@ -44,6 +46,12 @@ from hudi_ingest.records.transform.timestamps import iso8601_times
 
 _MOST_DECIMAL_BYTES = 16
 _MOST_DIGITS = 38
+_SCALES = range(-1_000, 16_384)
+"""PostgreSQL's `numeric` has up to 16,383 digits after the point, Oracle's up to 84 zeros before it. More would only fill memory."""
+_MOST_NUMBER_BYTES = 65_536
+"""PostgreSQL's longest `numeric` has 147,455 digits, in 61,231 bytes."""
+_EXACT = Context(prec=200_000, traps=[InvalidOperation, Inexact])
+_LONGER_NUMBERS = "; for other numbers set Debezium's decimal.handling.mode to string, and declare the column as string"
 _INFINITIES = {
     # Microseconds, milliseconds, days, text of `timestamptz`, and texts of `time.precision.mode=isostring`. Debezium's days of both
     # have wrapped around.
@@ -71,7 +79,9 @@ class Reading:
     convert: Convert | None = None
     """From that type to the declared one; None if there is nothing to do, or it is done to `members`."""
     expected: str = ""
-    """The values that `convert` expects, in words."""
+    """The values that `convert` expects, in words; they begin with "a "."""
+    found: Callable[[pa.Scalar], str] = shown
+    """How a value that cannot be converted is shown."""
     members: tuple[Reading, ...] = ()
     """The readings of a struct's members, if any of them is converted."""
 
@@ -95,8 +105,7 @@ def avro_reading_of(target: pa.DataType, connect: ConnectType | None) -> Reading
 
 def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = False, binary: bool = False) -> Reading:
     """How values of this Connect type, None if it is not known, become `target`. With `plain` decimals are numbers in spite of
-    their type, as `decimal.format` can make them, and dates of no type are text. `binary`: whether bytes are bytes, not
-    base64. Raises ValueError for a decimal that no column can have."""
+    their type, as `decimal.format` can make them, and dates of no type are text. `binary`: whether bytes are bytes, not base64."""
     if pa.types.is_struct(target):
         return _struct_of(target, [reading_of(field.type, _member(connect, field.name), plain) for field in target])
     if pa.types.is_list(target) or pa.types.is_map(target):
@@ -105,7 +114,7 @@ def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = F
         return Reading(pa.int32(), _date_of_days, "a date as days since 1970, in the years 1 to 9999")
     if target == pa.date32() and (connect is None or connect.name == ISO_DATE):
         return Reading(pa.string(), _date_of_iso, "a date in ISO 8601, like 2026-01-31 or 2026-01-31Z")
-    if connect is None or (plain and connect.name == DECIMAL):
+    if connect is None or (plain and connect.name == DECIMAL and not pa.types.is_string(target)):
         return Reading(target)
     if pa.types.is_binary(target) and connect.kind == "string" and not binary:
         return Reading(pa.string(), _bytes_of_base64, _BASE64_NOT_HEX)
@@ -114,14 +123,14 @@ def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = F
         expected = f"a time in {unit} since 1970, in the years 1 to 9999 and of whole microseconds"
         return Reading(pa.int64(), partial(_time_of, unit), expected)
     if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == DECIMAL:
-        if not 0 <= connect.scale <= _MOST_DIGITS:
-            raise ValueError(f"no column can have a decimal of scale {connect.scale}")
         convert = partial(_of_unscaled, target, connect.scale)
-        return Reading(pa.string(), convert, f"a {ddl_type(target)} as base64 of an unscaled number")
+        expected = f"a {ddl_type(target)} as base64 of an unscaled number"
+        return Reading(pa.string(), convert, expected, partial(_shown_number, connect.scale))
     if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == VARIABLE_SCALE_DECIMAL:
         unscaled = pa.field("value", pa.binary() if binary else pa.string(), False)
         wire = pa.struct([pa.field("scale", pa.int32(), False), unscaled])
-        return Reading(wire, partial(_of_variable_decimal, target), f"a {ddl_type(target)} as a scale and base64")
+        expected = f"a {ddl_type(target)} as a scale and base64{_LONGER_NUMBERS}"
+        return Reading(wire, partial(_of_variable_decimal, target), expected, partial(_shown_number, None))
     return Reading(target)
 
 
@@ -134,7 +143,7 @@ def converted(
     if reading.convert is not None:
         array, bad = convert_exactly(column, reading.convert, target)
         for index in bad:
-            fault = Rejected(index, path, reading.expected, shown(column[index]))
+            fault = Rejected(index, path, reading.expected, reading.found(column[index]))
             faults.setdefault(index, _with_infinity(fault))
         return array
     members = [
@@ -266,6 +275,26 @@ def _time_of(unit: str, numbers: pa.Array) -> pa.Array:
 
 def _of_unscaled(target: pa.DataType, scale: int, unscaled: pa.Array) -> pa.Array:
     """`unscaled`: big-endian numbers, as bytes or as their base64."""
+    try:
+        return _by_columns(target, scale, unscaled)
+    except pa.ArrowInvalid:
+        return _one_by_one(target, [scale] * len(unscaled), unscaled)
+
+
+def _of_variable_decimal(target: pa.DataType, structs: pa.Array) -> pa.Array:
+    scales, unscaled = pc.struct_field(structs, [0]), pc.struct_field(structs, [1])
+    arrays = pa.nulls(len(structs), target)
+    try:
+        for scale in pc.unique(scales.drop_null()).to_pylist():
+            chosen = pc.fill_null(pc.equal(scales, scale), False)
+            arrays = pc.replace_with_mask(arrays, chosen, _by_columns(target, scale, unscaled.filter(chosen)))
+        return arrays
+    except pa.ArrowInvalid:
+        return _one_by_one(target, scales.to_pylist(), unscaled)
+
+
+def _by_columns(target: pa.DataType, scale: int, unscaled: pa.Array) -> pa.Array:
+    """Numbers of at most 38 digits and places. Raises ArrowInvalid when one is longer, is none, or does not fit."""
     if not 0 <= scale <= _MOST_DIGITS:
         raise pa.ArrowInvalid(f"no decimal has scale {scale}")
     of_bytes = pa.types.is_binary(unscaled.type)
@@ -275,13 +304,60 @@ def _of_unscaled(target: pa.DataType, scale: int, unscaled: pa.Array) -> pa.Arra
     return convert(decimals)
 
 
-def _of_variable_decimal(target: pa.DataType, structs: pa.Array) -> pa.Array:
-    scales, unscaled = pc.struct_field(structs, [0]), pc.struct_field(structs, [1])
-    arrays = pa.nulls(len(structs), target)
-    for scale in pc.unique(scales.drop_null()).to_pylist():
-        chosen = pc.fill_null(pc.equal(scales, scale), False)
-        arrays = pc.replace_with_mask(arrays, chosen, _of_unscaled(target, scale, unscaled.filter(chosen)))
-    return arrays
+def _one_by_one(target: pa.DataType, scales: Iterable[int], unscaled: pa.Array) -> pa.Array:
+    """As `_by_columns`, where that is possible, and numbers of any length. Raises Refused."""
+    values: list[Any] = []
+    wrong: list[bool] = []
+    for scale, digits in zip(scales, unscaled.to_pylist(), strict=True):
+        value = None
+        try:
+            value = None if digits is None else _value_of(target, _number_of(scale, digits))
+        except (ArithmeticError, ValueError):
+            wrong.append(True)
+        else:
+            wrong.append(False)
+        values.append(value)
+    refuse(pa.array(wrong, pa.bool_()))
+    return pa.array(values, target)
+
+
+def _number_of(scale: int, unscaled: str | bytes) -> Decimal:
+    """Raises ValueError when it is no number, or one that would take a while to write out."""
+    if isinstance(unscaled, str):
+        # Python alone would also take padding that nothing needs.
+        content = base64.b64decode(unscaled, validate=True) if len(unscaled) % 4 == 0 else b""
+    else:
+        content = unscaled
+    if not content or len(content) > _MOST_NUMBER_BYTES or scale not in _SCALES:
+        raise ValueError("no number of a database")
+    return Decimal(int.from_bytes(content, "big", signed=True)).scaleb(-scale, _EXACT)
+
+
+def _value_of(target: pa.DataType, number: Decimal) -> Any:
+    """Raises ArithmeticError or ValueError when the type does not hold this number exactly."""
+    if pa.types.is_decimal(target):
+        context = Context(prec=target.precision, traps=[InvalidOperation, Inexact])
+        return number.quantize(Decimal((0, (1,), -target.scale)), context=context)
+    text = format(number, "f")
+    if pa.types.is_string(target):
+        return text
+    value = pa.scalar(text).cast(target)
+    if Decimal(value.cast(pa.string()).as_py()) != number:
+        raise ValueError("it would be rounded")
+    return value.as_py()
+
+
+def _shown_number(scale: int | None, value: pa.Scalar) -> str:
+    """`scale`: of all values; None if each has its own."""
+    digits = value.as_py()
+    try:
+        number = _number_of(digits["scale"], digits["value"]) if scale is None else _number_of(scale, digits)
+    except (ValueError, TypeError):
+        return f"scale {digits['scale']} and {shown(value['value'])}" if scale is None and digits else shown(value)
+    _, figures, exponent = number.as_tuple()
+    assert isinstance(exponent, int), "it is finite"
+    before, after = max(len(figures) + exponent, 1), max(-exponent, 0)
+    return f"{shortened(format(number, 'f'), 40)}, with {counted(before, 'digit')} before and {after} after the point"
 
 
 def decimals_of_base64(texts: pa.Array, scale: int) -> pa.Array:

@@ -15,12 +15,16 @@ import fastavro
 import pyarrow as pa
 import pytest
 
+from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.changes import BEFORE, DELETED
 from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat
 from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter
+from hudi_ingest.records.convert.connect.columns import avro_event_columns, meant_columns
 from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.connect.schema import parse_avro_schema
 from hudi_ingest.records.convert.converter import Decoded
+from hudi_ingest.records.schema.avro import WriterSchemaProblem, record_schema, resolution_of
+from hudi_ingest.records.schema.columns import ddl
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -194,3 +198,105 @@ def test_names_are_found_in_their_namespace_and_among_references() -> None:
     assert parsed.members["three"].kind == "union"
     loop = '{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}'
     assert parse_avro_schema(RegisteredSchema(loop)).members["r"].kind == "R"
+
+
+@pytest.mark.parametrize(
+    ("scale", "number", "text"),
+    [(60, 1, f"0.{'0' * 59}1"), (-3, 5, "5000"), (5, -(10**45), f"-1{'0' * 40}.00000"), (2, 12345, "123.45")],
+)
+def test_numbers_of_any_length_are_texts_in_avro_too(scale: int, number: int, text: str) -> None:
+    schema = json.dumps({"type": "record", "name": "R", "fields": [{"name": "q", "type": VARIABLE}]})
+    target = io.BytesIO()
+    value = {"scale": scale, "value": number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)}
+    fastavro.schemaless_writer(target, fastavro.parse_schema(json.loads(schema)), {"q": value})
+    values = pa.array([b"\0\0\0\0\1" + target.getvalue()], pa.binary())
+    writers = ConfluentWireFormat(Registry({1: schema}))
+    assert ConnectAvroConverter(parse_ddl("q string"), writers).decode(values).rows.to_pylist() == [{"q": text}]
+    outcome = ConnectAvroConverter(parse_ddl("q decimal(20,4)"), writers).decode(values)
+    if text in ("5000", "123.45"):
+        assert outcome.rows.to_pylist() == [{"q": Decimal(text)}]
+    else:
+        (refusal,) = outcome.rejected
+        assert "set Debezium's decimal.handling.mode to string" in refusal.expected
+        assert "digit" in refusal.found
+
+
+UNKNOWN = connect("bytes", "org.apache.kafka.connect.data.Decimal", **{"connect.parameters": {"scale": "2"}})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        {"type": "bytes", "logicalType": "decimal", "scale": 2, "precision": 64},
+        {**UNKNOWN, "logicalType": "decimal", "scale": 2, "precision": 64},
+        {**UNKNOWN, "logicalType": "decimal", "scale": 2},
+        UNKNOWN,
+    ],
+)
+def test_a_decimal_of_unknown_precision_has_38_digits_as_in_json(kind: dict[str, Any]) -> None:
+    """PostgreSQL's money, and numbers of JDBC sources."""
+    text = envelope([{"name": "id", "type": "long"}, field("balance", kind)])
+    columns = avro_event_columns(RegisteredSchema(text), record_schema(RegisteredSchema(text)))
+    assert ddl(columns) == "id long NOT NULL, balance decimal(38,2)"
+    target = io.BytesIO()
+    fastavro.schemaless_writer(
+        target,
+        fastavro.parse_schema(json.loads(text.replace("logicalType", "not"))),
+        {"before": None, "after": {"id": 1, "balance": b"09"}, "source": {"lsn": 7}, "op": "c", "ts_ms": 5},
+    )
+    writers = ConfluentWireFormat(Registry({1: text}))
+    events = ConnectAvroConverter(event_schema(columns, NamingFields(("id",))), writers)
+    outcome = events.decode(pa.array([b"\0\0\0\0\1" + target.getvalue()], pa.binary()))
+    assert [row["after"] for row in outcome.rows.to_pylist()] == [{"id": 1, "balance": Decimal("123.45")}]
+
+
+def test_a_decimal_whose_scale_no_column_has_is_refused_with_the_remedy() -> None:
+    oracle = {**UNKNOWN, "logicalType": "decimal", "scale": 127, "precision": 64}
+    schema = RegisteredSchema(json.dumps({"type": "record", "name": "R", "fields": [field("rate", oracle)]}))
+    with pytest.raises(SchemaProblem, match=r"column rate: a decimal of Kafka Connect whose scale.*numeric\.mapping"):
+        record_schema(schema)
+
+
+def test_a_default_of_more_digits_than_a_column_has_makes_only_records_bad_that_need_it() -> None:
+    default = (10**45).to_bytes(20, "big").decode("latin-1")
+    kind = {"type": "bytes", "logicalType": "decimal", "scale": 2, "precision": 64}
+    newer = {"type": "record", "name": "R", "fields": [{"name": "q", "type": kind, "default": default}]}
+    resolution = resolution_of(RegisteredSchema(json.dumps(newer)))
+    assert not resolution.defaults and "default" in resolution.unfit["q"]
+
+
+@pytest.mark.parametrize("name", ["Address", "shop.Address"])
+def test_a_declared_type_may_be_used_wrapped(name: str) -> None:
+    """As Java's parser has it, and registries that keep a schema as it was registered."""
+    city = {"name": "city", "type": {"type": "string"}}
+    since = {"name": "since", "type": connect("long", "io.debezium.time.Timestamp")}
+    fields = [
+        {"name": "id", "type": {"type": "string"}},
+        {"name": "bill", "type": {"type": "record", "name": "Address", "fields": [city, since]}},
+        {"name": "ship", "type": {"type": name}},
+        {"name": "more", "type": ["null", {"type": "array", "items": {"type": name}}]},
+        {"name": "by", "type": {"type": "map", "values": [{"type": name}, "null"]}},
+    ]
+    schema = {"type": "record", "name": "Order", "namespace": "shop", "fields": fields}
+    plain = json.loads(json.dumps(schema).replace(json.dumps({"type": name}), json.dumps(name)))
+    at = datetime(2026, 1, 31, tzinfo=timezone.utc)
+    rome, oslo, kiel = ({"city": city, "since": int(at.timestamp() * 1000)} for city in ("Rome", "Oslo", "Kiel"))
+    target = io.BytesIO()
+    value = {"id": "o1", "bill": rome, "ship": oslo, "more": [kiel], "by": {"x": rome}}
+    fastavro.schemaless_writer(target, fastavro.parse_schema(plain), value)
+    registered = RegisteredSchema(json.dumps(schema))
+    found = meant_columns(record_schema(registered), parse_avro_schema(registered))
+    for columns in (found, parse_ddl(ddl(found))):
+        converter = ConnectAvroConverter(columns, ConfluentWireFormat(Registry({1: registered.text})))
+        outcome = converter.decode(pa.array([b"\0\0\0\0\1" + target.getvalue()], pa.binary()))
+        assert not outcome.rejected
+        (row,) = outcome.rows.to_pylist()
+        assert row["ship"] == {"city": "Oslo", "since": at}
+        assert row["more"] == [{"city": "Kiel", "since": at}]
+        assert row["by"] == [("x", {"city": "Rome", "since": at})]
+    with pytest.raises(WriterSchemaProblem, match="not Avro"):
+        record_schema(
+            RegisteredSchema(
+                json.dumps(schema).replace('{"type": "Address"}', '{"type": "Nothing"}', 1).replace(name, "No")
+            )
+        )

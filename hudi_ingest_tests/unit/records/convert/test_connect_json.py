@@ -6,7 +6,8 @@ import base64
 import json
 import pickle
 from datetime import date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,10 +17,11 @@ from hypothesis import strategies as st
 
 from hudi_ingest.records.convert.connect.debezium import NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect.values import decimals_of_base64
+from hudi_ingest.records.convert.connect.values import _of_variable_decimal, _one_by_one, decimals_of_base64
 from hudi_ingest.records.convert.converter import Decoded
 from hudi_ingest.records.convert.values import RequiredFields
 from hudi_ingest.records.schema.ddl import parse_ddl
+from hudi_ingest.records.transform.casts import convert_exactly
 
 pytestmark = pytest.mark.fast
 
@@ -260,6 +262,118 @@ def test_decimals_of_base64_are_those_of_java(numbers: list[int | None], scale: 
     assert decimals_of_base64(texts, scale).to_pylist() == exact
 
 
+VARIABLE = of(
+    "struct",
+    "io.debezium.data.VariableScaleDecimal",
+    fields=[{**of("int32"), "field": "scale"}, {**of("bytes"), "field": "value"}],
+)
+
+
+def variable(scale: int, number: int) -> dict[str, Any]:
+    return {"scale": scale, "value": unscaled(number)}
+
+
+@pytest.mark.parametrize(
+    ("scale", "number", "text"),
+    [
+        (2, 12345, "123.45"),
+        (38, 1, f"0.{'0' * 37}1"),
+        (39, 1, f"0.{'0' * 38}1"),
+        (60, 1, f"0.{'0' * 59}1"),
+        (0, 10**38, f"1{'0' * 38}"),
+        (5, -(10**45), f"-1{'0' * 40}.00000"),
+        (-3, 5, "5000"),
+        (-3, 0, "0"),
+        (20, 2 * 10**37, f"200000000000000000.{'0' * 20}"),
+        (16_383, -1, f"-0.{'0' * 16_382}1"),
+        pytest.param(0, 10**5000, "1" + "0" * 5000, id="5001 digits"),
+    ],
+)
+def test_a_text_has_all_digits_of_a_number_that_no_decimal_holds(scale: int, number: int, text: str) -> None:
+    assert one("string", VARIABLE, variable(scale, number)) == text
+    assert one("array<string>", of("array", items=VARIABLE), [variable(scale, number), None]) == [text, None]
+    fixed = of("bytes", DECIMAL["name"], parameters={"scale": str(scale)})
+    assert one("string", fixed, unscaled(number)) == text
+
+
+@pytest.mark.parametrize(
+    ("scale", "number", "value"),
+    [(-3, 5, "5000"), (50, 0, "0"), (40, 123 * 10**40, "123"), (39, 1234 * 10**37, "12.34"), (5, -(10**24), "-1E+19")],
+)
+def test_a_decimal_is_the_number_whatever_its_scale_was(scale: int, number: int, value: str) -> None:
+    assert one("decimal(24,4)", VARIABLE, variable(scale, number)) == Decimal(value)
+    assert one("double", VARIABLE, variable(scale, number)) == float(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "found"),
+    [
+        ("decimal(20,4)", variable(5, 1), "0.00001, with 1 digit before and 5 after the point"),
+        ("decimal(20,4)", variable(60, 1), f"0.{'0' * 37}…, with 1 digit before and 60 after the point"),
+        ("decimal(20,4)", variable(-20, 7), f"7{'0' * 20}, with 21 digits before and 0 after the point"),
+        ("double", variable(0, 10**400), f"1{'0' * 38}…, with 401 digits before and 0 after the point"),
+        ("string", variable(2**31 - 1, 1), 'scale 2147483647 and "AQ=="'),
+        ("string", {"scale": 1, "value": "x"}, 'scale 1 and "x"'),
+        ("string", {"scale": 1, "value": ""}, 'scale 1 and ""'),
+    ],
+)
+def test_a_number_that_its_column_does_not_hold_is_shown_with_the_remedy(kind: str, value: Any, found: str) -> None:
+    refusal = one(kind, VARIABLE, value)
+    assert (refusal.field, refusal.found) == ("v", found)
+    remedy = "for other numbers set Debezium's decimal.handling.mode to string, and declare the column as string"
+    assert refusal.expected == f"a {kind} as a scale and base64; {remedy}"
+
+
+def test_a_refused_number_does_not_change_the_others_of_another_scale() -> None:
+    numbers = [variable(1, 15), variable(2, 150), variable(0, 2**60 + 1), None, variable(1, -5)]
+    outcome = decode(*(framed({"v": each}, struct(v=VARIABLE)) for each in numbers), schema=parse_ddl("v double"))
+    assert [row["v"] for row in rows_of(outcome)] == [1.5, 1.5, None, -0.5]
+    assert [bad.index for bad in outcome.rejected] == [2]
+
+
+@given(
+    st.lists(
+        st.none() | st.tuples(st.integers(-5, 45), st.integers(-(10**40), 10**40) | st.integers(-99, 99)), max_size=8
+    ),
+    st.sampled_from([pa.string(), pa.decimal128(20, 4), pa.decimal128(38, 0), pa.float64(), pa.float32()]),
+    st.booleans(),
+)
+@settings(max_examples=100, deadline=None)
+def test_numbers_are_the_same_whether_columns_or_single_ones_are_converted(
+    drawn: list[tuple[int, int] | None], kind: pa.DataType, in_avro: bool
+) -> None:
+    raw = pa.binary() if in_avro else pa.string()
+    texts = [each and unscaled(each[1]) for each in drawn]
+    contents = [base64.b64decode(text) if in_avro and text is not None else text for text in texts]
+    scales = [each[0] if each else 0 for each in drawn]
+    wire = pa.struct([pa.field("scale", pa.int32(), False), pa.field("value", raw, False)])
+    structs = [
+        None if content is None else {"scale": scale, "value": content}
+        for scale, content in zip(scales, contents, strict=True)
+    ]
+    array, bad = convert_exactly(pa.array(structs, wire), partial(_of_variable_decimal, kind), kind)
+    found = array.to_pylist()
+    for place, (scale, content) in enumerate(zip(scales, contents, strict=True)):
+        alone, refused = convert_exactly(pa.array([content], raw), partial(_one_by_one, kind, [scale]), kind)
+        assert (found[place], place in bad) == (alone[0].as_py(), bool(refused))
+    if pa.types.is_string(kind):
+        exact = [None if each is None else Decimal(each[1]).scaleb(-each[0], Context(prec=200)) for each in drawn]
+        assert [None if text is None else Decimal(text) for text in found] == exact
+
+
+@given(st.text("AZaz09+/=-_ é", max_size=9) | st.binary(max_size=18).map(lambda raw: base64.b64encode(raw).decode()))
+@settings(max_examples=100, deadline=None)
+def test_a_text_is_base64_of_a_number_by_columns_and_alone(text: str) -> None:
+    single = convert_exactly(pa.array([text]), partial(_one_by_one, pa.string(), [3]), pa.string())
+    try:
+        columns = decimals_of_base64(pa.array([text]), 3).to_pylist()
+    except pa.ArrowInvalid:
+        assert single[1] or len(base64.b64decode(text)) >= 16
+        return
+    assert not single[1]
+    assert [Decimal(single[0][0].as_py())] == columns
+
+
 times = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59), timezones=st.just(timezone.utc))
 days = st.dates()
 rows = st.fixed_dictionaries(
@@ -358,3 +472,52 @@ def test_a_record_that_neither_reading_takes_names_the_field_that_stops_the_furt
     assert (refusal.field, refusal.expected) == ("cents", "a decimal(12,2) as base64 of an unscaled number")
     (refusal,) = decode(framed({"cents": 1.255, "n": 1}, schema), schema=columns).rejected
     assert (refusal.field, refusal.expected, refusal.found) == ("cents", "decimal(12,2)", "1.255")
+
+
+INFINITY, TOO_MANY = 9223372036825200000, 3000000000
+
+
+@pytest.mark.parametrize("within", ["", "after", "s.t"])
+@pytest.mark.parametrize(
+    ("bad", "field", "found"),
+    [
+        ({"valid_to": INFINITY}, "valid_to", str(INFINITY)),
+        ({"n": TOO_MANY}, "n", str(TOO_MANY)),
+        ({"q": variable(60, 1)}, "q", f"0.{'0' * 37}…, with 1 digit before and 60 after the point"),
+        ({"day": 2**31 - 1}, "day", str(2**31 - 1)),
+        ({"n": "x"}, "n", '"x"'),
+        ({"price": unscaled(10**14)}, "price", "1000000000000.00, with 13 digits before and 2 after the point"),
+        ({"price": 1.234}, "price", "1.234"),
+        ({"price": "?"}, "price", '"?"'),
+        ({"prices": [unscaled(7), "?"]}, "prices", "an array"),
+    ],
+)
+@pytest.mark.parametrize("numeric", [False, True])
+def test_a_decimal_that_is_right_is_never_blamed(
+    within: str, bad: dict[str, Any], field: str, found: str, numeric: bool
+) -> None:
+    """Whether decimals are base64 or, with `decimal.format=NUMERIC`, numbers; wherever the row is."""
+    row = "valid_to: timestamp, n: int, q: decimal(20,4), price: decimal(12,2), prices: array<decimal(12,2)>, day: date"
+    schema = struct(
+        valid_to=MICROS, n=of("int32"), q=VARIABLE, price=DECIMAL, prices=of("array", items=DECIMAL), day=DAYS
+    )
+    cents = 1.23 if numeric else unscaled(123)
+    payload: Any = {"valid_to": 1, "n": 1, "q": variable(1, 5), "price": cents, "prices": [cents], "day": 1, **bad}
+    types = f"struct<{row}>"
+    for name in reversed(within.split(".") if within else []):
+        payload, schema, types = {name: payload}, struct(**{name: schema}), f"struct<{name}: {types}>"
+    ddl = types.removeprefix("struct<").removesuffix(">")
+    (refusal,) = decode(framed(payload, schema), schema=parse_ddl(ddl)).rejected
+    assert refusal.field.partition("[")[0] == f"{within}.{field}".lstrip(".")
+    if not (numeric and field.startswith("price")) or found == "1.234":
+        assert refusal.found == found
+    if field == "valid_to":
+        assert "PostgreSQL's infinity is none: declare the column as long" in refusal.expected
+
+
+def test_a_text_that_is_no_decimal_is_bad_whatever_other_decimals_are() -> None:
+    schema = struct(s=DECIMAL, p=DECIMAL)
+    columns = parse_ddl("s string, p decimal(12,2)")
+    for other in (None, 1.5, unscaled(150)):
+        (refusal,) = decode(framed({"s": "?", "p": other}, schema), schema=columns).rejected
+        assert (refusal.field, refusal.found) == ("s", '"?"')
