@@ -58,6 +58,18 @@ _TOKEN_REFUSED = "invalid_token"
 """Marks a broker's refusal of a token (RFC 7628), which may only have expired."""
 _LOGIN_FAILED = re.compile("SASL ?Authentication", re.IGNORECASE)
 _NO_TOKEN = re.compile("no token: |acquire SASL OAUTHBEARER token|OIDC", re.IGNORECASE)
+_TOKEN_FAILURE = re.compile(r"acquire SASL OAUTHBEARER token: (.*)", re.DOTALL)
+_WITHOUT_THE_ANSWER = re.compile(
+    r"Could not resolve[\w .:-]*|Failed to connect to [\w.:-]+(?: port \d+)? after \d+ ms: [\w ']*|Empty reply from server"
+    r"|\w+ timed out after \d+ milliseconds(?: with [\w ]+)?|(?:Recv|Send) failure: [\w ]+|(?:SSL|TLS|error setting)[\w ,.:'()-]{0,200}"
+    r'|Expected JSON(?: JWT)? response with "\w+" field|Failed to decode JWT payload: [\w ]+|Must supply an unexpired token: [\w=, ]+'
+)
+"""Texts of librdkafka and of its HTTP client about a token endpoint that have nothing of the endpoint's answer."""
+_OAUTH_CODE = re.compile(
+    r'"error"\s*:\s*"(invalid_(?:request|client|grant|scope)|un(?:authorized_client|supported_grant_type)|access_denied|server_error'
+    r'|temporarily_unavailable)"'
+)
+"""RFC 6749's codes of errors in an answer."""
 _WITHOUT_PASSWORD = ("OAUTHBEARER", "GSSAPI")
 _PROTOCOLS_DIFFER = "every connection was closed at once, as when source.security.protocol does not match the port"
 _NOT_ALLOWED = re.compile(r"\b(Topic|Group|Cluster) authorization failed")
@@ -241,7 +253,7 @@ class Trouble:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self.all_down = True
             return
-        self.last = error.str()
+        self.last = _without_the_answer(error.str())
         if _UNDECIDED.search(self.last):
             return
         # librdkafka repeats in its own words that it got no token.
@@ -273,6 +285,17 @@ class Trouble:
             f"{failure} within {source.request_timeout_seconds:g} s: {reason}. {_advice(reason, source)}",
             servers=source.bootstrap_servers,
         )
+
+
+def _without_the_answer(text: str) -> str:
+    """A client's text without a token endpoint's answer. Whoever may write a pipeline file chooses the address, and would else read what
+    any server answers that only this machine reaches."""
+    failure = _TOKEN_FAILURE.search(text)
+    if failure is None or _WITHOUT_THE_ANSWER.fullmatch(failure[1]):
+        return text
+    code = _OAUTH_CODE.search(failure[1])
+    said = f"the endpoint refused with {code[1]}" if code else "the endpoint's answer, which is not shown, has none"
+    return f"{text[: failure.start(1)]}{said}"
 
 
 def _advice(reason: str, source: KafkaSource) -> str:

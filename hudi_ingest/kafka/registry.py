@@ -33,6 +33,7 @@ _RETRY_SECONDS = _RETRIES * 10 * _RETRY_MILLISECONDS / 1000
 _MAX_REFERENCES = 1000
 _GREATEST_ID = 2**31 - 1
 """Registries use Java's int."""
+_MOST_WORDS = 300
 MOST_REFUSED = 100
 """How many ids without a usable schema a task asks for; garbage that begins with a zero byte has as many as records."""
 
@@ -195,23 +196,23 @@ class RegistryClient:
             status = error.http_status_code
             if status == 404:
                 return None
+            said = f"HTTP {status}{_registrys_words(error)}"
             if status in (401, 403):
                 raise RegistryRefused(
-                    f"{where}: the registry refused the login (HTTP {status}: {error.error_message}); correct username and "
+                    f"{where}: the registry refused the login ({said}); correct username and "
                     "password or token of source.schema_registry, or have that login allowed to read.",
                     status=status,
                     **facts,
                 ) from None
             if status in (408, 429) or status >= 500:
                 raise RegistryUnreachable(
-                    f"{where}: the registry could not answer (HTTP {status}: {error.error_message}); it will be asked "
+                    f"{where}: the registry could not answer ({said}); it will be asked "
                     "again; if this persists, check the registry's log.",
                     status=status,
                     **facts,
                 ) from None
             raise SchemaMissing(
-                f"{where}: the registry answered HTTP {status}: {error.error_message}; check the subject and its "
-                "references in the registry.",
+                f"{where}: the registry answered {said}; check the subject and its references in the registry.",
                 status=status,
                 **facts,
             ) from None
@@ -256,6 +257,13 @@ def _client_settings(config: SchemaRegistry) -> dict[str, Any]:
         if path is not None:
             settings[setting] = str(path)
     return settings
+
+
+def _registrys_words(error: SchemaRegistryError) -> str:
+    """What the registry says, after a colon; nothing of an answer that is not in a registry's form, which any other server at the address
+    may have given."""
+    is_registrys = isinstance(error.error_code, int) and error.error_code > 0 and isinstance(error.error_message, str)
+    return f": {error.error_message[:_MOST_WORDS]}" if is_registrys else ", in words that are no registry's"
 
 
 def _untrusted(error: BaseException | None) -> bool:

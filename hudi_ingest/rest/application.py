@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +37,11 @@ _STOP_SECONDS = 30
 """How long requests that are running may take after SIGTERM."""
 _HEAD_SECONDS = 10
 """In which a client must have sent the head of its request."""
+_HANDSHAKE_SECONDS = 10
+_ACCEPT_AGAIN_SECONDS = 1
 _MOST_CONNECTIONS = 200
+_MOST_HANDSHAKES = 100
+"""Connections that are not served yet. Each has a socket, with TLS until its client has sent what it must."""
 _logger = logging.getLogger(__name__)
 _DESCRIPTION = """Pipelines from Kafka to Apache Hudi: their files, status, requests and dead letters.
 
@@ -178,7 +183,7 @@ def serve(
 
 
 def configuration(application: ASGIApp, listening: Listening) -> uvicorn.Config:
-    """How uvicorn serves the application."""
+    """How uvicorn serves the application, once a connection is made."""
     return uvicorn.Config(
         application,
         host=listening.host,
@@ -233,18 +238,81 @@ class _Connection(H11Protocol):
             self.transport.abort()
 
 
+class _Handshakes:
+    """Accepts connections and hands each to a protocol once its TLS handshake is over, in which it may take _HANDSHAKE_SECONDS. Of too many, the
+    one that has waited longest is closed: uvicorn's own server accepts all there are, and its protocol sees them after the handshake."""
+
+    def __init__(
+        self, listener: socket.socket, tls: ssl.SSLContext | None, protocol: Callable[[], asyncio.Protocol]
+    ) -> None:
+        self._listener = listener
+        self._tls = tls
+        self._protocol = protocol
+        self._open: dict[socket.socket, asyncio.Task[None]] = {}
+        """Oldest first."""
+        listener.listen(_MOST_CONNECTIONS)
+        listener.setblocking(False)
+
+    async def accept(self) -> None:
+        """Accept until this is cancelled."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    client, _ = await loop.sock_accept(self._listener)
+                except OSError as error:
+                    # No file descriptor is left until others are closed.
+                    _logger.warning("a connection cannot be accepted: %s", error)
+                    await asyncio.sleep(_ACCEPT_AGAIN_SECONDS)
+                    continue
+                if len(self._open) >= _MOST_HANDSHAKES:
+                    self._close(next(iter(self._open)))
+                self._open[client] = loop.create_task(self._shake_hands(client))
+                # So that those who have connected are served while others do.
+                await asyncio.sleep(0)
+        finally:
+            for client in [*self._open]:
+                self._close(client)
+
+    async def _shake_hands(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            limit = _HANDSHAKE_SECONDS if self._tls is not None else None
+            await loop.connect_accepted_socket(self._protocol, client, ssl=self._tls, ssl_handshake_timeout=limit)
+        except OSError:  # ssl.SSLError and the timeout's are
+            client.close()
+        finally:
+            self._open.pop(client, None)
+
+    def _close(self, client: socket.socket) -> None:
+        task = self._open.pop(client)
+        task.add_done_callback(lambda _: client.close())
+        task.cancel()
+
+
 class _Server(uvicorn.Server):
     """Tells when it accepts requests, and ends even if threads of requests never do."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._started = started
+        self._accepting: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])
+        loop = asyncio.get_running_loop()
+        for listener in sockets or ():
+            handshakes = _Handshakes(listener, self.config.ssl, self._connection)
+            self._accepting.append(loop.create_task(handshakes.accept()))
         self._started()
 
+    def _connection(self) -> asyncio.Protocol:
+        return _Connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in self._accepting:
+            task.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
         for connection in list(self.server_state.connections):
             cycle = getattr(connection, "cycle", None)
             if (cycle is None or cycle.response_complete) and connection.transport is not None:

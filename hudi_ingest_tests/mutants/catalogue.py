@@ -1854,6 +1854,64 @@ MUTANTS: Mapping[str, Mutant] = {
         "        return pipeline, file.path\n",
         "pipeline/test_template.py",
     ),
+    # what files may not say
+    "a property of Kafka's client that no list has is passed on": Mutant(
+        "pipeline/sections/kafka_client.py",
+        "        elif name not in ALLOWED:\n",
+        "        elif False:\n",
+        "pipeline/test_client_properties.py",
+    ),
+    "a property becomes a command of a shell": Mutant(
+        "pipeline/sections/kafka_client.py",
+        "not _PLAIN.fullmatch(value.get_secret_value())",
+        "False",
+        "pipeline/test_client_properties.py",
+    ),
+    "all properties of tokens but those that are known are passed on": Mutant(
+        "pipeline/sections/kafka_client.py",
+        '        "sasl.oauthbearer.",\n',
+        "",
+        "pipeline/test_client_properties.py",
+    ),
+    "Hudi's reporters of metrics may be set": Mutant(
+        "pipeline/hudi_options.py", '        "hoodie.metrics.",\n', "", "hudi/test_options.py"
+    ),
+    "an option of Hudi that no list has is passed on": Mutant(
+        "pipeline/hudi_options.py",
+        "        if option in ALLOWED:\n",
+        "        if option in ALLOWED or reason_against(option) is None:\n",
+        "hudi/test_options.py",
+    ),
+    "any path may be named over REST": Mutant(
+        "rest/access.py",
+        'setting in _PATHS and not _matches(f"file:{path}", self.references)',
+        "False",
+        "rest/test_pipelines.py",
+    ),
+    "links lead out of what is allowed over REST": Mutant(
+        "rest/access.py",
+        "return (folder / path).resolve()",
+        "return (folder / path).absolute()",
+        "rest/test_pipelines.py",
+    ),
+    "a token endpoint's answer is quoted": Mutant(
+        "kafka/client_settings.py",
+        "_without_the_answer(error.str())",
+        "error.str()",
+        "kafka/test_client_errors.py",
+    ),
+    "the answer of a server that is no registry is quoted": Mutant(
+        "kafka/registry.py",
+        "error.error_code > 0 and",
+        "True and",
+        "kafka/test_registry_faults.py",
+    ),
+    "handshakes that nobody ends are all kept": Mutant(
+        "rest/application.py",
+        "                if len(self._open) >= _MOST_HANDSHAKES:\n",
+        "                if False:\n",
+        "rest/test_server.py::test_handshakes_that_nobody_ends_keep_nobody_out",
+    ),
 }
 """By the fault."""
 

@@ -57,6 +57,7 @@ from hudi_ingest.operations.upkeep.sweep import Sweep
 from hudi_ingest.records.changes import DELETED
 from hudi_ingest.transaction.rollback import abort_uploads
 from hudi_ingest.transaction.write.task import _store_errors
+from hudi_ingest_tests.support.http_server import QuietHandler, serving
 from hudi_ingest_tests.support.log_blocks import read_log
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.properties_text import properties_text
@@ -864,3 +865,16 @@ def test_p4_the_epoch_is_read_anew_within_a_step(tables: S3Tables, storage: S3St
         TableEpoch(S3Storage(storage.base_path, storage.options)).advance(2, "second")
         with pytest.raises(Fenced):
             epoch.require(Epoch(1, "first"), "this must not continue")
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_answers_of_another_server_at_the_endpoint_are_not_quoted(storage: S3Storage, status: int) -> None:
+    class Other(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(status, b"SECRET")
+
+    with serving(Other) as url:
+        other = S3Storage(storage.base_path, replace(storage.options, endpoint=url))
+        with pytest.raises(StoreError, match="ListObjectsV2") as raised:
+            other.names("")
+    assert "SECRET" not in str(raised.value)

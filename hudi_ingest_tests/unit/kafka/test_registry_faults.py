@@ -10,7 +10,7 @@ import time
 import pyarrow as pa
 import pytest
 
-from hudi_ingest.exceptions import RegistryUnreachable, SchemaMissing
+from hudi_ingest.exceptions import IngestError, RegistryUnreachable, SchemaMissing
 from hudi_ingest.kafka.registry import MOST_REFUSED, KnownSchemas, RegistryClient
 from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.convert.avro.converter import AvroConverter, ConfluentWireFormat
@@ -20,7 +20,8 @@ from hudi_ingest.records.convert.protobuf import schema as protobuf_schema
 from hudi_ingest.records.convert.protobuf.converter import RegisteredMessages, RegisteredProtobufConverter
 from hudi_ingest.records.convert.protobuf.schema import CompiledSchemas, compiled
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
-from hudi_ingest_tests.support.http_server import Dripping
+from hudi_ingest_tests.support.http_server import Dripping, QuietHandler
+from hudi_ingest_tests.support.http_server import serving as http_serving
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.support.silent_server import serving, silent_server
 
@@ -155,3 +156,23 @@ def _gives_up(address: str, expected: str) -> None:
     with pytest.raises(RegistryUnreachable, match=expected):
         client.latest("orders-value")
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "shown"),
+    [
+        (500, b"SECRET of another server", False),
+        (403, b'["SECRET"]', False),
+        (422, b'{"message": "SECRET"}', False),
+        (422, b'{"error_code": 42201, "message": "SECRET, in a registry\'s form"}', True),
+    ],
+)
+def test_answers_of_other_servers_at_the_address_are_not_quoted(status: int, answer: bytes, shown: bool) -> None:
+    class Other(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(status, answer)
+
+    with http_serving(Other) as url, pytest.raises(IngestError, match=f"HTTP {status}") as raised:
+        RegistryClient(SchemaRegistry(url=url)).latest("orders-value")
+    assert ("SECRET" in str(raised.value)) == shown
+    assert ("no registry's" in str(raised.value)) != shown

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.rest import application
+from hudi_ingest_tests.support.certificates import Authority
 from hudi_ingest_tests.support.rest_api import RestApi, running_rest_api
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -25,7 +28,7 @@ pytestmark = pytest.mark.fast
 
 TOKEN = "a-token-that-may-write"
 SERVE = """
-import sys
+import resource, sys
 from contextlib import ExitStack
 from pathlib import Path
 from hudi_ingest.home.folder import Home
@@ -36,7 +39,10 @@ application._STOP_SECONDS = 1
 folder = Path(sys.argv[1])
 home = Home(folder / "home", folder, sys.argv[2])
 started = lambda url: print(url, flush=True)
-application.serve(home, application.Listening(port=0), Access(sys.argv[3]), Allowed(), started=started)
+files = [Path(file) for file in sys.argv[4:]] or [None, None]
+application._HANDSHAKE_SECONDS = 600
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+application.serve(home, application.Listening("127.0.0.1", 0, *files), Access(sys.argv[3]), Allowed(), started=started)
 """
 
 
@@ -139,3 +145,63 @@ def _ask(request: urllib.request.Request) -> None:
         urllib.request.urlopen(request, timeout=60).close()
     except (urllib.error.URLError, ConnectionError, TimeoutError):
         return
+
+
+def test_handshakes_that_nobody_ends_keep_nobody_out(tmp_path: Path) -> None:
+    """The server of `serve` in a process of its own, with 256 file descriptors."""
+    authority = Authority(tmp_path, "authority")
+    pair = authority.issue("server")
+    command = [sys.executable, "-c", SERVE, str(tmp_path), f"sqlite:///{tmp_path / 'ledger.db'}", TOKEN]
+    command += [str(pair.certificate), str(pair.key)]
+    trust = ssl.create_default_context(cafile=str(authority.certificate))
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url.startswith("https://127.0.0.1:")
+        address = ("127.0.0.1", int(url.rpartition(":")[2]))
+        with ExitStack() as clients:
+            oldest_first = []
+            for number in range(1, 501):
+                oldest_first.append(clients.enter_context(socket.create_connection(address, timeout=60)))
+                if number % 100 == 0:
+                    with urllib.request.urlopen(f"{url}/healthz", timeout=60, context=trust) as answer:
+                        assert answer.status == 200
+            assert all(_closed(client) for client in oldest_first[:350])
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_handshake_that_nobody_ends_is_ended_in_time_and_a_good_one_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "_HANDSHAKE_SECONDS", 0.5)
+    authority = Authority(tmp_path, "authority")
+    pair = authority.issue("server")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(pair.certificate, pair.key)
+    trust = ssl.create_default_context(cafile=str(authority.certificate))
+
+    class Greets(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            transport.write(b"hello")
+
+    async def tried() -> tuple[bytes, bytes]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        address = listener.getsockname()
+        accepting = asyncio.create_task(application._Handshakes(listener, tls, Greets).accept())
+        reader, silent = await asyncio.open_connection(*address)
+        good, other = await asyncio.open_connection(*address, ssl=trust)
+        greeting = await asyncio.wait_for(good.read(5), 60)
+        ended = await asyncio.wait_for(reader.read(), 60)
+        accepting.cancel()
+        silent.close()
+        other.close()
+        listener.close()
+        return greeting, ended
+
+    assert asyncio.run(tried()) == (b"hello", b"")
