@@ -29,7 +29,7 @@ from hudi_ingest.cli.app import (
 )
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembered_settings
+from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembered_settings, require_as_asked
 
 
 @app.command()
@@ -81,6 +81,7 @@ def up(
     options = {"kafka_port": kafka_port, "ui_port": ui_port, "master": master, "driver_memory": memory}
     changes: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     stack = bring_up(home, replace(remembered_settings(home), **changes), progress, exported=os.environ)
+    require_as_asked(stack, changes)
     broken = broken_files(home.pipelines, check=format_problems)
     if as_json:
         facts = {"bootstrap_servers": stack.bootstrap_servers, "url": stack.url}

@@ -99,7 +99,7 @@ def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Fi
         pass  # The examination of the stack says so.
     elif silent:
         text, _, remedy = daemons_trouble(home, folder, instance).partition(": ")
-        text = f"Daemons of the instance in {folder} do not report: {', '.join(silent)}. {text}."
+        text = f"Daemons of the instance in {folder} do not run, or hang: {', '.join(silent)}. {text}."
         yield problem(DAGSTER, text, f"{remedy[:1].upper()}{remedy[1:]}. See its log.")
     else:
         yield ok(DAGSTER, f"the {len(required)} daemons of the instance in {folder} are alive")
