@@ -83,7 +83,7 @@ class java_errors:
                 ) from error
             if is_full("\n".join(chain)):
                 raise TableUnreachable(
-                    f"could not {self._operation}: {' <- '.join(map(_first_line, chain[:4]))}. {FULL_REMEDY} {WHO_RETRIES}."
+                    f"could not {self._operation}: {' <- '.join(map(_first_line, chain[:4]))}. {FULL_REMEDY} Then {WHO_RETRIES}."
                 ) from error
             advice = store_advice("\n".join(chain)) if S3_SCHEME in self._operation else None
             if advice is not None:
