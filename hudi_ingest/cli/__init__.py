@@ -5,7 +5,9 @@ May import every room; nothing imports it. Public: `main`, the `hudi-ingest` com
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import signal
 import sys
 
@@ -38,7 +40,20 @@ def main() -> None:
     logging.basicConfig(level=logging.CRITICAL, format="%(levelname)s: %(message)s", handlers=[_AboveTheClock()])
     logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
     try:
-        app.app()
+        try:
+            app.app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # Without a file's name it is about standard output.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO) or error.filename is not None:
+            raise
+        err.print(
+            f"error: standard output cannot be written: {error.strerror}. Free space there, or write it elsewhere.",
+            style="red",
+        )
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except IngestError as error:
         err.print(f"error: {error}", style="red", markup=False)
         sys.exit(1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,20 @@ if TYPE_CHECKING:
     from hudi_ingest.pipeline.pipeline import Pipeline
 
 
+def _open_what_is_closed() -> None:
+    """Let closed standard streams lead nowhere, as daemons start programs (`up >&-`): the next file that is opened would take their place,
+    and get what others print."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115 - for good
+
+
+_open_what_is_closed()
 PIPED_WIDTH = 140
 """Width of tables that go into a file or a pipe."""
 

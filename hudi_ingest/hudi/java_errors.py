@@ -7,13 +7,27 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
-from hudi_ingest.exceptions import CommitRefused, EngineLost, IngestError, RestoreUnfinished, TableUnreachable
-from hudi_ingest.hudi.storage.storage import WHO_RETRIES, store_advice
+from hudi_ingest.exceptions import (
+    CommitRefused,
+    EngineLost,
+    EnvironmentProblem,
+    IngestError,
+    RestoreUnfinished,
+    TableUnreachable,
+)
+from hudi_ingest.hudi.storage.storage import FULL_REMEDY, WHO_RETRIES, is_full, store_advice
 from hudi_ingest.hudi.timeline.ownership import metadata_table_gone
 from hudi_ingest.model.storage_options import S3_SCHEME
 
 _STOPPED = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
 """In the messages of a driver that is ending: its JVM still answers, but runs nothing any more."""
+
+
+OTHER_TEMPORARY = (
+    "Let Java use a folder on another file system: spark_conf: {spark.driver.extraJavaOptions: -Djava.io.tmpdir=/var/tmp/hudi-ingest, "
+    "spark.executor.extraJavaOptions: the same} in engine.yaml, where that folder exists; or -DZstdTempFolder=… for zstd alone;"
+)
+_LIBRARY = ("UnsatisfiedLinkError", "failed to map segment from shared object", "no zstd-jni")
 
 
 class java_errors:
@@ -61,6 +75,15 @@ class java_errors:
                     f"could not {self._operation}: could not acquire the table's lock {self._lock} in time, or lost it: "
                     f"{' <- '.join(chain[:4])}. Check which writer holds it and whether that writer is alive; "
                     f"{WHO_RETRIES}."
+                ) from error
+            if any(sign in message for message in chain for sign in _LIBRARY):
+                raise EnvironmentProblem(
+                    f"could not {self._operation}: {' <- '.join(map(_first_line, chain[:4]))}. Java could not load a library that it has "
+                    f"unpacked into its temporary folder, as where /tmp is mounted noexec. {OTHER_TEMPORARY} then restart the engine."
+                ) from error
+            if is_full("\n".join(chain)):
+                raise TableUnreachable(
+                    f"could not {self._operation}: {' <- '.join(map(_first_line, chain[:4]))}. {FULL_REMEDY} Then {WHO_RETRIES}."
                 ) from error
             advice = store_advice("\n".join(chain)) if S3_SCHEME in self._operation else None
             if advice is not None:

@@ -209,7 +209,8 @@ class HudiWriter:
         that this call published nothing. TableUnreachable and EngineLost do not: then the timeline decides.
         """
         instant, epoch = publication.instant, publication.epoch
-        columns = self._schema_json(publication.schema)
+        with java_errors(f"commit instant {instant} of {self._base_path}", self._lock):
+            columns = self._schema_json(publication.schema)
         more = {} if publication.clean else WITHOUT_CLEANING
         # What is cleaned or replaced may be large.
         small = len(publication.files) <= _FEW_FILES and not publication.clean and not publication.replaced
@@ -251,7 +252,7 @@ class HudiWriter:
             if written == "expired":
                 raise Fenced(
                     f"transaction {epoch.transaction_id}: instant {instant} of {self._base_path} is no longer open: it was "
-                    "rolled back, an earlier try to commit it failed (see that error), or its timeout_seconds are all but over. This "
+                    "rolled back, an earlier try to commit it failed, or its timeout_seconds are all but over. This "
                     "call published nothing; the next transaction reads the same offsets.",
                     transaction_id=epoch.transaction_id,
                     instant=instant,

@@ -55,21 +55,8 @@ _SAME_TIME_SECONDS = 2.0
 _UNDEFINED_TABLE = "42P01"
 _INSUFFICIENT_PRIVILEGE = "42501"
 _INVALID_SCHEMA_NAME = "3F000"
-_READ_ONLY = "25006"
-_OF_ANOTHER_SERVER = frozenset({_READ_ONLY, "57P01", "57P02", "57P03"})
+_OF_ANOTHER_SERVER = frozenset({"25006", "57P01", "57P02", "57P03"})
 """Errors after which the next connection may reach a server that works."""
-_REMEDIES = {
-    _READ_ONLY: "The server is read-only: a standby, or a primary that was set so. After a failover the next try reaches the new primary; "
-    "if the error persists, let HUDI_INGEST_LEDGER_URL name the primary (with several hosts: &target_session_attrs=read-write), or "
-    "end what made it read-only (`SHOW transaction_read_only`)",
-    "53100": "The server's disk is full. Free some space there",
-    "53200": "The server is out of memory. Look at its log",
-    "53300": "The server has no connection left. Raise its max_connections, or let a pooler share them",
-    "57P01": "An administrator has ended the connection, or the server is being shut down",
-    "57P02": "The server has crashed and is recovering",
-    "57P03": "The server is starting up, recovering or shutting down",
-}
-"""What is said of an error that passes, by its code."""
 
 
 class Database:
@@ -342,7 +329,14 @@ def _translation(error: DBAPIError, where: str) -> Exception:
         )
     # InternalError: a transaction that the server has made read-only, failed or ended, and faults of the server itself.
     if isinstance(error, (OperationalError, InterfaceError, InternalError)) or code == _UNDEFINED_TABLE:
-        return _unreachable(message, _REMEDIES.get(code or "", ""))
+        remedy = _remedy(code)
+        if remedy:
+            return LedgerUnreachable(f"{message}. The Hudi table is not affected. " + remedy)
+        return LedgerUnreachable(
+            f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "
+            "running, has free space, and is the one that HUDI_INGEST_LEDGER_URL should name. A wiped ledger is "
+            "recreated when it is opened again."
+        )
     if type(error) is DatabaseError:
         return EnvironmentProblem(
             f"{message}. The file is damaged or not a ledger. Move it aside: the Hudi tables are the source of truth, and "
@@ -351,11 +345,25 @@ def _translation(error: DBAPIError, where: str) -> Exception:
     return error
 
 
-def _unreachable(message: str, remedy: str) -> LedgerUnreachable:
-    if remedy:
-        return LedgerUnreachable(f"{message}. The Hudi table is not affected. {remedy}; then try again.")
-    return LedgerUnreachable(
-        f"{message}. The Hudi table is not affected. Try again; if the error persists, check that the database is "
-        "running, has free space, and is the one that HUDI_INGEST_LEDGER_URL should name. A wiped ledger is "
-        "recreated when it is opened again."
-    )
+def _remedy(code: str | None) -> str:
+    """Say what an error of the server that passes means, and what to do; "" for one that says neither."""
+    match code:
+        case "25006":
+            return (
+                "The server is read-only: a standby, or a primary that was set so. After a failover the next try reaches the new primary. If "
+                "the error persists, let HUDI_INGEST_LEDGER_URL name the primary (with several hosts: &target_session_attrs=read-write), or "
+                "end what made it read-only (`SHOW transaction_read_only`)."
+            )
+        case "53100":
+            return "The server's disk is full. Free some space there; then try again."
+        case "53200":
+            return "The server is out of memory. See its log; then try again."
+        case "53300":
+            return "The server has no connection left. Raise its max_connections, or let a pooler share them; then try again."
+        case "57P01":
+            return "An administrator has ended the connection, or the server is being shut down. See that it is started; then try again."
+        case "57P02":
+            return "The server has crashed and is recovering. See its log; then try again."
+        case "57P03":
+            return "The server is starting up, recovering or shutting down. Wait until it accepts connections; then try again."
+    return ""

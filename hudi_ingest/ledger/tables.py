@@ -234,8 +234,8 @@ PENDING_CHANGES = sa.Table(
 class TransactionRow:
     """A transaction as the ledger knows it. `table` is the Hudi table's base path, without a trailing slash.
 
-    `rows`, `files` and `size_bytes` are None until `mark_committed` sets them, `reason` is None unless it is aborted,
-    `ended_at` is None while it is open.
+    `rows`, `files` and `size_bytes` are None until `mark_committed` sets them, `reason` is None unless it is aborted or a try to commit it
+    has failed, `ended_at` is None while it is open.
     """
 
     transaction_id: str

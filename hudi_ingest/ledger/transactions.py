@@ -211,8 +211,15 @@ class Transactions(Repository):
             _add(connection, found.plan, normal_base_path(table), owner, deadline, 0, values)
             return True
 
+    def note_failure(self, transaction_id: str, error: str) -> None:
+        """Keep the first error of an open transaction's commit: what comes of it, a commit that is fenced, says nothing about the cause."""
+        first = TRANSACTIONS.c.state == TransactionState.OPEN.value, TRANSACTIONS.c.reason.is_(None)
+        noting = TRANSACTIONS.update().where(TRANSACTIONS.c.transaction_id == transaction_id, *first)
+        with self._database.writing() as connection:
+            connection.execute(noting.values(reason=storable(error)))
+
     def mark_aborted(self, transaction_id: str, reason: str) -> bool:
-        """Record that an open transaction was rolled back. An aborted one keeps its first reason.
+        """Record that an open transaction was rolled back. An aborted one keeps its first reason, and the failure that was noted.
 
         Returns False when this ledger does not know the transaction. Raises Fenced when it is committed: that is final.
         """
@@ -229,6 +236,8 @@ class Transactions(Repository):
                     instant=row.instant,
                 )
             if row.state is TransactionState.OPEN:
+                if row.reason and row.reason not in reason:
+                    reason = f"{reason}. It began with: {row.reason}"
                 _update(
                     connection,
                     transaction_id,

@@ -248,6 +248,19 @@ def _settled(requested: StackSettings, previous: StackSettings, alive: Mapping[s
     return requested
 
 
+def require_as_asked(stack: Stack, asked: Mapping[str, object]) -> None:
+    """Raises EnvironmentProblem if a part that was running before has other settings than were `asked` for, by their names."""
+    options = {"kafka_port": "--kafka-port", "ui_port": "--ui-port", "master": "--master", "driver_memory": "--memory"}
+    found = asdict(stack.settings)
+    if other := [
+        f"{options[name]} {value} (it is {found[name]})" for name, value in asked.items() if found[name] != value
+    ]:
+        raise EnvironmentProblem(
+            f"the stack is up, but not with {', '.join(other)}: running parts keep their settings. Stop it with `hudi-ingest down`, then run "
+            "`hudi-ingest up` with the options."
+        )
+
+
 def _require_ports_free(settings: StackSettings, alive: Mapping[str, ProcessRecord]) -> None:
     """Raises EnvironmentProblem before anything is started that would wait in vain for the rest."""
     if BROKER not in alive:

@@ -17,6 +17,7 @@ from pwd import getpwuid
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
+import pyspark
 from py4j.finalizer import ThreadSafeFinalizer
 from py4j.java_gateway import JavaClass
 from py4j.protocol import MEMORY_COMMAND_NAME, MEMORY_DEL_SUBCOMMAND_NAME, Py4JJavaError
@@ -88,6 +89,26 @@ def require_usable_account() -> None:
             f"Python encodes the names of files as {charset} here, but all writers and readers of a table must use UTF-8. "
             "Set LC_ALL to a UTF-8 locale that `locale -a` lists, such as C.UTF-8, or set PYTHONUTF8=1."
         )
+
+
+def require_own_spark() -> None:
+    """Raises EnvironmentProblem when SPARK_HOME names another Spark than the one that was installed with hudi-ingest."""
+    home = os.environ.get("SPARK_HOME")
+    if not home:
+        return
+    found = sorted(Path(home, "jars").glob("spark-core_*.jar"))
+    version = found[0].stem.rpartition("-")[2] if found else "none"
+    if version != pyspark.__version__:
+        raise EnvironmentProblem(
+            f"SPARK_HOME is {home}, whose Spark is {version}, and hudi-ingest needs the Spark {pyspark.__version__} that was installed with "
+            "it. Unset SPARK_HOME for hudi-ingest's processes."
+        )
+
+
+def inherited_arguments() -> str:
+    """Say that PYSPARK_SUBMIT_ARGS is set, as notebooks do, if it is; it goes to the JVM beside our own settings."""
+    inherited = os.environ.get(_ARGUMENTS)
+    return f"{_ARGUMENTS} is set here ({inherited}) and may be why: unset it. " if inherited else ""
 
 
 def require_usable_jvm(jvm: Any) -> None:

@@ -62,13 +62,24 @@ def run_engine(home: Home, settings: EngineSettings, report: Callable[[str], Non
     report("engine stopped")
 
 
+def why_ended(code: int) -> str:
+    """Say what an exit code of the engine's JVM means, and what to do. Pure."""
+    if code == -signal.SIGKILL:
+        return (
+            "the engine's JVM was killed from outside (SIGKILL): by the system or the container, which had no memory left (`dmesg` says "
+            "so), or by a person. A larger --memory makes that likelier: give the machine or the container more memory, or start the "
+            "engine with a smaller --memory."
+        )
+    return (
+        f"the engine's JVM exited unexpectedly with code {code}; its log is above. Start the engine again, with a larger --memory if its "
+        "log has an OutOfMemoryError."
+    )
+
+
 def _require_alive(session: SparkSession, jvm: Popen[bytes], executor: ThreadPoolExecutor) -> None:
     """Raises EngineLost when the JVM has ended, or hung and was killed."""
     if jvm.poll() is not None:
-        raise EngineLost(
-            f"the engine's JVM exited unexpectedly with code {jvm.returncode}; its log is above. Start the engine again, "
-            "with a larger --memory if it ran out of memory."
-        )
+        raise EngineLost(why_ended(jvm.returncode))
     try:
         stopped = not executor.submit(answers, session).result(HANG_SECONDS)
     except TimeoutError:

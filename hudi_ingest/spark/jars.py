@@ -132,11 +132,18 @@ def lock_text() -> str:
 
 
 def cache_root(environment: Mapping[str, str]) -> Path:
-    """Return the folder of all jar sets; it need not exist."""
+    """Return the folder of all jar sets; it need not exist. Raises EnvironmentProblem for one that Spark would take for several."""
     if environment.get("HUDI_INGEST_JARS"):
-        return Path(environment["HUDI_INGEST_JARS"]).expanduser().absolute()
-    cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser().absolute() / "hudi-ingest" / "jars"
+        folder = Path(environment["HUDI_INGEST_JARS"]).expanduser().absolute()
+    else:
+        cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+        folder = Path(cache).expanduser().absolute() / "hudi-ingest" / "jars"
+    if wrong := {*",:"}.intersection(str(folder)):
+        raise EnvironmentProblem(
+            f"the folder of the jars is {folder}, and Spark separates paths by {' and '.join(sorted(wrong))}. Set HUDI_INGEST_JARS to a "
+            "folder without it."
+        )
+    return folder
 
 
 def set_folder(root: Path, jars: Sequence[Jar]) -> Path:

@@ -36,8 +36,10 @@ from hudi_ingest.spark.driver_jvm import (
     JVM_LOCALE,
     JVM_OPTIONS,
     answers_of,
+    inherited_arguments,
     name_packages,
     release_at_exit,
+    require_own_spark,
     require_usable_account,
     require_usable_jvm,
     shorten_settings,
@@ -226,6 +228,7 @@ def own_session(
     or JVM would not do; EngineLost when the JVM ends while starting.
     """
     require_usable_account()
+    require_own_spark()
     prepare_environment(settings.executors_python)
     # Asking a Java for its version starts a JVM, which a process that attaches to an engine does not need.
     os.environ["JAVA_HOME"] = str(java_home(find_java()))
@@ -259,7 +262,7 @@ def own_session(
         # The next try must not find the remains of this one.
         _forget_dead_context()
         raise EngineLost(
-            f"Spark's JVM ended while it was starting ({error}). The reason is in its output{f' in {log}' if log else ' above'}. If it printed none, it was "
+            f"Spark's JVM ended while it was starting ({error}). {inherited_arguments()}The reason is in its output{f' in {log}' if log else ' above'}. If it printed none, it was "
             f"killed, often because memory ran out (see `dmesg`): it may use {settings.driver_memory} and a bit more. Then free "
             "some memory or start the engine with `hudi-ingest up`, and try again."
         ) from error

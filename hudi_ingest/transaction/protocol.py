@@ -379,14 +379,34 @@ class TransactionProtocol(TransactionPorts):
                 ) from error
             if published is not None:
                 return False
-            if isinstance(error, (CommitRefused, Fenced)):
+            if isinstance(error, Fenced):
+                raise self._with_first_failure(error, plan.transaction_id) from error
+            if isinstance(error, CommitRefused):
                 raise
+            self._note_failure(plan.transaction_id, error)
             raise CommitOutcomeUnknown(
                 f"the commit of {plan.transaction_id} to table {self.pipeline.table.base_path} returned an error and is not "
                 "on the timeline so far. It may still land, so nothing is deleted; commit is called again, and the timeline "
                 f"decides. The error: {error}"
             ) from error
         return True
+
+    def _note_failure(self, transaction_id: str, error: IngestError) -> None:
+        try:
+            self.ledger.transactions.note_failure(transaction_id, str(error))
+        except IngestError as problem:
+            _logger.warning("the ledger does not have why the commit of %s failed: %s", transaction_id, problem)
+
+    def _with_first_failure(self, fenced: Fenced, transaction_id: str) -> Fenced:
+        """Say why an earlier try to commit the transaction failed, which may have rolled its instant back, if the ledger has it."""
+        try:
+            row = self.ledger.transactions.find(transaction_id)
+        except IngestError:
+            return fenced
+        if row is None or not row.reason:
+            return fenced
+        text = f"{fenced} The first try failed: {row.reason}"
+        return Fenced(text, transaction_id=transaction_id, instant=row.instant)
 
     def _publication(
         self,

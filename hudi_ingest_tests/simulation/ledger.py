@@ -189,6 +189,9 @@ class ModelTransactions(Transactions):
             known = self._rows.commit(None, transaction_id, instant)
         return known and row is not None and row.state is not TransactionState.COMMITTED
 
+    def note_failure(self, transaction_id: str, error: str) -> None:
+        """Without a trace: nothing decides by it."""
+
     def mark_aborted(self, transaction_id: str, reason: str) -> bool:
         with self._rows:
             row = self._rows.transactions.get(transaction_id)

@@ -12,7 +12,16 @@ from typing import IO, Any
 import pyarrow.fs as pafs  # files: the tables'
 
 from hudi_ingest.exceptions import TableUnreachable
-from hudi_ingest.hudi.storage.storage import UNKNOWN_TIME, StoredFile, TableStorage, Upload, Versioned
+from hudi_ingest.hudi.storage.storage import (
+    FULL,
+    FULL_REMEDY,
+    UNKNOWN_TIME,
+    StoredFile,
+    StoreError,
+    TableStorage,
+    Upload,
+    Versioned,
+)
 from hudi_ingest.model.storage_options import StorageOptions
 
 _SYNCS_AT_ONCE = 8
@@ -54,6 +63,10 @@ class LocalStorage(TableStorage):
                 f"this user may not create a folder in {folder}, so there can be no table at {self.base_path}. Correct "
                 "table.base_path, or the folder's owner or mode."
             )
+
+    def explained(self, error: OSError) -> OSError:
+        full = error.errno in FULL and not isinstance(error, StoreError)
+        return StoreError(str(error), FULL_REMEDY) if full else error
 
     def require_conditional_writes(self) -> None:
         return

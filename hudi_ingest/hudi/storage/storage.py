@@ -123,6 +123,19 @@ _MOST_TEXT = 1000
 """Characters of an error's text. pyarrow names the object twice before it comes to the store's code."""
 
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FULL_REMEDY = (
+    "Its disk is full, or the user's quota, or no inode is left (`df -h`, `df -i`). Free some: `hudi-ingest sweep` lists files that nothing "
+    "needs, `hudi-ingest services` merges small ones."
+)
+_FULL_SIGNS = ("No space left on device", "Disk quota exceeded")
+
+
+def is_full(text: str) -> bool:
+    """Whether an error's text is about a disk without space or inodes."""
+    return any(sign in text for sign in _FULL_SIGNS)
+
+
 class StoreError(OSError):
     """A store refused or did not answer. Its text says what happened; `remedy` is a sentence that says what to do."""
 
@@ -168,6 +181,8 @@ def advice(error: Exception) -> str:
     if isinstance(error, StoreError):
         return error.remedy
     number = error.errno if isinstance(error, OSError) else None
+    if number in FULL:
+        return FULL_REMEDY
     if number == errno.EMFILE:
         return "This process has reached its limit of open files: raise `ulimit -n` (LimitNOFILE in a systemd unit)."
     if number == errno.ENFILE:

@@ -27,6 +27,10 @@ from hudi_ingest.hudi.storage.storage import TableStorage, WriteConflict
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY
 from hudi_ingest.pipeline.pipeline import Pipeline
 
+TABLE_VERSION = "9"
+"""Table version of Hudi 1.1 and 1.2. Our client would upgrade an older table while its other writers and readers use it."""
+VERSION_PROPERTY = "hoodie.table.version"
+
 
 def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
     """Raises TableMismatch unless the table at the path is this pipeline's, with its partition columns and folder names."""
@@ -40,6 +44,14 @@ def require_own_table(pipeline: Pipeline, properties: dict[str, str]) -> None:
         )
     require_same_folders(pipeline, properties)
     require_same_keys(pipeline, properties)
+    version = properties.get(VERSION_PROPERTY, TABLE_VERSION)
+    if version != TABLE_VERSION:
+        raise TableMismatch(
+            f"the table at {path} has version {version}, and pipeline {pipeline.name} made it with version {TABLE_VERSION}, which is the one that "
+            "hudi-ingest writes: somebody has changed it, perhaps for a reader that knows no newer one. Nothing was written, because any commit "
+            f"would change it back. When all its readers and writers have at least Hudi 1.1, `CALL upgrade_table(table => …, to_version => "
+            "'NINE')` in Spark SQL with Hudi 1.2 does; a version above 9 needs a newer hudi-ingest."
+        )
 
 
 def require_metadata_table(storage: TableStorage, properties: Mapping[str, str]) -> None:

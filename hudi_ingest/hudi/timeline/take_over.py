@@ -29,6 +29,7 @@ from hudi_ingest.hudi.timeline.other_writers import (
     batches_of,
     last_ingest,
 )
+from hudi_ingest.hudi.timeline.ownership import TABLE_VERSION
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import TakeOver
@@ -36,8 +37,6 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import SparkCheckpoint
 from hudi_ingest.records.hudi_keys import KEY_TYPES, partition_path, record_keys
 
-TABLE_VERSION = "9"
-"""Table version of Hudi 1.1 and 1.2. Our client would upgrade an older table while its other writers and readers use it."""
 _PROVED_FILES, _PROVED_ROWS = 3, 1000
 """Number of newest files, and of rows of each, whose keys and folders are compared."""
 _CLOCKS = timedelta(minutes=1)

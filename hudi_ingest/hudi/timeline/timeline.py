@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hudi import HudiTable
 
-from hudi_ingest.exceptions import IngestError, TableUnreachable
+from hudi_ingest.exceptions import IngestError, TableMismatch, TableUnreachable
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
 from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE, path_in
@@ -45,6 +45,8 @@ _UNREADABLE_REMEDY = (
     "If it is being written right now, try again; after a power cut, the next tick or `hudi-ingest run` repairs it. Otherwise "
     "check the path, its permissions and the network."
 )
+_OTHER_VERSION = "Only support table version"
+"""In hudi-rs's error about a version that it does not know."""
 _SCHEMA = "schema"
 """Key of the table's columns in a commit's metadata."""
 _ARCHIVE = "history"
@@ -520,8 +522,14 @@ class Timeline:
             _read_commits.keep((self.base_path, file), commit, len(text))
         return commit
 
-    def unreadable(self, part: str, error: Exception) -> TableUnreachable:
+    def unreadable(self, part: str, error: Exception) -> TableUnreachable | TableMismatch:
         """Explain why hudi-rs could not read a part of the table."""
+        if _OTHER_VERSION in str(error):
+            return TableMismatch(
+                f"cannot read the {part} of the table at {self.base_path}: {error}. A newer Hudi has upgraded it. Nothing was written. Upgrade "
+                "hudi-ingest to one that writes that version, or let the Hudi that upgraded the table downgrade it: "
+                "`CALL downgrade_table(table => …, to_version => 'NINE')`."
+            )
         # hudi-rs's own error is only a text.
         known = error.remedy if isinstance(error, StoreError) else store_remedy(str(error))
         remedy = known if known and is_s3(self.base_path) else _UNREADABLE_REMEDY

@@ -20,10 +20,11 @@ from pwd import getpwuid
 import psutil
 
 from hudi_ingest.home.folder import HOME_VARIABLE, Home, stack_runs
+from hudi_ingest.hudi.java_errors import OTHER_TEMPORARY
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import Finding, examined, ok, problem, warning
 from hudi_ingest.pipeline.engine import load_engine_settings
-from hudi_ingest.spark.driver_jvm import require_usable_account
+from hudi_ingest.spark.driver_jvm import inherited_arguments, require_own_spark, require_usable_account
 from hudi_ingest.spark.executors import require_master
 from hudi_ingest.spark.jars import cache_root, is_complete, lock_text, parse_lock, set_folder
 from hudi_ingest.spark.java import find_java, probe
@@ -39,6 +40,8 @@ LEAST_INODES = 0.02
 LEAST_MEMORY = 0.05
 LEAST_FILES = 1024
 MOST_SKEW_SECONDS = 5.0
+_NO_LIMIT = 1 << 60
+"""Version 1 has such a number for none."""
 _SHOWN = ("hudi-ingest", "dagster", "pyspark", "confluent-kafka", "pyarrow", "hudi", "sqlalchemy")
 _IN_STEP = ("dagster", "dagster-webserver", "dagster-graphql", "dagster-pipes", "dagster-shared")
 """Packages that must all have the same version."""
@@ -59,9 +62,10 @@ def machine_diagnoses(home: Home, tables: Iterable[Path]) -> Iterator[Finding]:
     yield from version_diagnoses(_versions(), platform.python_version())
     yield from examined("account", _account)
     yield from examined("java", _java)
-    yield from _jars()
+    yield from examined("jars", _jars)
     yield from disk_diagnoses(_disk_usage([home.root, Path(tempfile.gettempdir()), *tables]))
-    yield from memory_diagnoses(psutil.virtual_memory().available, psutil.virtual_memory().total)
+    yield from memory_diagnoses(*_memory())
+    yield from noexec_diagnoses(_java_temporary(), os.statvfs(_java_temporary()).f_flag)
     yield from _open_files()
     yield from _home(home)
 
@@ -94,17 +98,28 @@ def disk_diagnoses(usages: Iterable[DiskUsage]) -> Iterator[Finding]:
             "Free some space. `hudi-ingest sweep` lists files in tables that nothing needs, `hudi-ingest housekeeping` removes "
             "old runs and logs."
         )
+        if usage.inodes_free < LEAST_INODES:
+            yield problem(
+                "disk",
+                f"Only {usage.inodes_free:.1%} of the inodes are free for {where} (`df -i`); new files fail when there are none.",
+                "Delete files there that nothing needs. `hudi-ingest services` merges small files and `hudi-ingest sweep` lists orphans.",
+            )
         if usage.free_bytes < LEAST_BYTES:
             yield problem("disk", f"Only {text}; transactions fail when it is full.", remedy)
         elif usage.free_bytes < FEW_BYTES or share < FEW_SHARE:
             yield warning("disk", f"Only {text}.", remedy)
-        elif usage.inodes_free < LEAST_INODES:
-            text = (
-                f"Only {usage.inodes_free:.1%} of the inodes are free for {where}; new files fail when there are none."
-            )
-            yield problem("disk", text, remedy)
-        else:
+        elif usage.inodes_free >= LEAST_INODES:
             yield ok("disk", text)
+
+
+def noexec_diagnoses(folder: Path, flags: int) -> Iterator[Finding]:
+    """Judge a file system's flags; pure."""
+    if flags & os.ST_NOEXEC:
+        yield problem(
+            "temporary files",
+            f"{folder} allows no programs (noexec), and Java unpacks its libraries for zstd, lz4 and snappy there: merging and compaction fail.",
+            f"{OTHER_TEMPORARY} or mount it without noexec.",
+        )
 
 
 def memory_diagnoses(available_bytes: int, total_bytes: int) -> Iterator[Finding]:
@@ -115,6 +130,43 @@ def memory_diagnoses(available_bytes: int, total_bytes: int) -> Iterator[Finding
         yield problem("memory", f"Only {text}.", remedy)
     else:
         yield ok("memory", text)
+
+
+def _memory() -> tuple[int, int]:
+    """Free and total bytes of memory for processes like this one: the machine's, or those of its container if they are fewer."""
+    machine = psutil.virtual_memory()
+    return min([(machine.available, machine.total), *cgroup_memory(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))])
+
+
+def cgroup_memory(of_process: Path, root: Path) -> Iterator[tuple[int, int]]:
+    """Yield free bytes and limit of each control group with a limit that the process is in, of version 1 or 2."""
+    try:
+        lines = of_process.read_text().splitlines()
+    except OSError:  # no Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        base = root / "memory" if controllers else root
+        names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if controllers else ("memory.max", "memory.current")
+        group = base / path.lstrip("/")
+        # Inside a container its own group is the root of what it sees. A limit of any group above it holds, too.
+        for folder in {base, *(each for each in (group, *group.parents) if each.is_relative_to(base))}:
+            try:
+                limit, used = ((folder / name).read_text().strip() for name in names)
+                # File pages can be given back.
+                stat_lines = dict(each.split(" ", 1) for each in (folder / "memory.stat").read_text().splitlines())
+            except OSError:
+                continue
+            if limit.isdigit() and int(limit) < _NO_LIMIT:
+                freed = int(stat_lines.get("inactive_file", stat_lines.get("total_inactive_file", "0")))
+                yield max(0, int(limit) - int(used) + freed), int(limit)
+
+
+def _java_temporary() -> Path:
+    """Where Java unpacks libraries, whatever TMPDIR says."""
+    return Path("/tmp") if Path("/tmp").is_dir() else Path(tempfile.gettempdir())
 
 
 def _versions() -> dict[str, str]:
@@ -133,6 +185,9 @@ def _account() -> Iterator[Finding]:
 
 
 def _java() -> Iterator[Finding]:
+    require_own_spark()
+    if inherited := inherited_arguments():
+        yield warning("java", inherited.strip(), "They go to Spark's JVM beside our settings, and win over them.")
     java = find_java()
     facts = probe(java)
     yield ok("java", f"Java {facts.version if facts else 'unknown'} at {java}")

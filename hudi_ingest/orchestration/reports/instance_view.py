@@ -98,9 +98,9 @@ def _daemons(home: Home, instance: DagsterInstance, folder: Path) -> Iterator[Fi
     if is_of_stopped_stack(home, folder):
         pass  # The examination of the stack says so.
     elif silent:
-        text, _, remedy = daemons_trouble(home, folder, instance).partition(": ")
-        text = f"Daemons of the instance in {folder} do not report: {', '.join(silent)}. {text}."
-        yield problem(DAGSTER, text, f"{remedy[:1].upper()}{remedy[1:]}. See its log.")
+        text = f"Daemons of the instance in {folder} do not run, or hang: {', '.join(silent)}. Without them no run is launched."
+        remedy = daemons_trouble(home, folder, instance)
+        yield problem(DAGSTER, text, remedy + ". See its log.")
     else:
         yield ok(DAGSTER, f"the {len(required)} daemons of the instance in {folder} are alive")
     for name, heartbeat in heartbeats.items():

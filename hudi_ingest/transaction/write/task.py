@@ -199,7 +199,7 @@ def outcomes(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordB
 
 @contextmanager
 def _store_errors(storage: TableStorage) -> Iterator[None]:
-    """Raises TableUnreachable for an object store's error, which says what to do about it."""
+    """Raises TableUnreachable for an error of an object store or a full disk, which says what to do about it."""
     try:
         yield
     except OSError as error:

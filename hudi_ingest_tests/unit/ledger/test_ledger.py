@@ -824,6 +824,13 @@ class TestTableLock:
         takers = [locks.HeldLock(ledger.database, name, unfenced=False) for _ in range(2)]
         assert [taker.take(found) for taker in takers] == [True, False]
 
+    def test_p4_one_that_has_lost_it_does_not_release_another_s(self, ledger: Ledger) -> None:
+        hung = locks.acquire(ledger.database, f"table {TABLE}", 0)
+        with ledger.table_lock(TABLE, WAIT_SECONDS, stale_seconds=0.1):
+            hung.release()
+            with pytest.raises(TransactionInFlight), ledger.table_lock(TABLE, 0.05):
+                pass
+
     def test_p5_is_free_at_once_for_a_process_that_could_not_release_it(
         self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:

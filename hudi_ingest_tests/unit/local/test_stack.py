@@ -114,6 +114,15 @@ def test_settings_of_what_runs_win(alive: tuple[str, ...], expected: StackSettin
     assert module._settled(ASKED, KNOWN, {name: record(name) for name in alive}) == expected
 
 
+def test_an_option_that_a_running_part_does_not_have_is_not_ignored() -> None:
+    stack = Stack(KNOWN, {}, ())
+    module.require_as_asked(stack, {"kafka_port": KNOWN.kafka_port})
+    with pytest.raises(
+        EnvironmentProblem, match=rf"not with --kafka-port 5 \(it is {KNOWN.kafka_port}\).*hudi-ingest down"
+    ):
+        module.require_as_asked(stack, {"kafka_port": 5, "ui_port": KNOWN.ui_port})
+
+
 def variables(stack: dict[str, str]) -> list[str]:
     return [stack[BOOTSTRAP_VARIABLE], stack[TABLES_VARIABLE]]
 

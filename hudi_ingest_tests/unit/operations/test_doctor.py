@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -17,18 +19,20 @@ from typer.testing import CliRunner
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.upkeep_commands import doctor
 from hudi_ingest.examination import examine
-from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions import ConfigError, LedgerUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.finding import Finding, State, answer, distinct, examined, ok, problem, warning, worst
 from hudi_ingest.operations.health.doctor import (
     DiskUsage,
+    cgroup_memory,
     clock_diagnoses,
     disk_diagnoses,
     ledger_diagnoses,
     machine_diagnoses,
     memory_diagnoses,
+    noexec_diagnoses,
     version_diagnoses,
 )
 from hudi_ingest.operations.health.pipeline_doctor import pipelines_diagnoses, tick_diagnoses
@@ -80,6 +84,77 @@ def test_a_measurement_is_judged(diagnoses: Callable[[], Iterable[Finding]], sta
     assert worst(judged) is state
     assert any(text in diagnosis.text for diagnosis in judged if diagnosis.state is state), judged
     assert all(diagnosis.remedy for diagnosis in judged if diagnosis.state is not State.OK)
+
+
+def test_inodes_are_named_although_bytes_are_few_too() -> None:
+    judged = list(disk_diagnoses([DiskUsage(("/a",), 200 << 20, 199 << 20, 0.0)]))
+    assert [diagnosis.state for diagnosis in judged] == [State.PROBLEM, State.PROBLEM]
+    assert "0.0% of the inodes are free for /a (`df -i`)" in judged[0].text
+    assert "services" in judged[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "files", "expected"),
+    [
+        (
+            "0::/pod",
+            {"pod/memory.max": "400", "pod/memory.current": "300", "pod/memory.stat": "anon 200\ninactive_file 50"},
+            [(150, 400)],
+        ),
+        (
+            "0::/pod/a",
+            {
+                "pod/memory.max": "400",
+                "pod/memory.current": "100",
+                "pod/memory.stat": "anon 1",
+                "pod/a/memory.max": "max",
+            },
+            [(300, 400)],
+        ),
+        (
+            "7:cpu,memory:/docker/x",
+            {
+                "memory/memory.limit_in_bytes": "500",
+                "memory/memory.usage_in_bytes": "480",
+                "memory/memory.stat": "total_inactive_file 80",
+            },
+            [(100, 500)],
+        ),
+        (
+            "7:memory:/",
+            {
+                "memory/memory.limit_in_bytes": "9223372036854771712",
+                "memory/memory.usage_in_bytes": "1",
+                "memory/memory.stat": "cache 0",
+            },
+            [],
+        ),
+        ("3:cpu:/docker/x", {"memory/memory.limit_in_bytes": "5"}, []),
+    ],
+    ids=["2", "2, of a group above", "1, as a container sees it", "1, without a limit", "of something else"],
+)
+def test_the_memory_of_a_container_counts(
+    tmp_path: Path, line: str, files: dict[str, str], expected: list[tuple[int, int]]
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    of_process = tmp_path / "cgroup"
+    of_process.write_text(f"12:pids:/x\n{line}\n")
+    assert list(cgroup_memory(of_process, tmp_path)) == expected
+
+
+def test_a_temporary_folder_without_programs_is_a_problem() -> None:
+    assert list(noexec_diagnoses(Path("/tmp"), 0)) == []
+    (found,) = noexec_diagnoses(Path("/tmp"), os.ST_NOEXEC)
+    assert (found.state, "-Djava.io.tmpdir" in found.remedy) == (State.PROBLEM, True)
+
+
+def test_a_ledger_that_cannot_be_written_to_is_not_called_whole(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    Ledger.open(home.ledger_url).dispose()
+    monkeypatch.setattr(Ledger, "require_writable", Mock(side_effect=LedgerUnreachable("The server is read-only")))
+    (found,) = examined("ledger", lambda: ledger_diagnoses(home))
+    assert (found.state, "read-only" in found.text) == (State.PROBLEM, True)
 
 
 def test_this_machine_is_examined_and_an_open_home_is_a_problem(home: Home, tmp_path: Path) -> None:

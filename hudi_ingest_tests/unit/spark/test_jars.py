@@ -110,6 +110,14 @@ def test_where_the_cache_is() -> None:
     assert jars.cache_root({}) == Path.home() / ".cache" / "hudi-ingest" / "jars"
 
 
+@pytest.mark.parametrize("folder", ["/j,1", "/j:1"])
+def test_a_folder_that_spark_would_take_for_two_is_refused(folder: str) -> None:
+    with pytest.raises(
+        EnvironmentProblem, match=rf"{folder}, and Spark separates paths by {folder[2]}. Set HUDI_INGEST_JARS"
+    ):
+        jars.cache_root({"HUDI_INGEST_JARS": folder})
+
+
 def test_another_lock_has_another_folder() -> None:
     both = tuple(locked(each) for each in COORDINATES)
     folders = {jars.set_folder(Path("/c"), both), jars.set_folder(Path("/c"), both[:1])}

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.pipeline.engine import EngineSettings
+from hudi_ingest.spark.driver_jvm import require_own_spark
+from hudi_ingest.spark.engine import why_ended
+from hudi_ingest.spark.session import own_session
 
 # In a process of its own, because pyspark keeps one JVM a process.
 PROGRAM = """
@@ -87,6 +95,35 @@ def test_no_process_list_shows_a_setting_and_its_file_is_gone_afterwards(
     assert settings[0] == "spark.of.the.installation 1"
     assert r"spark.ssl.keyPassword=\ s3cret\\=ö" in settings
     assert not [*(tmp_path / "local").iterdir()]
+
+
+def test_arguments_that_a_notebook_left_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
+    told = started(tmp_path, "exit 1")
+    assert (
+        told.stdout.count("PYSPARK_SUBMIT_ARGS is set here (--master yarn pyspark-shell) and may be why: unset it. ")
+        == 2
+    )
+
+
+def test_another_spark_is_refused_and_the_same_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(EnvironmentProblem, match=rf"SPARK_HOME is {tmp_path}, whose Spark is none"):
+        require_own_spark()
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"spark-core_2.12-{pyspark.__version__}.jar").touch()
+    require_own_spark()
+    (tmp_path / "jars" / f"spark-core_2.12-{pyspark.__version__}.jar").rename(
+        tmp_path / "jars" / "spark-core_2.12-3.3.1.jar"
+    )
+    with pytest.raises(EnvironmentProblem, match=r"whose Spark is 3\.3\.1, and hudi-ingest needs .*Unset SPARK_HOME"):
+        own_session(EngineSettings())
+
+
+def test_an_engine_that_was_killed_does_not_get_a_larger_heap() -> None:
+    assert "A larger --memory makes that likelier" in why_ended(-signal.SIGKILL)
+    assert "code 1;" in why_ended(1)
+    assert "OutOfMemoryError" in why_ended(1)
 
 
 def started(folder: Path, script: str, *more: str, stderr: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,7 +35,7 @@ from hudi_ingest.hudi.timeline.other_writers import STREAMER_KEY, streamer_text
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
-from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import Mark
@@ -48,6 +49,7 @@ from hudi_ingest.transaction.protocol import TransactionProtocol, is_cleaning_du
 from hudi_ingest_tests.simulation.model import Ground, Run, Simulation, simulated
 from hudi_ingest_tests.simulation.programs import Program
 from hudi_ingest_tests.simulation.world import Setting, storage_in
+from hudi_ingest_tests.unit.ledger.test_ledger import begin
 
 SOURCE = TopicPartition("orders", 0)
 
@@ -250,6 +252,45 @@ def test_a_commit_whose_error_proves_nothing_is_unknown_and_nothing_is_deleted(m
     assert isinstance(commit.failure, CommitOutcomeUnknown)
     assert {*model.world.files} == files
     assert _row(model, model.runs[0]).state is TransactionState.OPEN
+
+
+def test_why_a_commit_failed_first_is_kept_for_the_abort(tmp_path: Path) -> None:
+    """The second try finds an instant that the first has rolled back, which says nothing of the disk that was full."""
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        begin(ledger)
+        ledger.transactions.note_failure("t1", "could not commit: No space left on device")
+        ledger.transactions.note_failure("t1", "later")
+        (row,) = ledger.transactions.history("orders")
+        assert (row.state, row.reason) == (TransactionState.OPEN, "could not commit: No space left on device")
+        ledger.transactions.mark_aborted("t1", "its owner is dead")
+        (row,) = ledger.transactions.history("orders")
+        assert row.reason == "its owner is dead. It began with: could not commit: No space left on device"
+        ledger.transactions.note_failure("t1", "later")
+        assert ledger.transactions.history("orders") == (row,), "it has ended"
+
+
+def test_a_commit_that_is_fenced_says_why_its_first_try_failed(
+    model: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: dict[str, str] = {}
+    ledger = model.ledgers[0]
+    find = ledger.transactions.find
+    monkeypatch.setattr(ledger.transactions, "note_failure", noted.setdefault)
+    commit, run = _op(model, "commit"), model.runs[0]
+    _until(model, commit, "guard passed")
+    commit.go_on(TableUnreachable("No space left on device"))
+    while not commit.over:
+        commit.go_on()
+    ((transaction_id, text),) = noted.items()
+    assert "No space left on device" in text
+    monkeypatch.setattr(ledger.transactions, "find", lambda name: replace(find(name), reason=text))
+    second = model.publish(run)
+    _until(model, second, "guard passed")
+    second.go_on(Fenced("rolled back", transaction_id=transaction_id))
+    while not second.over:
+        second.go_on()
+    assert isinstance(second.failure, Fenced)
+    assert str(second.failure).endswith(f" The first try failed: {text}")
 
 
 def test_p5_a_commit_is_flushed_before_anybody_is_told(model: Simulation) -> None:
