@@ -45,25 +45,25 @@ MUTANTS: Mapping[str, Mutant] = {
         "operations/test_online_check.py",
     ),
     "the trial of a proposal counts no bad record": Mutant(
-        "operations/new_pipeline.py", "found.bad + len(outcome.bad)", "found.bad", "operations/test_proposal.py"
+        "operations/new_pipeline.py", "found.bad + len(outcome.bad)", "found.bad", "operations/test_tried_proposals.py"
     ),
     "a delimiter is proposed that the reader of CSV refuses": Mutant(
         "operations/sampled_values.py",
         "        except Mismatch:\n            return None\n",
         "        except Mismatch:\n            continue\n",
-        "operations/test_proposal.py",
+        "operations/test_tried_proposals.py",
     ),
     "a field that no type holds stays a column": Mutant(
         "operations/sampled_values.py",
         "            columns = pa.schema([*_without([*columns], path)])\n            left_out",
         "            left_out",
-        "operations/test_proposal.py",
+        "operations/test_tried_proposals.py",
     ),
     "a new file's name is not looked for before the broker is asked": Mutant(
         "operations/new_pipeline.py",
         '    PipelineFiles(home).require_none(f"{stem}_{own}" if is_pattern else stem)\n',
         "",
-        "operations/test_proposal.py",
+        "operations/test_tried_proposals.py",
     ),
     "a run without a plan keeps one that is outdated": Mutant(
         "orchestration/jobs/table_asset.py",

@@ -42,7 +42,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 
         def plan_anew(*_: Any) -> IngestPlan:
             if not planned:
-                raise NothingToDo(reason="no new records")
+                raise NothingToDo("orders", "no new records")
             return planned.pop(0)
 
         monkeypatch.setattr(table_asset, "_planned_now", plan_anew)
