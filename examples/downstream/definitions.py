@@ -1,4 +1,4 @@
-"""A code location with a table and two assets that are made of it: `dagster dev -f definitions.py`.
+"""A code location with a table and two assets that are derived from it: `dagster dev -f definitions.py`.
 
 One follows each commit. The other has a partition for each hour, which runs once all records of that hour are in the table.
 """

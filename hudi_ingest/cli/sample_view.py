@@ -86,6 +86,8 @@ def value_text(value: Any) -> str:
     """Write a value for a cell, shortened."""
     if value is None:
         return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, datetime):
         return value.isoformat(sep=" ").removesuffix("+00:00")
     if isinstance(value, (dict, list)):

@@ -198,7 +198,7 @@ def serve(
         Path | None,
         typer.Option(
             help="File with the token that requests must bring. Default: HUDI_INGEST_TOKEN, or else rest-token in HUDI_INGEST_HOME, "
-            "which is made if it is not there."
+            "created if missing."
         ),
     ] = None,
     read_token_file: Annotated[
@@ -237,23 +237,23 @@ def serve(
         require("rest")
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
-    from hudi_ingest.rest.access import Allowed, access, is_loopback, write_token_place
+    from hudi_ingest.rest.access import Allowed, access, is_loopback, read_token_place, write_token_place
     from hudi_ingest.rest.application import API, Listening
     from hudi_ingest.rest.application import serve as serve_rest
     from hudi_ingest.rest.pages import METRICS, mounts
 
     home = Home.from_environment()
     given = access(home, token_file, read_token_file)
-    token_from = write_token_place(home, token_file)
+    token_from, read_token_from = write_token_place(home, token_file), read_token_place(home, read_token_file)
 
     def started(url: str) -> None:
         if as_json:
-            print_json({"url": url, "token": str(token_from)})
+            print_json({"url": url, "token": str(token_from), "read_token": str(read_token_from)})
         else:
             say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md")
             metrics = f"Metrics  {url}{METRICS}\n" if METRICS in beside else ""
             say(
-                f"Page     {url}, with any user name and a token as the password\n{metrics}Token    {token_from}\nStop it with Ctrl-C."
+                f"Page     {url}, with any user name and the read token as the password\n{metrics}Tokens   {token_from}, and {read_token_from} to read\nStop it with Ctrl-C."
             )
         if cert is None and not is_loopback(host):
             err.print("warning: without --cert and --key the token crosses the network in clear text", markup=False)

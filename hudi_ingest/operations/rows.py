@@ -79,7 +79,10 @@ def answer(pipeline: Pipeline, statement: str, most: int, seconds: float) -> Row
         if snapshot.failure is not None:
             raise snapshot.failure from error
         reason = " ".join(str(error).partition("\n\n")[0].split())
-        remedy = f" The table is called {pipeline.name} in it." if isinstance(error, duckdb.CatalogException) else ""
+        # DuckDB guesses at tables of its own.
+        reason, remedy = reason.partition(" Did you mean")[0], ""
+        if isinstance(error, duckdb.CatalogException):
+            reason, remedy = reason.rstrip("!"), f" The table is called {pipeline.name} in it."
         raise QueryFailed(f"{where} failed: {reason}.{remedy}") from None
     finally:
         timer.cancel()

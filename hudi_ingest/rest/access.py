@@ -97,12 +97,13 @@ def refusal(scope: Scope, access: Access) -> Refused | None:
     if not _has_token(sent, access.write):
         if access.read is None or not _has_token(sent, access.read):
             detail = (
-                "Send the header `Authorization: Bearer TOKEN` with the server's token, which is in the file or variable that "
+                "The request needs the header `Authorization: Bearer TOKEN` with the server's token, which is in the file or variable that "
                 "`hudi-ingest serve` shows when it starts."
             )
             challenge = "Bearer"
             if is_page:
-                detail = f"Sign in with any user name and, as the password, the read token: {detail}"
+                detail = "Sign in with any user name and, as the password, the read token, which is in the file or variable that "
+                detail += "`hudi-ingest serve` shows when it starts."
                 challenge = 'Basic realm="hudi-ingest", charset="UTF-8"'
             return Refused(401, "No valid token", detail, headers={"WWW-Authenticate": challenge})
         if scope["method"] not in _READS and (scope["method"], scope["path"]) != ("POST", _READING_POST):
@@ -264,6 +265,11 @@ def access(
 def write_token_place(home: Home, token_file: Path | None, environment: Mapping[str, str] = os.environ) -> Path | str:
     """The file, or the variable's name, that `access` takes the token for everything from."""
     return _place(home, token_file, TOKEN_VARIABLE, TOKEN_FILE, environment)
+
+
+def read_token_place(home: Home, token_file: Path | None, environment: Mapping[str, str] = os.environ) -> Path | str:
+    """The file, or the variable's name, that `access` takes the token that may only read from."""
+    return _place(home, token_file, READ_TOKEN_VARIABLE, READ_TOKEN_FILE, environment)
 
 
 def _place(home: Home, file: Path | None, variable: str, name: str, environment: Mapping[str, str]) -> Path | str:

@@ -39,22 +39,31 @@ def create(ground: Ground, topic: str, **config: str) -> None:
 
 
 def rows_after(
-    ground: Ground, topic: str, *options: str, pipeline: str = "", brokers: str = ""
+    ground: Ground, topic: str, *options: str, pipeline: str = "", brokers: str = "", at_once: int = 0
 ) -> list[dict[str, object]]:
-    """The rows of the table that the proposed file makes."""
+    """The rows of the table that the proposed file makes, in transactions of so many records `at_once`, if it is not 0."""
     pipeline = pipeline or topic
     servers = ("--bootstrap-servers", brokers or ground.bootstrap_servers, *options)
+    dry = answer(ground.home, "new", topic, *servers, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "sampled records become rows" in dry.stderr
     found = answer(ground.home, "new", topic, *servers)
     assert found.returncode == 0, found.stderr
     assert f"then: hudi-ingest run {pipeline}" in found.stdout or pipeline != topic
     [file] = [path for path in ground.home.pipelines.iterdir() if str(path) in found.stdout]
+    assert file.read_text() == dry.stdout, "it was shown, and not written"
+    if at_once:
+        file.write_text(f"{file.read_text()}transaction: {{max_records: {at_once}}}\n")
     checked = answer(ground.home, "validate", "--online", str(file))
     assert checked.returncode == 0, checked.stderr + file.read_text()
     assert answer(ground.home, "new", topic, *servers).returncode == 1, "the file is there"
     if pipeline != topic:
         assert answer(ground.home, "topics", file.stem, "--refresh").returncode == 0
-    done = answer(ground.home, "run", pipeline)
+    done = answer(ground.home, "run", pipeline, "--until-caught-up")
     assert done.returncode == 0, done.stderr
+    if at_once:
+        assert done.stdout.count("committed ") > 1
+    assert "nothing to do" in answer(ground.home, "run", pipeline).stdout, "all is read"
     shown = answer(
         ground.home, "query", pipeline, f"select * exclude (_kafka_timestamp) from {pipeline} order by id", "--json"
     )
@@ -79,7 +88,7 @@ def test_a_topic_of_json_becomes_a_table_of_its_records(ground: Ground) -> None:
     create(ground, ground.name)
     rows = [{"id": str(n), "day": f"2026-01-0{n}", "amount": n / 2, "price": f"{n}.50"} for n in range(1, 5)]
     ground.send(0, [json.dumps(row).encode() for row in rows])
-    assert rows_after(ground, ground.name) == rows
+    assert rows_after(ground, ground.name, at_once=3) == rows
     assert [*(ground.home.tables / ground.name).rglob("*.parquet")], "where this user may write"
 
 

@@ -37,6 +37,52 @@ class Mutant:
 
 
 MUTANTS: Mapping[str, Mutant] = {
+    # What a first user meets
+    "a plan of another pipeline's table begins at 0": Mutant(
+        "operations/next_plan.py",
+        "    require_writable_table(pipeline, own_table, ledger)\n",
+        "",
+        "operations/test_online_check.py",
+    ),
+    "a validation does not look whose a local table is": Mutant(
+        "cli/ingestion_commands.py",
+        "                    require_own_local_table(pipeline, str(file))\n",
+        "                    pass\n",
+        "operations/test_online_check.py",
+    ),
+    "the trial of a proposal counts no bad record": Mutant(
+        "operations/new_pipeline.py", "found.bad + len(outcome.bad)", "found.bad", "operations/test_tried_proposals.py"
+    ),
+    "a delimiter is proposed that the reader of CSV refuses": Mutant(
+        "operations/sampled_values.py",
+        "        except Mismatch:\n            return None\n",
+        "        except Mismatch:\n            continue\n",
+        "operations/test_tried_proposals.py",
+    ),
+    "a field that no type holds stays a column": Mutant(
+        "operations/sampled_values.py",
+        "            columns = pa.schema([*_without([*columns], path)])\n            left_out",
+        "            left_out",
+        "operations/test_tried_proposals.py",
+    ),
+    "a new file's name is not looked for before the broker is asked": Mutant(
+        "operations/new_pipeline.py",
+        '    PipelineFiles(home).require_none(f"{stem}_{own}" if is_pattern else stem)\n',
+        "",
+        "operations/test_tried_proposals.py",
+    ),
+    "a run without a plan keeps one that is outdated": Mutant(
+        "orchestration/jobs/table_asset.py",
+        "(_planned_now(context, pipeline) if plans_anew else plan)",
+        "plan",
+        "orchestration/test_begun.py",
+    ),
+    "a run without a plan fails when its plan is outdated": Mutant(
+        "orchestration/jobs/table_asset.py",
+        "(TransactionInFlight, PlanOutdated) if plans_anew else",
+        "(TransactionInFlight,) if plans_anew else",
+        "orchestration/test_begun.py",
+    ),
     # transaction/protocol.py
     "a begin does not end what a dead transaction left": Mutant(
         "transaction/protocol.py", "            clear_dead_transaction(self, owner, run_is_finished)\n", "", 0

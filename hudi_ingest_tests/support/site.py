@@ -21,7 +21,7 @@ import hudi_ingest
 
 REPOSITORY = Path(__file__).parents[2]
 SECTIONS: dict[str, tuple[str, ...]] = {
-    "Begin": ("README.md", "docs/getting-started.md", "examples/README.md", "docs/glossary.md"),
+    "Get started": ("README.md", "docs/getting-started.md", "examples/README.md", "docs/glossary.md"),
     "Set up a pipeline": (
         "docs/formats.md",
         "docs/schema.md",
@@ -31,7 +31,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "docs/many-topics.md",
         "docs/take-over.md",
     ),
-    "Place it": (
+    "Deploy": (
         "docs/object-stores.md",
         "docs/catalogs.md",
         "docs/cluster.md",
@@ -74,6 +74,16 @@ _EXAMPLE = re.compile(r"^( *)>>> .*\n(?:\1(?!\"\"\").+\n)*", re.MULTILINE)
 _FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 
 
+_ABOUT_THE_PROJECT = (
+    "docs/mutants.md",
+    "docs/measurements.md",
+    "docs/trial-100-topics.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+)
+_LAST_IN_SEARCH = "---\nsearch:\n  boost: 0.2\n---\n\n"
+
+
 def lay_out(pages: Path) -> None:
     """Write the pages, and the files that they link to, below a folder."""
     wanted = [REPOSITORY / page for section in SECTIONS.values() for page in section]
@@ -93,7 +103,13 @@ def lay_out(pages: Path) -> None:
             continue
         text = _generated(source) or source.read_text(encoding="utf-8")
         wanted += [target for _, target in links(source, text) if target.is_file() or _generated(target)]
-        place.write_text(for_mkdocs(source, text), encoding="utf-8")
+        place.write_text(_less_found(source) + for_mkdocs(source, text), encoding="utf-8")
+
+
+def _less_found(page: Path) -> str:
+    """Front matter of pages about the project itself, so that the search names them after those that a user needs."""
+    name = page.relative_to(REPOSITORY).as_posix()
+    return _LAST_IN_SEARCH if name.startswith("docs/decisions/") or name in _ABOUT_THE_PROJECT else ""
 
 
 def lay_out_code(folder: Path) -> None:
@@ -168,7 +184,10 @@ def configuration(pages: Path, site: Path) -> dict[str, Any]:
                 "search.highlight",
                 "content.code.copy",
             ],
-            "palette": [{"media": "(prefers-color-scheme)", "scheme": "default"}],
+            "palette": [
+                {"media": f"(prefers-color-scheme: {name})", "scheme": scheme}
+                for name, scheme in (("light", "default"), ("dark", "slate"))
+            ],
         },
         "plugins": [
             "search",
@@ -216,7 +235,7 @@ def llms_text(pages: Path) -> str:
         lines += [f"## {title}", ""]
         for page in section:
             text = (pages / page).read_text(encoding="utf-8")
-            heading, _, rest = text.partition("\n")
+            heading, _, rest = text.removeprefix(_LAST_IN_SEARCH).partition("\n")
             paragraphs = [part for part in rest.split("\n\n") if part.strip() and not part.lstrip().startswith("<!--")]
             about = " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraphs[0]).split()) if paragraphs else ""
             lines.append(f"- [{heading.removeprefix('# ')}]({page}): {about}")

@@ -42,7 +42,7 @@ _INTRODUCTION = """\
 
 <!-- Written by `python -m hudi_ingest_tests.support.symptoms_page` from the code. Change the messages there, not this file. -->
 
-Every message that hudi-ingest writes, with what to do. For whoever has one before them: search this page for some words of it.
+Every message that hudi-ingest writes, with what to do. Got a message? Search this page for part of it.
 
 [Documentation](README.md) · [Glossary](glossary.md)
 

@@ -53,8 +53,8 @@ QUESTIONS = {
     UP_TO_DATE: "Fails while records have waited longer than asset.late_after_seconds and nothing was committed meanwhile, unless "
     "the pipeline is paused.",
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
-    ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, if their ranges do not tile, or if the table does "
-    "not list a live file of theirs, so that readers do not see its rows.",
+    ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, if their ranges are not contiguous, or if the "
+    "table does not list a live file of theirs, so that readers do not see its rows.",
     FILES_LARGE_ENOUGH: "Fails if the commits create more small files a day than table.small_files_a_day, at the pace of those on the active timeline.",
     DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them, or "
     "no value for a column though its records have a field of nearly that name.",
@@ -290,7 +290,7 @@ def accounting_holds(
         numbers = f"{accountings[0].sequence:,} to {accountings[-1].sequence:,} " if accountings else ""
         text = (
             f"Transactions {numbers}are on the active timeline. They account for each of their {offsets:,} offsets, and their "
-            f"ranges tile{older}."
+            f"ranges are contiguous{older}."
             if accountings
             else "There are no transactions on the active timeline."
         )

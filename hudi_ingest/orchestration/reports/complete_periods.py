@@ -112,7 +112,8 @@ def periods_assets(pipeline: Pipeline) -> list[AssetSpec]:
             kinds={"hudi"},
             description=(
                 f"The {_NAMES[asset.complete]} of `{pipeline.name}`, in UTC by Kafka timestamps. Each is materialized once all of its records "
-                "are in the table, and once more after a replay."
+                "are in the table, and once more after a replay. Ticks do that, so Materialize is disabled. Earlier ones than the newest that "
+                "was complete when `asset.complete` was set stay missing, although the table has their records."
             ),
         )
     ]

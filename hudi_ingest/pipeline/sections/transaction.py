@@ -63,8 +63,9 @@ class Transaction(_Model):
     """A transaction writes with at most this many Dagster ops; with more Kafka partitions, an op takes several."""
 
     fan_out_from: Annotated[Whole, Field(ge=0)] = 100_000
-    """From this many records on, a transaction's ops run in parallel, each in its own process. The ops of a smaller
-    transaction run one after another in the run's process, which saves seconds. With 0, ops always run in parallel."""
+    """From this many records on, a transaction's ops run in parallel, each in its own process. The ops of a smaller transaction run one
+    after another in the run's process, which saves seconds; in a Dagster of your own only with our executor (docs/operations.md), because
+    others start a process for each op. With 0, ops always run in parallel."""
 
     single_op: bool = False
     """Whether a single op writes all Kafka partitions of a transaction below `fan_out_from` records, which saves a fraction
