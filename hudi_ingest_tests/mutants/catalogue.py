@@ -335,6 +335,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "transaction/protocol.py",
         "            seen=seen,\n",
         "            seen=(),\n",
+        "transaction/test_protocol_steps.py",
     ),
     "a begin does not look whether the table lists its commits' files": Mutant(
         "transaction/protocol.py",
