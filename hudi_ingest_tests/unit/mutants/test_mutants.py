@@ -18,9 +18,9 @@ ROOMS = ("transaction/", "hudi/", "kafka/")
 def test_each_mutant_fits_one_place_and_is_python() -> None:
     for name, mutant in (*MUTANTS.items(), *JAVA_MUTANTS.items()):
         source = (ROOT / "hudi_ingest" / mutant.path).read_text(encoding="utf-8")
-        changed = mutant.applied_to(source)
+        text = mutant.applied_to(source)
         if mutant.path.endswith(".py"):
-            compile(changed, name, "exec")
+            compile(text, name, "exec")
         if isinstance(mutant.found_by, str):
             path, _, test = mutant.found_by.partition("::")
             file = ROOT / mutant.tests / path

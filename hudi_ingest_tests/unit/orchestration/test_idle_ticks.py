@@ -24,6 +24,7 @@ from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.orchestration.coordinator import tick as tick_module
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.planning import Situation, confirmed_marks, keep_group_told
 from hudi_ingest_tests.support.pipeline_files import Write, load
@@ -86,7 +87,12 @@ def test_p1_an_idle_tick_copies_dead_letters_that_a_commit_could_not(
 ) -> None:
     pipeline = load(write, table__base_path=str(tmp_path / "table"))
     copied: list[LettersHead | None] = []
-    monkeypatch.setattr(planning.LetterCopies, "catch_up", lambda self, head: copied.append(head) or 0)
+
+    def catch_up(self: LetterCopies, head: LettersHead | None) -> int:
+        copied.append(head)
+        return 0
+
+    monkeypatch.setattr(LetterCopies, "catch_up", catch_up)
     letters, group = LettersHead(".hoodie/hudi_ingest/dead_letters/1/manifest.json", 3), Group(1)
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
         tick = Tick(instance, ledger, PipelineTable(pipeline), datetime.now(timezone.utc))

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -473,7 +472,10 @@ def _protocol(model: Simulation, **ports: Any) -> TransactionProtocol:
 def test_p4_another_thread_of_the_same_process_is_not_taken_for_dead(model: Simulation) -> None:
     """A run has one begin op, a process may have several threads."""
     plan, owner = model.runs[0].plan, Owner.this_process()
-    begin = partial(model.protocols[0].begin, plan, owner, lambda run_id: None)
+
+    def begin() -> None:
+        model.protocols[0].begin(plan, owner, lambda run_id: None)
+
     first = model.spawn("one thread", begin)
     assert model.run_to_its_end(first) is None
     second = model.spawn("another", begin)
@@ -483,7 +485,11 @@ def test_p4_another_thread_of_the_same_process_is_not_taken_for_dead(model: Simu
 
 def test_p5_ctrl_c_in_a_begin_leaves_nothing_that_others_wait_for(model: Simulation) -> None:
     plan, owner = model.runs[0].plan, Owner.this_process()
-    begin = model.spawn("by hand", partial(model.protocols[0].begin, plan, owner, lambda run_id: None))
+
+    def by_hand() -> None:
+        model.protocols[0].begin(plan, owner, lambda run_id: None)
+
+    begin = model.spawn("by hand", by_hand)
     _until(model, begin, "epoch_advanced")
     begin.go_on(KeyboardInterrupt())
     while not begin.over:
@@ -572,6 +578,7 @@ def test_p8_a_publication_has_the_groups_that_its_log_files_extend(
 def test_marks_are_confirmed_when_they_are_committed(model: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic may have been set to its producers' times since the plan was made."""
     run, mark = model.runs[0], Mark(3, 1_000)
+    assert isinstance(run.plan, IngestPlan)
     run.plan = replace(run.plan, marks={SOURCE: mark})
     asked: list[object] = []
 
@@ -591,6 +598,7 @@ def test_x6_a_take_over_is_judged_at_its_begin_and_its_commit_and_its_guard_know
     judged: list[str | None] = []
     monkeypatch.setattr(protocol, "require_take_over", lambda ports, plan, own=None: judged.append(own))
     run = model.runs[0]
+    assert isinstance(run.plan, IngestPlan)
     run.plan = replace(run.plan, take_over=TakeOver("Hudi Streamer", "1", {SOURCE: 0}))
     _op(model, "write")
     assert judged == [None]
