@@ -47,6 +47,14 @@ def recover(
             help="Also confirm that table.base_path was changed on purpose, to a table without the last commit.",
         ),
     ] = False,
+    metadata_table: Annotated[
+        bool,
+        typer.Option(
+            "--metadata-table",
+            help="Also delete the metadata table and build it again from the stored files: when the table does not list files "
+            "of its commits.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore a lost ledger and consumer group from the table. Ingestion does not depend on it."""
@@ -59,7 +67,7 @@ def recover(
     home, pipeline = Home.from_environment(), named_pipeline(name)
     with Ledger.open(home.ledger_url) as ledger, clock("connecting to Spark") as report:
         protocol = protocol_for(pipeline, ledger, current_session(home, report=report), home)
-        recovery = recover(protocol, roll_back=roll_back, new_table=new_table)
+        recovery = recover(protocol, roll_back=roll_back, new_table=new_table, metadata_table=metadata_table)
     print_result(as_json, recovery.to_dict(), recovery_text(recovery))
 
 
@@ -114,7 +122,8 @@ def sweep(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find orphans: files in the table's folder that belong to no commit, left behind by ops that died."""
+    """Find orphans: files in the table's folder that belong to no commit, left behind by ops that died. Exits with 1 if the
+    table does not list a live file of a commit."""
     from hudi_ingest.cli.views import sweep_text
     from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
 
@@ -126,6 +135,8 @@ def sweep(
     with clock() as report:
         result = run_sweep(pipeline, age, delete=delete, report=report)
     print_result(as_json, result.to_dict(), sweep_text(result))
+    if result.problem:
+        raise typer.Exit(1)
 
 
 @app.command()

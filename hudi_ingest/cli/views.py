@@ -250,6 +250,10 @@ def recovery_text(recovery: Recovery) -> str:
         f"ledger: {f'restored {len(recovery.restored)}: ' if recovery.restored else 'up to date, nothing changed'}"
         + ", ".join(recovery.restored),
     ]
+    if recovery.listed is not None:
+        lines.append(
+            f"metadata table: built again; it lists {counted(recovery.listed, 'live file')}, all that the commits name among them"
+        )
     moves = [
         f"{source} {'none' if old is None else old} → {new}" for source, (old, new) in sorted(recovery.moved.items())
     ]
@@ -286,15 +290,16 @@ def files_text(files: Sequence[TableFile], log_files: Sequence[TableLogFile] = (
 def sweep_text(result: SweepResult) -> str:
     """List the orphans of a sweep, a line each, and end with what was done."""
     hours = f"{result.safe_age.total_seconds() / 3600:g} h"
+    problem = [f"PROBLEM: {result.problem}"] if result.problem else []
     if not result.orphans:
-        return "\n".join([*_kept_lines(result), f"no orphans older than {hours} in {result.base_path}"])
+        return "\n".join([*_kept_lines(result), f"no orphans older than {hours} in {result.base_path}", *problem])
     facts = [
         {**row, "kafka": "" if row["kafka_partition"] is None else f"?:{row['kafka_partition']}"}
         for row in result.rows()
     ]
     outcome = "deleted" if result.deleted else "would be deleted with --delete"
     found = f"{len(result.orphans)} older than {hours}, {result.size_bytes / 1e6:.1f} MB: {outcome}"
-    return "\n".join([*_kept_lines(result), _facts_text(_SWEPT, facts), found])
+    return "\n".join([*_kept_lines(result), _facts_text(_SWEPT, facts), found, *problem])
 
 
 _KEPT = {"bytes": "BYTES", "age_hours": "AGE H", "instant": "INSTANT"}

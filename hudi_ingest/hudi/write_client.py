@@ -140,6 +140,28 @@ class HudiWriter:
                 partitions.add(name)
             client.dropIndex(partitions)
 
+    def rebuild_metadata_table(self) -> None:
+        """Delete the metadata table, in Hudi's lock, and build it again from the files that are stored. The caller knows that no instant is
+        open. Raises TableUnreachable, EngineLost."""
+        util = self._hudi.metadata.HoodieTableMetadataUtil
+        with (
+            java_errors(f"delete the metadata table of {self._base_path}", self._lock),
+            self._locking_client(meta := self._meta_client()) as client,
+        ):
+            nobody = self._hudi.common.util.Option.empty()
+            manager = client.getTransactionManager()
+            manager.beginStateChange(nobody, nobody)
+            try:
+                util.deleteMetadataTable(meta, self._hudi.client.common.HoodieSparkEngineContext(self._context), False)
+            finally:
+                manager.endStateChange(nobody)
+        with (
+            java_errors(f"build the metadata table of {self._base_path}", self._lock),
+            # A new client, because the table's properties name no index any more.
+            self._locking_client(self._meta_client()) as client,
+        ):
+            client.initTable(self._operation(), nobody)
+
     def begin(self, plan: TransactionPlan, schema: TransactionSchema) -> str:
         """Open an instant whose inflight file holds the plan, and return it. Raises TableUnreachable, EngineLost."""
         columns = self._schema_json(schema)

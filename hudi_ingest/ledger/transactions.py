@@ -71,6 +71,16 @@ class Transactions(Repository):
             found = connection.execute(statement).mappings().one_or_none()
         return TransactionRow.from_mapping(found) if found is not None else None
 
+    def committed_instants(self, table: str, instants: Collection[str]) -> frozenset[str]:
+        """Select the instants of this table's committed transactions."""
+        statement = sa.select(TRANSACTIONS.c.instant).where(
+            TRANSACTIONS.c.base_path == normal_base_path(table),
+            TRANSACTIONS.c.state == TransactionState.COMMITTED.value,
+            TRANSACTIONS.c.instant >= min(instants, default=""),
+        )
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(statement).scalars()) & frozenset(instants)
+
     def committed_rows(self, pipelines: Collection[str], since: datetime, seconds: int) -> dict[str, dict[int, int]]:
         """Return how many rows the pipelines have committed since then, by pipeline and by the number of the period of that many
         `seconds`, from 0. Transactions that began more than an hour before `since` are left out."""

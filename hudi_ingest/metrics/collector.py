@@ -59,6 +59,8 @@ _AT_ONCE = 8
 MOST_ASKED = 200
 """Partitions of one cluster that are asked about for one scene, those with the largest lag first."""
 _KEPT_SIZE_SECONDS = 600.0
+_ON_COMMITS_SECONDS = 600.0
+"""How long the findings about a table's commits serve, if they are good."""
 
 
 class DagsterView(Protocol):
@@ -98,7 +100,7 @@ class Collector:
         self._questions = _Questions()
         self._sizes = TableSizes()
         self._times: dict[tuple[Any, ...], WaitingTimes] = {}
-        self._on_commits: dict[str, tuple[Pipeline, str, list[Finding]]] = {}
+        self._on_commits: dict[str, tuple[Pipeline, str, list[Finding], datetime]] = {}
         self._loaded: tuple[object, tuple[Pipeline, ...], tuple[BrokenFile, ...]] | None = None
 
     def families(self) -> list[Family]:
@@ -260,8 +262,14 @@ class Collector:
         commits = situation.committed.commits
         newest = commits[0].instant if commits else ""
         known = self._on_commits.get(pipeline.name)
-        if known is None or known[:2] != (pipeline, newest):
-            known = (pipeline, newest, findings_on_commits(pipeline, situation))
+        if (
+            known is None
+            or known[:2] != (pipeline, newest)
+            # What the table lists may be damaged at any time, and then nothing is committed any more.
+            or (now - known[3]).total_seconds() >= _ON_COMMITS_SECONDS
+            or not all(finding.passed for finding in known[2])
+        ):
+            known = (pipeline, newest, findings_on_commits(pipeline, situation), now)
             self._on_commits[pipeline.name] = known
         oldest = max(own.values(), default=None)
         return [*findings_now(pipeline, situation, now, oldest=lambda: oldest, paused=paused), *known[2]]

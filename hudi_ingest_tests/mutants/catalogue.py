@@ -170,6 +170,18 @@ MUTANTS: Mapping[str, Mutant] = {
         "            require_same_shape",
         "transaction/test_protocol_steps.py",
     ),
+    "a begin does not look whether the table lists its commits' files": Mutant(
+        "transaction/protocol.py",
+        "            require_sound(self.table, committed)\n",
+        "",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a commit that only the ledger has is read again without a word": Mutant(
+        "transaction/protocol.py",
+        "            self._note_lost(newest, committed)\n",
+        "",
+        "transaction/test_protocol_steps.py",
+    ),
     # transaction/rollback.py
     "a rollback does not end the epoch": Mutant(
         "transaction/rollback.py",
@@ -856,6 +868,93 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "another writer's file is an orphan": Mutant(
         "hudi/files/orphans.py", 'if base["id"] in own_ids else None', "", "hudi/test_orphans.py"
+    ),
+    "a checkpoint that contradicts its accounting counts": Mutant(
+        "transaction/checks.py", "        if wrong:\n", "        if False:\n", "transaction/test_protocol_steps.py"
+    ),
+    "a table that hides rows is written to": Mutant(
+        "transaction/checks.py", "    if unlisted:\n", "    if False:\n", "transaction/test_protocol_steps.py"
+    ),
+    "accountings behind a gap contradict the checkpoint": Mutant(
+        "model/accounting.py",
+        "if accounting.sequence != checkpoint.sequence - number:",
+        "if False:",
+        "model/test_accounting.py",
+    ),
+    "a partition that is gone from the checkpoint is not missed": Mutant(
+        "model/accounting.py",
+        "if source not in known and checkpoint.offsets.get(source) != end:",
+        "if source not in known and checkpoint.offsets.get(source, end) != end:",
+        "model/test_accounting.py",
+    ),
+    "a replaced file is missed": Mutant(
+        "hudi/files/live_files.py", "if group_of(path) not in replaced and ", "if ", "hudi/test_live_files.py"
+    ),
+    "a compacted log file is missed": Mutant(
+        "hudi/files/live_files.py",
+        "return base is None or base <= commit.completed_at",
+        "return True",
+        "hudi/test_live_files.py",
+    ),
+    "a log file that a reader cannot list is missed": Mutant(
+        "hudi/files/live_files.py", " and group_of(path) in based", "", "hudi/test_live_files.py"
+    ),
+    "a replaced file whose replacement is archived would not show": Mutant(
+        "hudi/files/live_files.py", " or group_of(path) in shown", "", "hudi/test_live_files.py"
+    ),
+    "one look at the list is enough": Mutant(
+        "hudi/timeline/pipeline_table.py",
+        "if not missing or missing == found:",
+        "if True:",
+        "hudi/test_live_files.py",
+    ),
+    "a part of the history that is missing is an empty one": Mutant(
+        "hudi/timeline/archived_commits.py",
+        "            raise FileNotFoundError(_VERSION)\n",
+        "            pass\n",
+        "hudi/test_archived_commits.py",
+    ),
+    "a file of an archived commit is an orphan": Mutant(
+        "hudi/files/orphans.py",
+        "is_named = is_data and path in archive.files.get(instant, ())",
+        "is_named = False",
+        "operations/test_sweep.py",
+    ),
+    "a file of an instant that the ledger has as committed is an orphan": Mutant(
+        "hudi/files/orphans.py", "and instant in archive.receipts:", "and False:", "operations/test_sweep.py"
+    ),
+    "a file of which nothing is known is an orphan": Mutant(
+        "hudi/files/orphans.py",
+        "            reason = archive.doubt\n",
+        "            pass\n",
+        "operations/test_sweep.py",
+    ),
+    "a sweep does not ask the archived commits": Mutant(
+        "operations/upkeep/sweep.py",
+        "        files = judge_archived(files, self._archive(files, commits))\n",
+        "",
+        "operations/test_sweep.py",
+    ),
+    "a sweep takes waiting dead letters": Mutant(
+        "operations/upkeep/sweep.py",
+        "        known |= self._listed_letters(stored, committed)\n",
+        "",
+        "operations/test_sweep.py",
+    ),
+    "a sweep does not say that rows are hidden": Mutant(
+        "operations/upkeep/sweep.py",
+        "            unlisted = self._unlisted(kept)\n",
+        "",
+        "operations/test_sweep.py",
+    ),
+    "a metadata table is built beside open instants": Mutant(
+        "operations/upkeep/recovery.py", "    if pending:\n", "    if False:\n", "operations/test_recovery.py"
+    ),
+    "a metadata table is built although rows of no commit would show": Mutant(
+        "operations/upkeep/recovery.py", "    if foreign:\n", "    if False:\n", "operations/test_recovery.py"
+    ),
+    "a metadata table that was built again is not compared": Mutant(
+        "operations/upkeep/recovery.py", "    if unlisted:\n", "    if False:\n", "operations/test_recovery.py"
     ),
     # hudi/storage
     "an atomic write is not flushed": Mutant(

@@ -113,7 +113,14 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a lease never ends": Mutation("P5", 61, frozenset({"lease never expires"})),
     "the consumer group is the truth": Mutation("P5", 25, frozenset({"group is the truth"})),
     "the next offset is off by one": Mutation(
-        "P7", 0, patches=[(protocol, "next_checkpoint", _next(_one_more)), (protocol, "require_sums", _nothing)]
+        "P7",
+        0,
+        patches=[
+            (protocol, "next_checkpoint", _next(_one_more)),
+            (protocol, "require_sums", _nothing),
+            # The next begin would compare the checkpoint with the accounting.
+            (protocol, "require_sound", _nothing),
+        ],
     ),
     "what is covered is forgotten": Mutation(
         "P7", 0, patches=[(protocol, "next_checkpoint", _next(lambda each: replace(each, covered={})))]
@@ -173,7 +180,10 @@ MUTATIONS: Mapping[str, Mutation] = {
     "small files are not flushed": Mutation("TableUnreachable", 59, frozenset({"no flush of small files"})),
     "what services merge is not flushed": Mutation("P1", 69, frozenset({"no flush of merged files"})),
     "a commit does not look for what a power cut has damaged": Mutation(
-        "P5", 1089, patches=[(TransactionProtocol, "_repair", lambda *_: ())]
+        "P5",
+        1089,
+        # The next begin would find that the table does not list what the commit has.
+        patches=[(TransactionProtocol, "_repair", lambda *_: ()), (protocol, "require_sound", _nothing)],
     ),
     # Each undoes the mend of an incident that docs/guarantees.md names.
     "no tick looks at the consumer group": Mutation(

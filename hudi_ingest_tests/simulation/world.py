@@ -690,6 +690,9 @@ class HudiInMemory:
     def drop_indexes(self, names: Collection[str]) -> None:
         raise AssertionError("the metadata table is not in memory")
 
+    def rebuild_metadata_table(self) -> None:
+        raise AssertionError("the metadata table is not in memory")
+
     def file_groups(self, partition_paths: Collection[str] | None, files: bool = False) -> tuple[FileGroup, ...]:
         assert self._world.setting.keyed, "only a keyed table's file groups matter"
         engine = in_engine(self._world)

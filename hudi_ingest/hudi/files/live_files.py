@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from hudi_ingest.exceptions.problems import listed
+from hudi_ingest.hudi.storage.paths import PARTITION_METADATA
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time
 
 SHOWN = 5
@@ -60,20 +61,37 @@ def unlisted_files(commits: Iterable[CommittedInstant], seen: Iterable[str]) -> 
     }
 
 
+def files_that_would_show(
+    stored: Iterable[str], active: Iterable[CommittedInstant], archived: Iterable[CommittedInstant]
+) -> list[str]:
+    """Return which stored data files readers would take for live ones if the table listed all that are `stored`, although they are not.
+
+    Those are the files that no commit names, and the replaced ones whose replacement is archived: Hudi hides file groups by the commits on
+    the active timeline alone. It prefers the newest base file of a group itself.
+    """
+    active, archived = tuple(active), tuple(archived)
+    hidden = {group for commit in active for group in commit.replaced}
+    shown = {group for commit in archived for group in commit.replaced} - hidden
+    named = {path for commit in (*active, *archived) for path in commit.files}
+    data = (path for path in stored if is_log(path) or (path.endswith(".parquet") and PARTITION_METADATA not in path))
+    return sorted(path for path in data if path not in named or group_of(path) in shown)
+
+
 def hidden_text(pipeline: str, base_path: str, unlisted: Mapping[str, str]) -> str:
     """Say which rows a table hides that does not list these live files, and what to do."""
     instants = sorted({*unlisted.values()})
     return (
         f"the table at {base_path} hides rows that are committed: it does not list {listed(sorted(unlisted), SHOWN)}, which "
         f"{'commit' if len(instants) == 1 else 'commits'} {listed(instants, SHOWN)} published, so no reader sees their rows. Its "
-        "metadata table has lost them, as when one of its files was emptied or deleted. Delete no file of the table: "
+        "metadata table has lost them, as when one of its files was emptied or deleted. Delete no file by hand: "
         f"`hudi-ingest recover {pipeline} --metadata-table` builds the metadata table again from the files that are stored, and "
         "compares once more."
     )
 
 
 def is_log(path: str) -> bool:
-    return path.rpartition("/")[2].startswith(".")
+    name = path.rpartition("/")[2]
+    return name.startswith(".") and ".log." in name and not name.endswith(".crc")
 
 
 def group_of(path: str) -> Group:

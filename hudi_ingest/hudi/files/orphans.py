@@ -6,12 +6,15 @@ list. A file that was on the storage belongs to an instant that had begun by the
 instant is pending, or it has ended. If it ended by a commit, the commit listed its files before it completed, so the
 third reading has them. If it is neither pending nor listed, it was rolled back or published without the file, and
 neither can be undone. In the other order a commit between the readings would make a live file look like an orphan.
+
+The table's list alone proves nothing, because a damaged metadata table has less than its commits. So a data file that any commit names, an
+archived one included, is never an orphan, and one of which the commits do not decide stays.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -21,7 +24,10 @@ from hudi_ingest.hudi.storage.paths import (
     COPIED_LETTERS,
     DEAD_LETTERS,
     HEARTBEATS,
+    HISTORY,
+    HOODIE,
     MARKERS,
+    METADATA_HISTORY,
     METADATA_TIMELINE,
     OWN_FILES,
     PARTITION_METADATA,
@@ -43,6 +49,8 @@ _LOG_FILE = re.compile(
     r"\.\d{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-0_(?P<log>\d{17})\.log\.1_(?P<token>\d+-\d{19}-\d{20,})"
 )
 """A log file in a file group with an id of its own, which another writer made, or which replaced one: only the token is ours."""
+_DATA_FILE = re.compile(r".+_(?P<base>\d{17})\.parquet|\..+_(?P<log>\d{17})\.log\.\d+.*")
+"""Any writer's."""
 # A dead-letter file is named like a base file in its folder; the manifest beside it has its own name.
 MANIFEST = re.compile(
     rf"{re.escape(DEAD_LETTERS)}/(?P<instant>\d{{17}})/[0-9a-f]{{16}}\.json(?:\.[0-9a-f]{{32}}\.partial)?"
@@ -51,9 +59,12 @@ PARTIAL = re.compile(
     rf"(?:{re.escape(OWN_FILES)}/.+|{re.escape(PRIMARY)}|(?:.+/)?)\.[0-9a-f]{{32}}\.partial"
     rf"|(?:{re.escape(TIMELINE)}|{re.escape(METADATA_TIMELINE)})/(?P<instant>\d{{17}})[^/]+"
     r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    rf"|(?:{re.escape(HISTORY)}|{re.escape(METADATA_HISTORY)})/(?:manifest_\d+|_version_)"
+    r"\.[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 """Partial files of atomic writes: those of storage.py that belong to no instant (the epoch, the mark of copies, the table's
-properties, and those of data folders, whose names are hidden), and Hudi's on its timelines (see `INSTANT_FILE`)."""
+properties, and those of data folders, whose names are hidden), and Hudi's on its timelines (see `INSTANT_FILE`) and of the lists of their
+history."""
 _LEFT_BEHIND = re.compile(rf"(?:{re.escape(MARKERS)}|{re.escape(HEARTBEATS)})/\.?(?P<instant>\d{{17}})(?:\.crc)?")
 
 
@@ -79,6 +90,22 @@ class KeptFile:
     instant: str
     """"" if its name has none that means something here."""
     reason: str
+    is_named: bool = False
+    """Whether a commit names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What is known of instants that are not on the active timeline."""
+
+    files: Mapping[str, Collection[str]]
+    """The files of each that was committed and is archived."""
+    receipts: Set[str] = frozenset()
+    """Those that the ledger has as committed."""
+    begin: str = ""
+    """The oldest instant on the active timeline."""
+    doubt: str = ""
+    """Why it is not known which older ones were committed; "" if it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +144,57 @@ def judge_files(
         candidate = _candidate(file, instants, known_topics)
         if file.path in named:
             reason = "a commit on the timeline names it, although the table does not list it"
-        elif candidate is None:
-            reason = _why_foreign(file.path)
-        else:
-            reason = _why_not_yet(candidate, instants, newest, older_than)
+            findings.kept.append(KeptFile(file, instant_in(file.path), reason, is_named=True))
+            continue
+        reason = _why_foreign(file.path) if candidate is None else _why_not_yet(candidate, instants, newest, older_than)
         if candidate is not None and not reason:
             findings.orphans.append(candidate)
         else:
             findings.kept.append(KeptFile(file, candidate.instant if candidate else "", reason))
     return findings
+
+
+def undecided_instants(findings: Findings, completed: Set[str]) -> frozenset[str]:
+    """Return the instants of found data files that are not on the active timeline. `completed`: those whose commits' files were `named` to
+    `judge_files`."""
+    paths = [*(orphan.file.path for orphan in findings.orphans), *(kept.file.path for kept in findings.kept)]
+    return frozenset(instant for path in paths if (instant := instant_in(path)) and instant not in completed)
+
+
+def judge_archived(findings: Findings, archive: Archive) -> Findings:
+    """Keep the data files that archived commits name, or of which nothing proves that they name them not."""
+    judged = Findings([], [])
+    for orphan in findings.orphans:
+        instant, path = orphan.instant, orphan.file.path
+        reason, is_data = "", bool(instant_in(path))
+        is_named = is_data and path in archive.files.get(instant, ())
+        if is_named:
+            reason = _NAMED
+        elif is_data and instant not in archive.files and instant in archive.receipts:
+            reason = (
+                f"the ledger has its instant {instant} as committed, but no timeline has the commit, which may name it"
+            )
+        elif is_data and instant not in archive.files and instant < archive.begin:
+            reason = archive.doubt
+        if reason:
+            judged.kept.append(KeptFile(orphan.file, instant, reason, is_named))
+        elif is_data and instant in archive.files:
+            judged.orphans.append(replace(orphan, reason="its instant is committed without it, and archived"))
+        else:
+            judged.orphans.append(orphan)
+    for kept in findings.kept:
+        is_named = kept.file.path in archive.files.get(instant_in(kept.file.path), ())
+        judged.kept.append(replace(kept, reason=_NAMED, is_named=True) if is_named else kept)
+    return judged
+
+
+_NAMED = "an archived commit names it, although the table does not list it"
+
+
+def instant_in(path: str) -> str:
+    """Return the instant in a data file's name; "" if it is the name of no data file."""
+    found = None if path.startswith(f"{HOODIE}/") else _DATA_FILE.fullmatch(path.rpartition("/")[2])
+    return (found["base"] or found["log"]) if found else ""
 
 
 def judge_uploads(

@@ -6,8 +6,11 @@ import re
 
 HOODIE = ".hoodie"
 TIMELINE = f"{HOODIE}/timeline"
+HISTORY = f"{TIMELINE}/history"
+"""What Hudi has archived."""
 METADATA_TABLE = f"{HOODIE}/metadata"
 METADATA_TIMELINE = f"{METADATA_TABLE}/.hoodie/timeline"
+METADATA_HISTORY = f"{METADATA_TIMELINE}/history"
 INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?:_(?P<completed>\d+))?\.(?P<rest>[a-z]+(?:\.[a-z]+)?)")
 """The name of a timeline's file: `<requested>_<completed>.<action>`, or `<requested>.<action>.<state>` while the instant is pending,
 where the inflight file of a commit has no action. Must match the whole name, because Hudi writes a file as `<name>.<UUID>` before it

@@ -55,7 +55,8 @@ def metadata_table_gone(operation: str) -> TableMismatch:
         "hoodie.properties still names it. Nothing was written. Put the folder back, or let Hudi build it from the files "
         "in the table's folders: in Spark SQL, `create table t using hudi location '<base path>'; call "
         "delete_metadata_table(table => 't')`; the next transaction then builds it. Files of dead transactions that no "
-        "sweep removed before may then show as rows: compare the counts (docs/operations.md, Orphans)."
+        "sweep removed before may then show as rows: compare the counts (docs/operations.md, Orphans). `hudi-ingest recover "
+        "<pipeline> --metadata-table` does all of that: it refuses while there are such files, and compares."
     )
 
 

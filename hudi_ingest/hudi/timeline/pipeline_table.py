@@ -11,6 +11,7 @@ from hudi_ingest.exceptions import OffsetsLost, TableMismatch, TableUnreachable
 from hudi_ingest.hudi.files.live_files import unlisted_files
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.hudi.timeline.other_writers import HUDI_STREAMER, last_ingest, other_writer
+from hudi_ingest.hudi.timeline.ownership import require_metadata_table
 from hudi_ingest.hudi.timeline.timeline import PIPELINE_PROPERTY, CommittedInstant, Timeline, instant_time
 from hudi_ingest.model.accounting import transaction_id_of
 from hudi_ingest.model.checkpoint import Checkpoint
@@ -213,8 +214,10 @@ class PipelineTable:
         `commits`: every writer's on the active timeline, read before.
 
         A second look must find the same, because others may replace and clean files between the looks at the commits and at the list.
-        Raises TableUnreachable.
+        Raises TableUnreachable, and TableMismatch if the metadata table is gone.
         """
+        if commits:
+            require_metadata_table(self.storage, self.timeline.properties())
         found: dict[str, str] = {}
         while commits:
             missing = unlisted_files(commits, self.timeline.live_paths())

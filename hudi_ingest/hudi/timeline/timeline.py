@@ -414,10 +414,6 @@ class Timeline:
         times = {time for file in self._instant_files() for time in (file["requested"], file["completed"] or "")}
         return max(filter(is_instant, times), default="")
 
-    def published_files(self) -> frozenset[str]:
-        """List files that active completed instants published, even if replaced or cleaned since. Raises TableUnreachable."""
-        return frozenset(path for commit in self._completed() for path in commit.files)
-
     def properties(self) -> dict[str, str]:
         """Read hoodie.properties, empty when there is no table. Raises TableUnreachable when the file is damaged."""
         held = self._held
@@ -547,7 +543,11 @@ def _completed_of(timeline: Any, actions: Collection[str] | None) -> list[Any]:
 
 
 def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
-    content: dict[str, Any] = json.loads(text)
+    return commit_of(json.loads(text), requested, completed)
+
+
+def commit_of(content: Mapping[str, Any], requested: str, completed: str) -> CommittedInstant:
+    """Build a commit from Hudi's metadata of it. `requested` and `completed`: its times."""
     partitions = (content.get("partitionToWriteStats") or {}).values()
     stats = [stat for partition_stats in partitions for stat in partition_stats]
     return CommittedInstant(
@@ -555,7 +555,7 @@ def _parsed(text: str, requested: str, completed: str) -> CommittedInstant:
         metadata=content.get("extraMetadata") or {},
         completed_at=instant_time(completed),
         files={stat["path"]: stat["fileSizeInBytes"] for stat in stats if stat.get("path")},
-        rows=sum(stat["numWrites"] + (stat.get("numDeletes") or 0) for stat in stats),
+        rows=sum((stat.get("numWrites") or 0) + (stat.get("numDeletes") or 0) for stat in stats),
         operation=content.get("operationType") or "",
         replaced=frozenset(
             (partition, file_id)

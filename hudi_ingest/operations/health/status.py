@@ -8,7 +8,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
+from hudi_ingest.exceptions import (
+    IngestError,
+    KafkaRefused,
+    KafkaUnreachable,
+    TableMismatch,
+    TableUnreachable,
+    TopicMissing,
+)
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
@@ -18,12 +25,13 @@ from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.complete_through import UNKNOWN, Completeness, holding_back, of_table, seen_in_all
 from hudi_ingest.model.counts import added
-from hudi_ingest.model.finding import Finding
+from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import violations_in
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.judgement import (
+    ACCOUNTING_HOLDS,
     accounting_holds,
     catalog_synced,
     compacted_in_time,
@@ -288,7 +296,7 @@ def status_without_broker(
             ]
         ),
         last_committed_at=committed.last_committed_at,
-        table=accounting_holds(pipeline, checkpoint, own, table.unlisted(committed.commits), lost),
+        table=_finding_on_table(table, committed, own, lost),
         catalog=next(iter(findings_on_catalog(pipeline, committed.commits, now)), None),
         compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,
         schema_change=noted_change(pipeline, ledger, table.timeline),
@@ -419,9 +427,23 @@ def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Findin
     table = PipelineTable(pipeline)
     commits = table.commits()
     return [
-        accounting_holds(pipeline, checkpoint, commits, table.unlisted(situation.committed.commits)),
+        _finding_on_table(table, situation.committed, commits),
         files_large_enough(pipeline, checkpoint, commits),
         dead_letters(pipeline, checkpoint, situation.committed.last_rejected, situation.committed.last_fields),
         *([nothing_late(pipeline, checkpoint, commits)] if pipeline.declares_complete else []),
         *expectations_met(pipeline, checkpoint, commits),
     ]
+
+
+def _finding_on_table(
+    table: PipelineTable,
+    committed: CommittedState,
+    commits: Sequence[CommittedInstant],
+    lost: Sequence[TransactionRow] = (),
+) -> Finding:
+    """Evaluate the check of the accounting. `commits`: the pipeline's own; `lost`: see `accounting_holds`."""
+    try:
+        unlisted = table.unlisted(committed.commits)
+    except (TableMismatch, TableUnreachable) as error:
+        return answer(table.pipeline.name, ACCOUNTING_HOLDS, False, str(error))
+    return accounting_holds(table.pipeline, committed.checkpoint, commits, unlisted, lost)

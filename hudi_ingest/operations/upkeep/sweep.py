@@ -8,8 +8,8 @@ deletes the file. No listing has that file, but readers that list folders themse
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any
@@ -17,23 +17,39 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from hudi_ingest.exceptions import TableUnreachable, TransactionInFlight
+from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files.orphans import MANIFEST, PARTIAL, Findings, KeptFile, Orphan, judge_files, judge_uploads
+from hudi_ingest.hudi.files.live_files import SHOWN, hidden_text, live_files
+from hudi_ingest.hudi.files.orphans import (
+    MANIFEST,
+    PARTIAL,
+    Archive,
+    Findings,
+    KeptFile,
+    Orphan,
+    judge_archived,
+    judge_files,
+    judge_uploads,
+    undecided_instants,
+)
 from hudi_ingest.hudi.storage.paths import (
     COPIED_LETTERS,
     DEAD_LETTERS,
     HEARTBEATS,
+    HISTORY,
     HOODIE,
     MARKERS,
+    METADATA_HISTORY,
     METADATA_TIMELINE,
     OWN_FILES,
     PUT_ASIDE,
     TIMELINE,
 )
 from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage, Upload, advice
+from hudi_ingest.hudi.timeline.archived_commits import archived_commits
 from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import instant_time, is_instant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger, Service
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
@@ -59,6 +75,13 @@ class SweepResult:
     kept: tuple[KeptFile, ...]
     """Files that look like orphans, but may be needed or are not this pipeline's."""
     deleted: bool
+    unlisted: Mapping[str, str] = field(default_factory=dict)
+    """Live files of commits that the table does not list, with their instants: it hides their rows."""
+
+    @property
+    def problem(self) -> str:
+        """Say that the table hides rows, and what to do; "" if it does not."""
+        return hidden_text(self.pipeline, self.base_path, self.unlisted) if self.unlisted else ""
 
     @property
     def size_bytes(self) -> int:
@@ -97,6 +120,8 @@ class SweepResult:
             "bytes": self.size_bytes,
             "orphans": self.rows(),
             "kept": self.kept_rows(),
+            "unlisted": dict(self.unlisted),
+            "problem": self.problem,
         }
 
 
@@ -141,6 +166,7 @@ class Sweep:
         older_than = now - age
         orphans: list[Orphan] = []
         kept: list[KeptFile] = []
+        unlisted: dict[str, str] = {}
         if self._table.timeline.exists():
             require_own_table(self.pipeline, self._table.timeline.properties())
             report(f"listing the storage of {table}")
@@ -148,6 +174,7 @@ class Sweep:
             report(f"{len(stored)} files are stored; asking the table which of them it lists")
             findings = self._judge(stored, uploads, older_than)
             orphans, kept = findings.orphans, findings.kept
+            unlisted = self._unlisted(kept)
         if delete and orphans:
             with self.ledger.table_lock(table):
                 # Time has passed, so read everything again and delete only what is an unchanged orphan both times.
@@ -158,7 +185,7 @@ class Sweep:
                     if orphan in orphans_before
                 ]
                 self._delete(orphans, report)
-        return SweepResult(self.pipeline.name, table, now, age, tuple(orphans), tuple(kept), delete)
+        return SweepResult(self.pipeline.name, table, now, age, tuple(orphans), tuple(kept), delete, unlisted)
 
     @cached_property
     def _table(self) -> PipelineTable:
@@ -177,20 +204,68 @@ class Sweep:
                 f"{', '.join(sorted(instants.undoing))}). Nothing was deleted; sweep again once that is done. If its process is "
                 "gone, the next transaction completes it."
             )
-        # Active commits' own lists of files are redundant, but would still be right if the metadata table were wrong.
-        published = self._table.timeline.published_files()
-        listed = self.listed_files()
+        commits = self._table.timeline.completed()
+        published = frozenset(path for commit in commits for path in commit.files)
+        known = self.listed_files()
         committed = self._table.committed().checkpoint
-        listed |= self._listed_letters(stored, committed)
+        known |= self._listed_letters(stored, committed)
         topics = sorted(
             {*self.pipeline.source.topics, *(source.topic for source in (committed.offsets if committed else ()))}
         )
-        files = judge_files(stored, instants, listed, named=published, topics=topics, older_than=older_than)
+        files = judge_files(stored, instants, known, named=published, topics=topics, older_than=older_than)
+        # Last, because an instant that is archived meanwhile is in the history before it leaves the timeline.
+        files = judge_archived(files, self._archive(files, commits))
         unfinished = judge_uploads(uploads, instants, topics=topics, older_than=older_than)
         return Findings(
             sorted([*files.orphans, *unfinished.orphans], key=lambda orphan: orphan.file.path),
             sorted([*files.kept, *unfinished.kept], key=lambda kept: kept.file.path),
         )
+
+    def _archive(self, findings: Findings, commits: Sequence[CommittedInstant]) -> Archive:
+        """Find out which instants of found data files were committed and archived. `commits`: those on the active timeline."""
+        own = [commit for commit in commits if self.pipeline.transaction_key in commit.metadata]
+        begin = min((commit.instant for commit in commits), default="")
+        instants = undecided_instants(findings, {commit.instant for commit in commits})
+        if not instants:
+            return Archive({})
+        oldest = min(
+            (commit.accounting(self.pipeline.transaction_key).sequence for commit in own),
+            default=0,
+        )
+        doubt = ""
+        try:
+            archived = archived_commits(self._storage, min(instants), instants)
+            if oldest != 1 and not self._storage.exists(f"{HISTORY}/_version_"):
+                doubt = "its instant may be committed and archived, and the table has no archived commits"
+        except (OSError, ValueError) as error:
+            archived, doubt = (
+                [],
+                f"its instant may be committed and archived, and the archived commits cannot be read: {error}",
+            )
+        return Archive(
+            {commit.instant: commit.files.keys() for commit in archived},
+            self.ledger.transactions.committed_instants(self.pipeline.table.base_path, instants),
+            begin,
+            doubt,
+        )
+
+    def _unlisted(self, kept: Iterable[KeptFile]) -> dict[str, str]:
+        """Tell the live files among those that commits name from what later commits have replaced and cleaning has left."""
+        named = {each.file.path: each.instant for each in kept if each.is_named}
+        if not named:
+            return {}
+        commits = self._table.timeline.completed()
+        try:
+            # All since, because any may have replaced them.
+            commits += tuple(archived_commits(self._storage, min(named.values())))
+            live = live_files({commit.instant: commit for commit in commits}.values())
+            # A cleaning may have deleted some since.
+            return {path: live[path] for path in sorted(named) if path in live and self._storage.file(path) is not None}
+        except (OSError, ValueError) as error:
+            raise TableUnreachable(
+                f"the archived commits of the table at {self.pipeline.table.base_path} cannot be read: {error}. They say whether rows of "
+                f"{listed(sorted(named), SHOWN)} are hidden. Nothing was deleted. {advice(error)} Then sweep again."
+            ) from error
 
     def _listed_letters(self, stored: list[StoredFile], committed: Checkpoint | None) -> frozenset[str]:
         """Return the dead-letter files in the list, and all manifests of its transactions: a rollback by another writer
@@ -205,9 +280,8 @@ class Sweep:
         try:
             folders = [f"{MARKERS}/{name}" for name in self._storage.names(MARKERS) if is_instant(name)]
             markers = [self._marker_folder(folder) for folder in folders]
-            of_hudi = (
-                f"{at}/{name}" for at in (HOODIE, TIMELINE, METADATA_TIMELINE) for name in self._storage.names(at)
-            )
+            places = (HOODIE, TIMELINE, HISTORY, METADATA_TIMELINE, METADATA_HISTORY)
+            of_hudi = (f"{at}/{name}" for at in places for name in self._storage.names(at))
             partials = [self._storage.file(path) for path in of_hudi if PARTIAL.fullmatch(path)]
             beside = [*self._storage.files(HEARTBEATS), *self._storage.files(OWN_FILES), *filter(None, partials)]
             return [*self._storage.data_files(), *markers, *beside]

@@ -288,6 +288,8 @@ def _sweep(context: OpExecutionContext, pipeline: Pipeline, config: SweepConfig)
     context.log.info(f"{counted(len(result.orphans), 'orphan')}, {counted(result.size_bytes, 'byte')}: {outcome}")
     for kept in result.kept[:_LOGGED_KEPT]:
         context.log.info(f"left alone: {kept.file.path}: {kept.reason}")
+    if result.problem:
+        raise Failure(result.problem, metadata=sweep_metadata(result), allow_retries=False)
     return Output(None, metadata=sweep_metadata(result))
 
 
@@ -300,6 +302,7 @@ def sweep_metadata(result: SweepResult) -> dict[str, Any]:
         "older than hours": MetadataValue.float(result.safe_age.total_seconds() / 3600),
         "files": metadata_table(_SWEPT, result.rows()),
         "left alone": len(result.kept),
+        "live files not listed": len(result.unlisted),
     }
 
 

@@ -102,9 +102,12 @@ def report_checks(
     """
     reported = _ReportedChecks.of(pipeline, instance)
     findings = findings_now(pipeline, situation, now, busy)
-    findings.append(finding_on_runs(pipeline, instance, situation.committed.last_began_at))
+    runs = finding_on_runs(pipeline, instance, situation.committed.last_began_at)
+    findings.append(runs)
     checkpoint = situation.committed.checkpoint
-    if any(reported.is_outdated(name, checkpoint.transaction_id if checkpoint else "") for name in ABOUT_COMMITS):
+    newest = checkpoint.transaction_id if checkpoint else ""
+    # A table that was damaged since its last commit stops the runs.
+    if not runs.passed or any(reported.is_outdated(name, newest) for name in ABOUT_COMMITS):
         findings += findings_on_commits(pipeline, situation)
     news = [finding for finding in findings if reported.is_news(finding, now)]
     if any(reported.is_turn(finding) for finding in news):
@@ -227,10 +230,11 @@ class _ReportedChecks:
         return cls(records, materialized.timestamp, materialized.run_id) if materialized else cls(records)
 
     def is_outdated(self, check: str, transaction_id: str) -> bool:
-        """Whether the check's last report was about a transaction older than the newest."""
+        """Whether the check's last report was about a transaction older than the newest, or says what a person may have mended since."""
         known = self._known(check)
         reported = known.metadata.get("transaction") if known else None
-        return reported is None or reported.value != transaction_id or self._is_grey(check)
+        broken = check == ACCOUNTING_HOLDS and known is not None and not known.passed
+        return broken or reported is None or reported.value != transaction_id or self._is_grey(check)
 
     def is_news(self, finding: Finding, now: datetime) -> bool:
         known = self._known(finding.check)

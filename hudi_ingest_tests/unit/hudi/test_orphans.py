@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import fixed_id, log_token
-from hudi_ingest.hudi.files.orphans import Findings, Orphan, judge_files, judge_uploads
+from hudi_ingest.hudi.files.orphans import (
+    Archive,
+    Findings,
+    Orphan,
+    judge_archived,
+    judge_files,
+    judge_uploads,
+    undecided_instants,
+)
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import EPOCH_PATH
 from hudi_ingest.hudi.storage.storage import StoredFile, Upload
@@ -237,6 +245,45 @@ def test_r9_all_orphans_are_found_once_they_are_old_and_nothing_is_pending(histo
         assert each.origin is not None
 
 
+@settings(max_examples=150, deadline=None)
+@given(HISTORIES, st.sampled_from(["", "all", "half"]))
+def test_r9_p5_a_list_that_has_lost_files_makes_none_of_a_commit_an_orphan(
+    history: list[tuple[str, int]], lost: str
+) -> None:
+    """The metadata table is a second record of what commits have, and may be damaged; what no commit names is found all the same."""
+    table = Table()
+    for step, n in history:
+        table.now += timedelta(minutes=1)
+        STEPS[step](table, n)
+    table.finish_undo(0)
+    while table.pending:
+        table.undo(0)
+        table.finish_undo(0)
+    table.now += AGE + timedelta(minutes=1)
+    table.completed[table.instant()] = set()
+    committed = set().union(*table.completed.values(), *table.archived.values())
+    listed = {path for number, path in enumerate(sorted(table.listed)) if not lost or (lost == "half" and number % 2)}
+    named = set().union(*table.completed.values())
+    found = judge_files(
+        table.storage(), table.instants(), listed, named=named, topics=[TOPIC], older_than=table.now - AGE
+    )
+    wanted = undecided_instants(found, table.completed.keys())
+    archive = Archive({each: files for each, files in table.archived.items() if each in wanted})
+    judged = judge_archived(found, archive)
+    assert {each.file.path for each in judged.orphans} == (table.ours & table.stored.keys()) - committed - listed
+    by_path = {each.file.path: each for each in judged.kept}
+    for path in (committed & table.stored.keys()) - listed:
+        assert by_path[path].is_named and "commit" in by_path[path].reason and "names it" in by_path[path].reason
+    event(f"kept: {sum(each.is_named for each in judged.kept)}")
+    # Where the archived commits cannot be read, nothing is known of what is older than the timeline.
+    doubtful = judge_archived(found, Archive({}, begin="9", doubt="unknown"))
+    assert all(each.instant in table.completed for each in doubtful.orphans)
+    assert {each.file.path for each in doubtful.kept} >= by_path.keys()
+    receipts = judge_archived(found, Archive({}, frozenset(wanted)))
+    assert all(each.instant in table.completed for each in receipts.orphans)
+    assert all(each.reason for each in [*receipts.kept, *doubtful.kept])
+
+
 def test_r9_nothing_is_an_orphan_while_a_rollback_or_restore_is_pending() -> None:
     table = Table()
     table.ended.append(table.instant())
@@ -312,6 +359,9 @@ def test_r9_only_names_of_our_own_making_are_swept(path: str, swept: bool) -> No
         (f"dt=1/hour=2/.{'0a' * 16}.partial", True),
         (f".{'0a' * 16}.partial", True),
         (f"dt=1/.{'0a' * 15}.partial", False),
+        (f".hoodie/timeline/history/manifest_3.{uuid.UUID(int=7, version=4)}", True),
+        (f".hoodie/metadata/.hoodie/timeline/history/_version_.{uuid.UUID(int=7, version=4)}", True),
+        (".hoodie/timeline/history/manifest_3", False),
     ],
 )
 def test_r9_what_was_never_finished_is_swept_once_it_is_old(path: str, swept: bool) -> None:
@@ -392,6 +442,7 @@ def test_r9_a_sweep_looks_where_unfinished_files_are(write: Write, tmp_path: Pat
     storage = LocalStorage(pipeline.table.base_path)
     names = ("hudi_ingest/epoch", "hudi_ingest/dead_letters/copied", "hoodie.properties")
     partials = [f".hoodie/{name}.{'0a' * 16}.partial" for name in names]
+    partials.append(f".hoodie/timeline/history/manifest_3.{uuid.UUID(int=7, version=4)}")
     for path in partials:
         storage.write(path, b"")
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:

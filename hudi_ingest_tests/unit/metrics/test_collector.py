@@ -6,22 +6,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 import yaml
 
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.kafka.shared_clusters import ClusterSnapshot
 from hudi_ingest.ledger import Ledger, counters
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.metrics import collector as module
 from hudi_ingest.metrics.collector import TIMEOUT, Collector
 from hudi_ingest.metrics.families import DagsterRecord, PipelineRecord, Scene
-from hudi_ingest.model.finding import answer
-from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
+from hudi_ingest.model.finding import Finding, answer
+from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, RUNS_SUCCEED
+from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.waiting import wait_for
 
 
@@ -144,3 +147,30 @@ def test_a_topic_that_appeared_gets_metrics(home: Home, monkeypatch: pytest.Monk
         assert [pipeline.name for pipeline in collector.look().pipelines] == ["orders", "shop_a"]
         ledger.topics.remember("{topic}", ["shop_b"], datetime.now(timezone.utc))
         assert [pipeline.name for pipeline in collector.look().pipelines] == ["orders", "shop_a", "shop_b"]
+
+
+def test_p7_what_a_table_lists_is_looked_at_now_and_then_and_each_time_while_it_is_wrong(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = load_pipeline(home.pipelines / "orders.yaml")
+    passed, looks = [True], [0]
+
+    def findings(*_: object) -> list[Finding]:
+        looks[0] += 1
+        return [answer("orders", ACCOUNTING_HOLDS, passed[0], "no")]
+
+    monkeypatch.setattr(module, "findings_on_commits", findings)
+    monkeypatch.setattr(module, "findings_now", lambda *_, **__: [])
+    now = datetime.now(timezone.utc)
+    with closing(Collector(home)) as collector:
+
+        def found(seconds: float) -> bool:
+            situation = Situation(CommittedState(True), {}, {}, {})
+            [finding] = collector._findings(pipeline, situation, {}, now + timedelta(seconds=seconds), False)
+            return finding.passed
+
+        assert found(0) and found(599) and looks == [1]
+        passed[0] = False
+        assert found(599) and not found(600) and not found(601) and looks == [3]
+        passed[0] = True
+        assert found(602) and found(603) and looks == [4]

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hudi_ingest.cli.views import recovery_text
-from hudi_ingest.exceptions import KafkaUnreachable
-from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.exceptions import KafkaUnreachable, TableMismatch, TransactionInFlight
+from hudi_ingest.hudi.files.live_files import unlisted_files
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Instants
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenInstant
-from hudi_ingest.operations.upkeep.recovery import Recovery, committed_transaction, moved_offsets, unknown_instants
+from hudi_ingest.operations.upkeep.recovery import (
+    Recovery,
+    _rebuilt,
+    committed_transaction,
+    moved_offsets,
+    unknown_instants,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.commit_contents import commit_metadata
 from hudi_ingest.transaction.protocol import _tell
@@ -72,3 +85,63 @@ def test_whatever_fails_after_a_durable_commit_is_a_warning_that_names_it(caplog
     )
     assert [record.getMessage() for record in caplog.records][-1] == told
     assert caplog.records[-1].exc_info, "with its place in the code"
+
+
+class Rebuilt:
+    """What a rebuild of the metadata table needs of a protocol. `listed`: what the table lists afterwards."""
+
+    def __init__(self, tmp_path: Path, listed: set[str], pending: set[str]) -> None:
+        self.done: list[str] = []
+        path = f"dt=1/a_0-0-0_{INSTANT}.parquet"
+        commits = (CommittedInstant(INSTANT, {}, BEGAN, {path: 4}),)
+        storage = LocalStorage(str(tmp_path))
+        storage.write_whole(path, b"rows")
+        self.state = CommittedState(True, commits=commits)
+        self.protocol: Any = SimpleNamespace(
+            pipeline=SimpleNamespace(name="orders", table=SimpleNamespace(base_path=str(tmp_path))),
+            timeline=SimpleNamespace(
+                storage=storage,
+                instants=lambda: Instants(frozenset(pending), frozenset([INSTANT])),
+                completed=lambda: commits,
+                live_paths=lambda: frozenset(listed),
+            ),
+            table=SimpleNamespace(unlisted=lambda commits: unlisted_files(commits, listed)),
+            instants=SimpleNamespace(rebuild_metadata_table=lambda: self.done.append("rebuilt")),
+            kept=lambda: nullcontext(),
+        )
+        self.path = path
+
+
+INSTANT = "20261121140405123"
+
+
+def test_p5_a_metadata_table_is_built_again_and_compared(tmp_path: Path) -> None:
+    site = Rebuilt(tmp_path, {f"dt=1/a_0-0-0_{INSTANT}.parquet"}, set())
+    assert (_rebuilt(site.protocol, site.state), site.done) == (1, ["rebuilt"])
+
+
+def test_p5_a_metadata_table_is_not_built_beside_open_instants(tmp_path: Path) -> None:
+    site = Rebuilt(tmp_path, set(), {"20261121140406000"})
+    with pytest.raises(TransactionInFlight, match="instants 20261121140406000 are open"):
+        _rebuilt(site.protocol, site.state)
+    assert not site.done
+
+
+def test_p5_a_metadata_table_is_not_built_while_that_would_show_rows_of_no_commit(tmp_path: Path) -> None:
+    site = Rebuilt(tmp_path, set(), set())
+    site.protocol.timeline.storage.write_whole("dt=1/stray.parquet", b"rows")
+    with pytest.raises(
+        TableMismatch, match=r"1 stored file would show as rows.*dt=1/stray\.parquet.*sweep orders --delete"
+    ):
+        _rebuilt(site.protocol, site.state)
+    assert not site.done
+
+
+def test_p5_a_file_that_is_still_not_listed_is_told_to_be_gone(tmp_path: Path) -> None:
+    site = Rebuilt(tmp_path, set(), set())
+    site.protocol.timeline.storage.delete(site.path)
+    with pytest.raises(
+        TableMismatch, match=f"still {site.path} of commits {INSTANT} are not listed; 1 file of these cannot be found"
+    ):
+        _rebuilt(site.protocol, site.state)
+    assert site.done

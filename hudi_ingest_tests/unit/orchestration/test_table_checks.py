@@ -26,7 +26,7 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.exceptions import KafkaRefused, KafkaUnreachable, OffsetsLost
-from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.operations.health.judgement import (
@@ -129,6 +129,28 @@ def test_p6_a_table_that_lost_its_checkpoint_is_red_on_the_asset_until_it_is_wel
             report_trouble(pipeline, instance, OffsetsLost("the commit was rolled back"), now())
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED"]
         report_checks(pipeline, instance, situation(5, 5), now())
+        assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+
+
+def test_p7_a_table_that_hides_rows_is_red_as_soon_as_a_run_fails_and_green_once_it_lists_them(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is committed meanwhile, so no newer transaction says that the check is outdated."""
+    lists = dict[str, str]()
+    monkeypatch.setattr(PipelineTable, "unlisted", lambda self, commits: dict(lists))
+    state = situation(5, 5)
+    with DagsterInstance.ephemeral() as instance:
+        report_checks(pipeline, instance, state, now())
+        lists |= {"dt=1/a_0-0-0_20260101000000000.parquet": "20260101000000000"}
+        report_checks(pipeline, instance, state, now())
+        assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED"], "a look at the list at each tick would cost too much"
+        failed_run(pipeline, instance, "TableMismatch: hides rows")
+        report_checks(pipeline, instance, state, now())
+        assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED"]
+        assert "recover orders --metadata-table" in str(evaluated(instance, ACCOUNTING_HOLDS).description)
+        lists.clear()
+        later = replace(state, committed=replace(state.committed, last_began_at=now() + timedelta(seconds=1)))
+        report_checks(pipeline, instance, later, now())
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
