@@ -51,7 +51,7 @@ class Broker:
 
     marks: dict[TopicPartition, Watermarks]
     topic_id: str = "one"
-    answers: dict[TopicPartition, int | bool] = field(default_factory=dict)
+    answers: Mapping[TopicPartition, int | bool] = field(default_factory=dict)
     asked: list[Mapping[TopicPartition, LastRecord]] = field(default_factory=list)
 
     def topics(self, committed: Iterable[str] = ()) -> dict[str, Topic]:
@@ -222,11 +222,13 @@ def test_p1_a_range_of_a_log_that_was_cut_is_neither_backfilled_nor_replayed(sce
     """It follows no record that is known, so the last one is asked for, also where nobody has noticed anything yet."""
     scene.table.checkpoint = replace(scene.table.checkpoint, covered={P0: ((0, 50),), P1: ((0, 10),)})
     scene.ends_at(55)
-    for answer in ({P0: True}, {}):
+    same: tuple[Mapping[TopicPartition, int | bool], ...] = {P0: True}, {}
+    others: tuple[Mapping[TopicPartition, int | bool], ...] = {P0: 30}, {P0: False}
+    for answer in same:
         scene.broker.answers = answer
         known = known_state(scene.pipeline, scene.look(), [P0, P1])
         assert to_read(known, TransactionKind.REPLAY, [Slice("orders", 0, 5, 9)]) == {P0: ((5, 9),)}
-    for answer in ({P0: 30}, {P0: False}):
+    for answer in others:
         scene.broker.answers = answer
         known = known_state(scene.pipeline, scene.look(), [P0, P1])
         with pytest.raises(RangeRefused, match=r"orders:0.*log was cut.*refer to other records now"):
