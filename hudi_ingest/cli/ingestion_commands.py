@@ -28,7 +28,6 @@ from hudi_ingest.cli.app import (
     say,
     say_left_out,
     show_schema,
-    topic_partition,
 )
 from hudi_ingest.exceptions import ConfigError, IngestError, NothingToDo
 from hudi_ingest.exceptions.problems import counted
@@ -273,25 +272,50 @@ def run(name: PipelineName, as_json: AsJson = False) -> None:
 def accept_losses(
     name: PipelineName,
     partition: Annotated[
-        list[str] | None, typer.Option(metavar="TOPIC:PARTITION", help="A stopped partition; repeatable.")
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC:PARTITION[=OFFSET|end|divergence|first]",
+            help="A stopped partition, and where it goes on: at an offset, at the broker's end, where a log that was cut parts from the one "
+            "that was read, or at the broker's first offset, which is the default; repeatable.",
+        ),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="A topic that was deleted and recreated; repeatable.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="A topic that is another one now: recreated, or on another cluster; repeatable."),
+    ] = None,
+    offsets: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A file with partitions and the offsets where they go on, one TOPIC:PARTITION=OFFSET a line, or as Kafka's tools print them.",
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Accept that stopped partitions have lost offsets, and resume at the broker's first offsets, in one transaction."""
-    from hudi_ingest.operations.upkeep.approvals import accept_loss
+    """Accept that stopped partitions have lost offsets, or that their topic has moved, and let them go on, in one transaction."""
+    from hudi_ingest.operations.upkeep.approvals import accept_loss, resume_at, resumes_in
     from hudi_ingest.transaction.plan.planning import plan_accepting
 
     pipeline = named_pipeline(name)
-    sources = [topic_partition(text) for text in partition or ()]
-    if not sources and not topic:
-        raise typer.BadParameter("name at least one --partition TOPIC:PARTITION or --topic TOPIC")
+    if not partition and not topic and offsets is None:
+        raise typer.BadParameter("name at least one --partition TOPIC:PARTITION or --topic TOPIC, or --offsets FILE")
+    try:
+        listed = resumes_in(offsets.read_text().splitlines(), str(offsets), pipeline.group_id) if offsets else {}
+        places = dict(resume_at(text) for text in partition or ())
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"--offsets: {offsets} cannot be read: {error}") from error
+    except ValueError as error:
+        raise typer.BadParameter(f"--partition: {error}") from error
+    if len(places) < len(partition or ()) or places.keys() & listed.keys():
+        raise typer.BadParameter("a partition is named twice; name each partition once")
+    sources = [source for source, at in places.items() if at is None]
+    resumes = {**listed, **{source: at for source, at in places.items() if at is not None}}
     if dry_run:
-        print_plan(plan_accepting(pipeline, sources, topic or ()), as_json)
+        print_plan(plan_accepting(pipeline, sources, topic or (), resumes), as_json)
     else:
         with clock() as report:
-            receipt = accept_loss(pipeline, Home.from_environment(), sources, topic or (), report)
+            receipt = accept_loss(pipeline, Home.from_environment(), sources, topic or (), report, resumes)
         print_receipt(receipt, as_json)
 
 

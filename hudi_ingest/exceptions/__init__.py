@@ -129,6 +129,13 @@ class OffsetsLost(_AtKafka, Terminal):
     """Records between the committed offset and the broker's first offset are gone, or the topic was recreated."""
 
 
+class LogTruncated(OffsetsLost):
+    """The broker cut a partition's log before the committed offset: other records have the offsets of some that were read.
+    `diverges_at`: where the logs part, if that is known."""
+
+    diverges_at: int | None = None
+
+
 class NoSuchOffset(_AtKafka, Terminal):
     """The pipeline has no such topic, the topic has no such partition, or the broker does not have the offset."""
 

@@ -100,6 +100,11 @@ class Backlog:
             self._reading -= 1
             self._complete.append(range_)
 
+    def set_aside(self, range_: OpenRange) -> None:
+        """Leave the range to the next round."""
+        range_.is_held = True
+        self._reading -= 1
+
     def ready(self) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
         """Yield the batches that can be handed on now, with their partitions."""
         while (range_ := self._current or self._next()) is not None:

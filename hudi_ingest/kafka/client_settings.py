@@ -44,6 +44,10 @@ _TOKEN_SECONDS = 30.0
 """For a token function's answer. A client that has a token uses it meanwhile."""
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 """Codes of errors that say that the broker does not have the offset to be read."""
+_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
+"""The client says it in the text of an error with one of those codes, beside the end of the epoch it asked for, or -1 if the broker has
+no such epoch."""
+_END_OF_EPOCH = re.compile(r"broker end offset is (-?\d+)")
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}
 _ALERT = "SSL alert number"
 """Marks a broker's refusal of a client certificate in what otherwise looks like a network error."""
@@ -321,3 +325,10 @@ def _refused(failure: str, reason: str, source: KafkaSource) -> KafkaRefused:
     return KafkaRefused(
         f"{failure}: {reason}. {advice} Nothing was read and nothing is visible.", servers=source.bootstrap_servers
     )
+
+
+def end_of_epoch(text: str) -> int | None:
+    """Return where the log of the epoch that was asked for ends by the error's text, -1 if the broker does not know the epoch; None if it is
+    another error than that the log was truncated."""
+    found = _END_OF_EPOCH.search(text) if _TRUNCATION in text else None
+    return int(found[1]) if found else None

@@ -107,6 +107,8 @@ _queue_destroy = _function("rd_kafka_queue_destroy", None, c_void_p)
 _destroy_flags = _function("rd_kafka_destroy_flags", None, c_void_p, c_int)
 _list_new = _function("rd_kafka_topic_partition_list_new", c_void_p, c_int)
 _list_add = _function("rd_kafka_topic_partition_list_add", ctypes.POINTER(_Position), c_void_p, c_char_p, c_int32)
+_set_epoch = _function("rd_kafka_topic_partition_set_leader_epoch", None, c_void_p, c_int32)
+_message_epoch = _function("rd_kafka_message_leader_epoch", c_int32, c_void_p)
 _list_destroy = _function("rd_kafka_topic_partition_list_destroy", None, c_void_p)
 _assign = _function("rd_kafka_assign", c_int, c_void_p, c_void_p)
 _incremental_unassign = _function("rd_kafka_incremental_unassign", c_void_p, c_void_p, c_void_p)
@@ -197,9 +199,12 @@ class Consumer:
         self._queue = _queue_get_consumer(self._client)
         self._topics: dict[int, str] = {}
 
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions, each from its offset."""
-        partitions = _partitions(positions)
+    def assign(
+        self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None
+    ) -> None:
+        """Read these partitions, each from its offset. The client asks the broker whether the log of these leader epochs reaches there,
+        and if not delivers an error; see `end_of_epoch` in client_settings.py."""
+        partitions = _partitions(positions, epochs)
         try:
             code = _assign(self._client, partitions)
         finally:
@@ -270,8 +275,16 @@ def error_text(message: Message) -> str:
     return str(_message_text(ctypes.addressof(message)).decode(errors="replace"))
 
 
-def _partitions(positions: Mapping[TopicPartition, int]) -> int:
+def epoch_of(message: int) -> int:
+    """Return the leader epoch in which the message at the address was written, -1 if that is unknown."""
+    return int(_message_epoch(message))
+
+
+def _partitions(positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int] | None = None) -> int:
     partitions: int = _list_new(len(positions))
     for partition, offset in positions.items():
-        _list_add(partitions, partition.topic.encode(), partition.partition).contents.offset = offset
+        place = _list_add(partitions, partition.topic.encode(), partition.partition)
+        place.contents.offset = offset
+        if epochs is not None and partition in epochs:
+            _set_epoch(place, epochs[partition])
     return partitions

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError
 
-from hudi_ingest.exceptions import IngestError, NoSuchOffset, WriteIncomplete, concerning
+from hudi_ingest.exceptions import IngestError, LogTruncated, NoSuchOffset, WriteIncomplete, concerning
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.kafka.backlog import BATCH_BYTES, BATCH_ROWS, Backlog, FetchPositions, OpenRange, statistics_options
 from hudi_ingest.kafka.client_settings import (
@@ -18,14 +19,15 @@ from hudi_ingest.kafka.client_settings import (
     READ_COMMITTED,
     Trouble,
     client_logger,
+    end_of_epoch,
     librdkafka_options,
     overriding,
     tokens_of,
     unusable_settings,
 )
-from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, error_text
+from hudi_ingest.kafka.librdkafka import ClientRefused, Consumer, Message, epoch_of, error_text
 from hudi_ingest.kafka.message_columns import destroy, extent, record_batch
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import LastRecord, Offsets, Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 
 _OPTIONS: Mapping[str, str] = {
@@ -45,10 +47,85 @@ _OPTIONS: Mapping[str, str] = {
 _PROMPT = {"reconnect.backoff.ms": "100"}
 _POLL_MILLISECONDS = 100
 _SHOWN_RANGES = 3
+_AFTER_ALL = 2**62
+_MOST_READ_AGAIN = 1000
+"""Before a range, a record so far back is not read again: there may be many records of aborted transactions between."""
+
+
+class Anchors:
+    """The last records before ranges, and those of the ranges themselves. A partition with one before it is read from there on, and is
+    only read if that record is still the same: offsets alone do not show that a log was cut and has grown over its old end since.
+
+    The client compares the records' leader epochs with the broker's, too, which shows a cut where the record before is gone. They show
+    none if the broker was restored from a copy: then it may have given the same epochs again. Compaction and retention may take the
+    record, which proves nothing.
+    """
+
+    def __init__(self, slices: Collection[Slice], before: Mapping[TopicPartition, LastRecord]) -> None:
+        self.last: dict[TopicPartition, LastRecord] = {}
+        """The last records of the ranges, once they are read."""
+        starts = {slice_.source: slice_.start for slice_ in slices}
+        self._before: dict[TopicPartition, LastRecord | None] = {
+            source: record
+            if starts[source] - record.offset <= _MOST_READ_AGAIN
+            else replace(record, offset=starts[source])
+            for source, record in before.items()
+            if source in starts
+        }
+        self._of_unknown_epoch: set[TopicPartition] = set()
+
+    def starts(self, positions: Offsets) -> dict[TopicPartition, int]:
+        """Where to read from, instead of the positions."""
+        return {
+            source: position if (record := self._before.get(source)) is None else record.offset
+            for source, position in positions.items()
+        }
+
+    def epochs(self) -> dict[TopicPartition, int]:
+        """The leader epochs that the logs must have at their starts."""
+        return {
+            source: record.epoch
+            for source, record in self._before.items()
+            if record is not None and record.epoch >= 0 and source not in self._of_unknown_epoch
+        }
+
+    def take(self, range_: OpenRange, address: int, offset: int) -> bool:
+        """Whether the message is before the range, and as it was. Raises LogTruncated if it is another one."""
+        source, start = range_.slice.source, range_.slice.start
+        if source not in self._before:
+            return False
+        record = self._before[source]
+        if offset >= start:
+            del self._before[source]
+            return False
+        if record is None or not record.is_same(_record_at(address)):
+            raise _truncated(range_.slice, None)
+        self._before[source] = None
+        return True
+
+    def without(self, range_: OpenRange, text: str) -> bool:
+        """Whether an error of this text is only that the record before the range, or its epoch, is not there any more: then the range is
+        read without it. Raises LogTruncated if the log was cut."""
+        source = range_.slice.source
+        if source not in self._before:
+            return False
+        end = end_of_epoch(text)
+        if end is None:
+            del self._before[source]
+        elif end >= 0:
+            raise _truncated(range_.slice, end)
+        else:
+            # The record itself shows whether it is the same log.
+            self._of_unknown_epoch.add(source)
+        return True
 
 
 def read_ranges(
-    source: KafkaSource, group: str, slices: Collection[Slice], columns: Collection[str] = ()
+    source: KafkaSource,
+    group: str,
+    slices: Collection[Slice],
+    columns: Collection[str] = (),
+    anchors: Anchors | None = None,
 ) -> Generator[tuple[TopicPartition, pa.RecordBatch], None, None]:
     """All committed records of the ranges (at most one per partition): one partition after the other, in any order, each in
     order of its offsets, in batches of about BATCH_BYTES and at most BATCH_ROWS.
@@ -56,16 +133,16 @@ def read_ranges(
     Columns offset, timestamp (KAFKA_TIME) and value, and those of `columns` that are key or headers. The consumer joins no
     group and commits nothing. Waits at most `request_timeout_seconds` for the broker's next records, aborted ones included.
 
-    Raises KafkaUnreachable, KafkaRefused, NoSuchOffset if a range's first offset is not there, and WriteIncomplete if a
-    partition ends within its range.
+    Raises KafkaUnreachable, KafkaRefused, NoSuchOffset if a range's first offset is not there, LogTruncated if the record of `anchors`
+    before a range is another one by now, and WriteIncomplete if a partition ends within its range.
     """
-    backlog = Backlog(slices)
+    backlog, anchors = Backlog(slices), anchors or Anchors(slices, {})
     while positions := backlog.begin_round():
-        trouble = Trouble()
+        positions, trouble = anchors.starts(positions), Trouble()
         fetched = FetchPositions(positions)
         with closing(_consumer(source, group, trouble, fetched.take)) as consumer:
-            consumer.assign(positions)
-            yield from _round(consumer, backlog, source, trouble, columns, fetched)
+            consumer.assign(positions, anchors.epochs())
+            yield from _round(consumer, backlog, source, trouble, columns, fetched, anchors)
 
 
 def _round(
@@ -75,6 +152,7 @@ def _round(
     trouble: Trouble,
     columns: Collection[str],
     fetched: FetchPositions,
+    anchors: Anchors,
 ) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
     addresses = np.empty(BATCH_ROWS, np.int64)
     yield from backlog.ready()
@@ -94,11 +172,14 @@ def _round(
                 range_ = backlog.range_of(TopicPartition(consumer.topic(first), first.partition))
                 if first.error:
                     if range_ is not None or first.topic is None:
-                        _take_error(backlog, range_, first, trouble, source)
+                        _take_error(backlog, range_, first, trouble, source, anchors)
+                    after = place + 1
+                elif range_ is not None and anchors.take(range_, int(addresses[place]), first.offset):
+                    trouble.answered()
                     after = place + 1
                 else:
                     trouble.answered()
-                    after = _take_records(backlog, range_, addresses, place, count, columns)
+                    after = _take_records(backlog, range_, addresses, place, count, columns, anchors)
                 destroy(addresses, place, after)
                 place = after
                 yield from backlog.ready()
@@ -118,6 +199,7 @@ def _take_records(
     place: int,
     count: int,
     columns: Collection[str],
+    anchors: Anchors,
 ) -> int:
     """Add the records at `place` and after that are of one partition, and return the place behind them."""
     keys, headers = "key" in columns, "headers" in columns
@@ -125,20 +207,58 @@ def _take_records(
     if range_ is not None:
         if run.inside > place:
             batch = record_batch(addresses, place, run, keys, headers)
+            anchors.last[range_.slice.source] = _last_of(batch, int(addresses[run.inside - 1]))
             backlog.add(range_, batch, run.size)
         backlog.advance(range_, run.last_offset + 1)
     return run.next
 
 
+def _record_at(address: int) -> LastRecord:
+    """Return what identifies the message at the address."""
+    addresses = np.array([address], np.int64)
+    only = extent(addresses, 0, 1, _AFTER_ALL, 0, False)
+    return _last_of(record_batch(addresses, 0, only, False, False), address)
+
+
+def _last_of(batch: pa.RecordBatch, address: int) -> LastRecord:
+    """Return what identifies the last record of the batch, whose message is at the address."""
+    last = batch.slice(batch.num_rows - 1)
+    return LastRecord(last["offset"][0].as_py(), last["timestamp"].cast(pa.int64())[0].as_py(), epoch_of(address))
+
+
+def _truncated(slice_: Slice, diverges_at: int | None) -> LogTruncated:
+    where = "" if diverges_at is None else f"; the logs part at offset {diverges_at}"
+    error = LogTruncated(
+        f"{slice_.source}: the records before offset {slice_.start} are no longer those that were read: the broker cut its log before it, "
+        f"or was restored from an older copy, and other records have their offsets{where}. Nothing of the transaction is visible. The "
+        "partition is stopped from now on; `hudi-ingest status` names the commands that let it go on.",
+        topic=slice_.topic,
+        partition=slice_.partition,
+        offset=slice_.start,
+    )
+    error.diverges_at = diverges_at
+    return error
+
+
 def _take_error(
-    backlog: Backlog, range_: OpenRange | None, message: Message, trouble: Trouble, source: KafkaSource
+    backlog: Backlog,
+    range_: OpenRange | None,
+    message: Message,
+    trouble: Trouble,
+    source: KafkaSource,
+    anchors: Anchors,
 ) -> None:
     if range_ is None:
         raise trouble.explained(f"read {_shown(backlog.reading)}", error_text(message), source)
     slice_ = range_.slice
     with concerning(slice_.topic, slice_.partition, range_.position):
+        if message.error in OUT_OF_RANGE and anchors.without(range_, error_text(message)):
+            backlog.set_aside(range_)
+            return
         if message.error != KafkaError._PARTITION_EOF:
             raise _error(range_, message, trouble, source)
+        if message.offset < slice_.start:
+            raise _truncated(slice_, None)
         if message.offset < slice_.end:
             raise WriteIncomplete(
                 f"{slice_}: the partition ends at offset {message.offset}, within the range. Nothing of it is visible; the op "

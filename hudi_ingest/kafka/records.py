@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,10 +20,11 @@ from hudi_ingest.kafka.client_settings import (
     Trouble,
     client_logger,
     confluent_options,
+    end_of_epoch,
     overriding,
     unusable_settings,
 )
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
 from hudi_ingest.records.times import KAFKA_TIME, NO_TIME
@@ -199,6 +200,48 @@ def first_records_in(
     finally:
         consumer.close()
     return first_offsets
+
+
+def compare_logs(
+    source: KafkaSource, group: str, last: Mapping[TopicPartition, LastRecord], seconds: float
+) -> dict[TopicPartition, int | bool]:
+    """Whether the broker still has these records: True; False if it has others there; or the offset from which on its log is another one,
+    if its leader epochs show that. Omits partitions about which the broker does not answer within `seconds`, and those whose record
+    is gone. Raises KafkaRefused if no connection can be made with the source's settings.
+    """
+    found: dict[TopicPartition, int | bool] = {}
+    pending, trouble = dict(last), Trouble()
+    consumer = _consumer(source, group, trouble, "error", {"fetch.message.max.bytes": 1, "queued.min.messages": 1})
+    try:
+        consumer.assign([_place(partition, record, record.epoch) for partition, record in pending.items()])
+        deadline = time.monotonic() + seconds
+        while pending and not trouble.is_final and (wait := deadline - time.monotonic()) > 0:
+            message = consumer.poll(min(wait, _POLL_SECONDS))
+            if message is None or (partition := TopicPartition(message.topic(), message.partition())) not in pending:
+                continue
+            record, error = pending[partition], message.error()
+            end = end_of_epoch(error.str()) if error is not None and error.code() in OUT_OF_RANGE else None
+            if end == -1 and record.epoch >= 0:
+                # Only the record itself can say whether it is the same log.
+                pending[partition] = replace(record, epoch=-1)
+                consumer.assign([_place(each, known, known.epoch) for each, known in pending.items()])
+                continue
+            if end is not None and end >= 0:
+                found[partition] = end
+            elif error is None and message.offset() == record.offset:
+                epoch = message.leader_epoch()
+                at = LastRecord(message.offset(), _time_of(message), -1 if epoch is None else epoch)
+                found[partition] = last[partition].is_same(at)
+            del pending[partition]
+            consumer.pause([_place(partition, record)])
+    finally:
+        consumer.close()
+    return found
+
+
+def _place(partition: TopicPartition, record: LastRecord, epoch: int = -1) -> KafkaTopicPartition:
+    known = {"leader_epoch": epoch} if epoch >= 0 else {}
+    return KafkaTopicPartition(partition.topic, partition.partition, record.offset, **known)
 
 
 def _start(slice_: Slice) -> KafkaTopicPartition:

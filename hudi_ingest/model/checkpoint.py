@@ -10,7 +10,16 @@ from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.complete_through import Completeness
 from hudi_ingest.model.complete_through import from_dict as completeness_from_dict
 from hudi_ingest.model.complete_through import to_dict as completeness_to_dict
-from hudi_ingest.model.offsets import Ranges, TopicPartition, TopicVersion, from_bounds, to_bounds, union
+from hudi_ingest.model.offsets import (
+    LastRecord,
+    Ranges,
+    TopicPartition,
+    TopicVersion,
+    from_bounds,
+    intersection,
+    to_bounds,
+    union,
+)
 from hudi_ingest.model.plan import IngestPlan, RangePlan, RetryPlan, TransactionPlan
 
 
@@ -64,6 +73,9 @@ class Checkpoint:
     """Up to which Kafka timestamp each partition is complete. Checkpoints of older versions lack it."""
     certified: Mapping[TopicPartition, Certified] = field(default_factory=dict)
     """The certificates of partitions up to the committed offsets; see `certified_after` in model/report.py."""
+    last: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
+    """The last record before the committed offset, by which the next transaction recognizes a partition's log. Checkpoints of older
+    versions lack it."""
 
     def to_json(self) -> str:
         """Serialize canonically: equal checkpoints give equal text, so the commit guard may compare text."""
@@ -101,6 +113,11 @@ class Checkpoint:
                         }
                     }
                     if self.certified
+                    else {}
+                ),
+                **(
+                    {"last": {str(k): [v.offset, v.timestamp, v.epoch] for k, v in sorted(self.last.items())}}
+                    if self.last
                     else {}
                 ),
             },
@@ -142,6 +159,10 @@ class Checkpoint:
                 for source, each in checkpoint.get("certified", {}).items()
                 if (certificate := Certificate.from_dict(each)) is not None
             },
+            {
+                TopicPartition.parse(source): LastRecord(*record)
+                for source, record in checkpoint.get("last", {}).items()
+            },
         )
 
 
@@ -181,6 +202,7 @@ def next_checkpoint(
         current.totals if current else {},
         current.complete if current else {},
         current.certified if current else {},
+        current.last if current else {},
     )
 
 
@@ -195,8 +217,9 @@ def next_coverage(current: Checkpoint | None, plan: TransactionPlan) -> dict[Top
         covered = {**plan.covered, **covered}
     for reset in plan.resets:
         if reset.repeats:
-            # The same offsets are other records from now on.
-            covered[reset.source] = ()
+            # The same offsets are other records from now on, or from where the logs part.
+            same = ((0, reset.diverges_at or 0),)
+            covered[reset.source] = intersection(covered.get(reset.source, ()), same)
         if reset.restart is None:
             covered.pop(reset.source, None)
     for slice_ in plan.slices:

@@ -85,6 +85,24 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class LastRecord:
+    """The last record that was read of a partition, by which the partition's log is recognized."""
+
+    offset: int
+    timestamp: int
+    """Kafka's, in milliseconds."""
+    epoch: int = -1
+    """The leader epoch in which it was written, -1 if the broker does not say."""
+
+    def is_same(self, other: LastRecord) -> bool:
+        """Whether both are the same record, as far as their epochs are known."""
+        known = -1 not in (self.epoch, other.epoch)
+        return (self.offset, self.timestamp) == (other.offset, other.timestamp) and (
+            self.epoch == other.epoch or not known
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TopicVersion:
     """Which topic of this name the offsets belong to.
 

@@ -20,7 +20,11 @@ class LossReason(str, Enum):
     RECREATED = "recreated"
     """The committed offset belongs to another topic of the same name."""
     TRUNCATED = "truncated"
-    """The topic is the same, but it ends before the committed offset."""
+    """The topic is the same, but its log was cut before the committed offset, whatever was written there since."""
+
+
+_SELDOM = ("first", "diverges_at")
+"""Left out of a loss's JSON where they are None."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,10 +39,15 @@ class OffsetLoss:
     committed: int
     """The next offset by the table's checkpoint."""
     restart: int | None
-    """The broker's first offset; None when the partition no longer exists, which then leaves the checkpoint."""
+    """The broker's first offset, unless a person chose another; None when the partition no longer exists, which then leaves the
+    checkpoint."""
     lost: int | None
     """How many offsets are lost; None when that is unknowable."""
     reason: LossReason
+    first: int | None = None
+    """The broker's first offset, if a person chose `restart`."""
+    diverges_at: int | None = None
+    """Where a log that was cut parts from the one that was read; None if that is unknown."""
 
     @property
     def source(self) -> TopicPartition:
@@ -46,15 +55,33 @@ class OffsetLoss:
 
     @property
     def repeats(self) -> bool:
-        """Whether offsets from `restart` on were committed before, for the same or for other records."""
+        """Whether committed offsets are those of other records now, or are read again."""
         return self.reason is not LossReason.RETENTION
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "reason": self.reason.value}
+        known = {name: value for name, value in asdict(self).items() if value is not None or name not in _SELDOM}
+        return {**known, "reason": self.reason.value}
 
     @classmethod
     def from_dict(cls, loss: Mapping[str, Any]) -> OffsetLoss:
         return cls(**{**loss, "reason": LossReason(loss["reason"])})
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut:
+    """A partition whose log the broker cut before the committed offset, as it was found."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    committed: int
+    """The next offset by the checkpoint when it was found. A commit may still come of what was read before the cut."""
+    diverges_at: int | None = None
+    """Where the broker's log parts from the one that was read; None if that is unknown."""
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True)

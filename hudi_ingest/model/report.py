@@ -12,7 +12,7 @@ from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import NO_TIMES, UNKNOWN, Completeness, Mark, TimesRead, next_states
 from hudi_ingest.model.counts import Counts, added
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.model.plan import ReplayPlan, TransactionKind, TransactionPlan
 
 MOST_NAMED = 50
@@ -203,6 +203,8 @@ class SliceReport(Counts):
     violations: Mapping[str, int] = field(default_factory=dict)
     """How many records violate an expectation, by its name."""
     certificate: Certificate | None = None
+    last: LastRecord | None = None
+    """The last record of the slice; None if it has none."""
 
     @property
     def accounted(self) -> bool:
@@ -238,6 +240,7 @@ class SliceReport(Counts):
                 "times": TimesRead(**report.get("times", {})),
                 "violations": report.get("violations", {}),
                 "certificate": Certificate(**report["certificate"]) if report.get("certificate") else None,
+                "last": LastRecord(**report["last"]) if report.get("last") else None,
             }
         )
 
@@ -376,6 +379,18 @@ def certified_after(
             rows = known.rows + report.rows
             certified[slice_.source] = Certified(known.start, rows, known.certificate + report.certificate)
     return certified
+
+
+def last_after(
+    current: Checkpoint | None, plan: TransactionPlan, reports: Iterable[SliceReport]
+) -> dict[TopicPartition, LastRecord]:
+    """Return the last records before the committed offsets after the plan's commit."""
+    last = dict(current.last) if current else {}
+    if plan.kind.moves_offsets:
+        for loss in plan.resets:
+            last.pop(loss.source, None)
+        last |= {report.slice.source: report.last for report in reports if report.last is not None}
+    return last
 
 
 def with_commit(totals: Totals, plan: TransactionPlan, reports: Sequence[SliceReport], keeps_bad: bool) -> Totals:

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
-from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.model.offsets import LastRecord, TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import CommitReceipt
 
@@ -89,6 +89,8 @@ class OpenTransaction:
     """Mean length of the last commits' values; 0 if unknown."""
     late_before: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Before which Kafka timestamp, in milliseconds, a partition's records are late: up to there it was complete already."""
+    follows: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
+    """The record that each slice comes after, by which the partition's log is recognized."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -103,6 +105,7 @@ class OpenTransaction:
             "groups": dict(self.groups),
             "record_bytes": self.record_bytes,
             "late_before": {str(source): time for source, time in self.late_before.items()},
+            "follows": {str(source): asdict(record) for source, record in self.follows.items()},
         }
 
     @classmethod
@@ -120,6 +123,10 @@ class OpenTransaction:
             record_bytes=int(transaction.get("record_bytes", 0)),
             late_before={
                 TopicPartition.parse(source): int(time) for source, time in transaction.get("late_before", {}).items()
+            },
+            follows={
+                TopicPartition.parse(source): LastRecord(**record)
+                for source, record in transaction.get("follows", {}).items()
             },
         )
 

@@ -393,6 +393,10 @@ class StoppedPartition(Body):
 
     topic: Topic
     partition: Partition
+    resume_at: Offset | Literal["first", "end", "divergence"] = Field(
+        default="first",
+        description="Where it goes on: an offset, the broker's first or its end, or where a log that was cut parts from the one that was read.",
+    )
 
 
 class Receipt(BaseModel):

@@ -123,15 +123,18 @@ def survey_accept_loss(pipeline: Named, body: LossBody) -> Plan:
 
 @ROUTES.post("/pipelines/{name}/accept-loss", summary="Accept lost offsets", name="accept_loss")
 def accept_lost_offsets(home: HomeOf, pipeline: Named, body: LossBody) -> Receipt:
-    """Give up the offsets that stopped partitions have lost, and resume at the broker's first, in one transaction. Answers when
+    """Give up the offsets that stopped partitions have lost, and go on where the body says, in one transaction. Answers when
     it is committed, which needs a Spark driver and may take up to the pipeline's timeout. 503 while another operation uses Spark."""
-    partitions, topics = _losses(body)
-    receipt = in_spark_process(partial(accept_loss, partitions=partitions, topics=topics), pipeline, home)
+    partitions, topics, resumes = _losses(body)
+    work = partial(accept_loss, partitions=partitions, topics=topics, resumes=resumes)
+    receipt = in_spark_process(work, pipeline, home)
     return Receipt.model_validate(receipt.to_dict())
 
 
-def _losses(body: LossBody) -> tuple[list[TopicPartition], list[str]]:
-    return [TopicPartition(partition.topic, partition.partition) for partition in body.partitions], body.topics
+def _losses(body: LossBody) -> tuple[list[TopicPartition], list[str], dict[TopicPartition, int | str]]:
+    places = {TopicPartition(each.topic, each.partition): each.resume_at for each in body.partitions}
+    resumes: dict[TopicPartition, int | str] = {source: at for source, at in places.items() if at != "first"}
+    return [source for source in places if source not in resumes], body.topics, resumes
 
 
 @TABLE.get("/pipelines/{name}/schema-change", summary="Show the schema change that waits")

@@ -154,13 +154,20 @@ def require_lost(plan: TransactionPlan, losses: Sequence[OffsetLoss]) -> None:
         f"planned: {loss_text(loss)}; now: "
         + (loss_text(lost_now[loss.source]) if loss.source in lost_now else "nothing is lost, or it has no leader")
         for loss in plan.resets
-        if lost_now.get(loss.source) != loss
+        if not _is_lost(loss, lost_now.get(loss.source))
     ]
     if differences:
         raise PlanOutdated(
             f"plan {plan.transaction_id} gives up offsets, but the broker's losses have changed: {'; '.join(differences)}. "
             "Nothing was written. Plan again; the sensor does so automatically."
         )
+
+
+def _is_lost(planned: OffsetLoss, now: OffsetLoss | None) -> bool:
+    """Whether the loss is still the planned one: where the broker's first offset is, unless a person chose another that it still has."""
+    if now is None or planned.first is None or now.restart is None or planned.restart is None:
+        return now is not None and replace(now, diverges_at=None) == replace(planned, diverges_at=None)
+    return (planned.committed, planned.reason) == (now.committed, now.reason) and now.restart <= planned.restart
 
 
 def _jumps(plan: TransactionPlan, checkpoint: Checkpoint | None) -> Iterator[str]:

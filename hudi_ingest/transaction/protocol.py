@@ -20,6 +20,7 @@ from hudi_ingest.exceptions import (
     CommitRefused,
     Fenced,
     IngestError,
+    LogTruncated,
     NothingToDo,
     SchemaOutdated,
     TableUnreachable,
@@ -32,15 +33,16 @@ from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, CommittedInstant
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.model.checkpoint import next_checkpoint
+from hudi_ingest.model.checkpoint import Checkpoint, next_checkpoint
 from hudi_ingest.model.complete_through import late_before
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.model.plan import RetryPlan, TransactionPlan
 from hudi_ingest.model.report import (
     CommitReceipt,
     SliceReport,
     certified_after,
     complete_after,
+    last_after,
     mean_record_bytes,
     whole_files,
     with_commit,
@@ -64,6 +66,7 @@ from hudi_ingest.transaction.checks import (
 from hudi_ingest.transaction.commit_contents import commit_metadata, extended_groups, file_ids_at_begin
 from hudi_ingest.transaction.dead_letters.letter_file import require_bad_accounted, withholds_bytes
 from hudi_ingest.transaction.plan.arithmetic import require_offset_order
+from hudi_ingest.transaction.plan.cut_logs import forget, remember
 from hudi_ingest.transaction.ports import TransactionPorts
 from hudi_ingest.transaction.rollback import clear_dead_transaction, roll_back
 from hudi_ingest.transaction.table_preparation import (
@@ -151,6 +154,7 @@ class TransactionProtocol(TransactionPorts):
             )
             if checkpoint and plan.kind.moves_offsets
             else {},
+            follows=_follows(plan, checkpoint),
         )
         self.tell_lineage(began(transaction))
         return transaction
@@ -172,6 +176,8 @@ class TransactionProtocol(TransactionPorts):
                 self._note_failed(transaction_id, attempts, error)
                 if isinstance(error, SchemaOutdated) and error.columns:
                     self._note_schema(error.columns)
+                if isinstance(error, LogTruncated):
+                    self._note_cut(error)
                 raise
             reach("slices_written")
             self.ledger.attempts.finish(transaction_id, reports)
@@ -397,7 +403,10 @@ class TransactionProtocol(TransactionPorts):
         totals = with_commit(checkpoint.totals, plan, reports, self.pipeline.on_bad_record == "dead_letter")
         complete = complete_after(committed.checkpoint, checkpoint, plan, self.confirm_marks(plan.marks), reports)
         certified = certified_after(committed.checkpoint, plan, reports)
-        checkpoint = replace(checkpoint, letters=letters, totals=totals, complete=complete, certified=certified)
+        last = last_after(committed.checkpoint, plan, reports)
+        checkpoint = replace(
+            checkpoint, letters=letters, totals=totals, complete=complete, certified=certified, last=last
+        )
         schema = transaction.schema
         if committed.checkpoint is not None or plan.take_over is not None:
             schema = with_columns_of_others(schema, self.timeline.schema(), plan.transaction_id)
@@ -437,6 +446,10 @@ class TransactionProtocol(TransactionPorts):
             )
         )
         reach("group_told")
+        accepted = [loss.source for loss in receipt.plan.resets if loss.repeats]
+        if accepted:
+            text = "that partitions were stopped is not forgotten, so they may be stopped once more"
+            warnings.append(_tell(lambda: forget(self.table.storage, receipt.checkpoint, accepted), text))
         transactions, transaction_id = self.ledger.transactions, receipt.plan.transaction_id
         # The repair does not look for damage where the ledger has a receipt.
         warnings.append(
@@ -502,6 +515,17 @@ class TransactionProtocol(TransactionPorts):
             # The op's own error is propagating; the next transaction meets the record again.
             _logger.warning("the schema of a record is not noted in hoodie.properties: %s", unnoted)
 
+    def _note_cut(self, error: LogTruncated) -> None:
+        """Let all plans know of a partition whose log was cut, which offsets do not show any more."""
+        try:
+            checkpoint = self.table.committed().checkpoint
+            assert checkpoint is not None, "a slice that follows a record follows a commit"
+            with self._table_lock(), self.kept():
+                remember(self.table.storage, checkpoint, error)
+        except IngestError as unnoted:
+            # The op's own error is propagating; the next transaction meets the record again.
+            _logger.warning("that the log of %s:%s was cut is not noted: %s", error.topic, error.partition, unnoted)
+
     def _with_unused_id(self, plan: TransactionPlan) -> TransactionPlan:
         """The plan under an id that is new to the ledger: an earlier try to begin it may have used up its own."""
         candidate, tries = plan, 1
@@ -534,6 +558,14 @@ def _tell(tell: Callable[[], object], failure: str) -> str:
         _logger.warning(warning, exc_info=not isinstance(error, IngestError))
         return warning
     return ""
+
+
+def _follows(plan: TransactionPlan, checkpoint: Checkpoint | None) -> dict[TopicPartition, LastRecord]:
+    """The records that the plan's slices come after; none where it begins anew."""
+    if checkpoint is None or not plan.kind.moves_offsets:
+        return {}
+    sources = {slice_.source for slice_ in plan.busy} - {loss.source for loss in plan.resets}
+    return {source: record for source, record in checkpoint.last.items() if source in sources}
 
 
 def with_idle_slices(plan: TransactionPlan, reports: Sequence[SliceReport]) -> tuple[SliceReport, ...]:

@@ -61,7 +61,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: 
         instants=HudiWriter(spark, pipeline, table.timeline),
         write_files=partial(write_slices, spark, pipeline),
         groups=KafkaCluster(pipeline.source),
-        find_losses=partial(losses_now, pipeline.source),
+        find_losses=partial(losses_now, pipeline, table),
         confirm_marks=partial(confirmed_marks, pipeline.source),
         letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,

@@ -276,8 +276,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a reset may give up other offsets than are lost": Mutant(
         "transaction/checks.py",
-        "if lost_now.get(loss.source) != loss\n",
-        "if loss.source not in lost_now\n",
+        "        if not _is_lost(loss, lost_now.get(loss.source))\n",
+        "        if loss.source not in lost_now\n",
         "transaction/test_checks.py",
     ),
     "a stopped partition may be read": Mutant(
@@ -349,12 +349,151 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "the partition's end is taken for lost": Mutant(
         "transaction/plan/arithmetic.py",
-        "elif offset > marks.end:",
-        "elif offset >= marks.end:",
+        "elif source in cuts or offset > marks.end:",
+        "elif source in cuts or offset >= marks.end:",
         "transaction/test_offset_losses.py",
     ),
     "a truncated partition is not noticed": Mutant(
-        "transaction/plan/arithmetic.py", "elif offset > marks.end:", "elif False:", "transaction/test_offset_losses.py"
+        "transaction/plan/arithmetic.py",
+        "elif source in cuts or offset > marks.end:",
+        "elif source in cuts:",
+        "transaction/test_offset_losses.py",
+    ),
+    "a truncated partition goes on once it has grown": Mutant(
+        "transaction/plan/arithmetic.py",
+        "elif source in cuts or offset > marks.end:",
+        "elif offset > marks.end:",
+        "transaction/test_cut_logs.py",
+    ),
+    "without topic ids a truncated partition goes on once it has grown": Mutant(
+        "transaction/plan/arithmetic.py",
+        "offset > watermarks[source].end or source in cuts:",
+        "offset > watermarks[source].end:",
+        "transaction/test_cut_logs.py",
+    ),
+    "a partition that ends at its committed offset is remembered as cut": Mutant(
+        "transaction/plan/arithmetic.py",
+        "marks is not None and offset > marks.end and",
+        "marks is not None and offset >= marks.end and",
+        "transaction/test_cut_logs.py",
+    ),
+    "a person's offset is not compared with what the broker has": Mutant(
+        "transaction/plan/arithmetic.py",
+        "if not marks.begin <= offset <= marks.end:",
+        "if False:",
+        "transaction/test_cut_logs.py",
+    ),
+    "a partition of an unknown topic may start behind its end": Mutant(
+        "transaction/plan/arithmetic.py",
+        "min(max(first.get(source, marks.begin), marks.begin), marks.end)",
+        "max(first.get(source, marks.begin), marks.begin)",
+        "transaction/test_cut_logs.py",
+    ),
+    # transaction/plan/cut_logs.py and the records by which a log is recognized
+    "a cut is not remembered": Mutant(
+        "transaction/plan/cut_logs.py", "    if cuts != known:\n", "    if False:\n", "transaction/test_cut_logs.py"
+    ),
+    "a log that is back stays stopped": Mutant(
+        "transaction/plan/cut_logs.py",
+        "            del cuts[source]\n",
+        "            pass\n",
+        "transaction/test_cut_logs.py",
+    ),
+    "a log that is not back goes on": Mutant(
+        "transaction/plan/cut_logs.py",
+        "if answer is True and",
+        "if answer is not None and",
+        "transaction/test_cut_logs.py",
+    ),
+    "a cut is forgotten by a commit of what was read before": Mutant(
+        "transaction/plan/cut_logs.py",
+        "checkpoint.offsets.get(cut.source, -1) >= cut.committed",
+        "checkpoint.offsets.get(cut.source, -1) == cut.committed",
+        "transaction/test_cut_logs.py",
+    ),
+    "a range of a log that was cut may be replayed": Mutant(
+        "operations/requests/planning.py",
+        "cuts = {**others, **situation.cuts}",
+        "cuts = situation.cuts",
+        "transaction/test_cut_logs.py",
+    ),
+    "a task does not say its last record": Mutant(
+        "transaction/write/task.py",
+        "last=anchors.last.get(outcome.source)",
+        "last=None",
+        "transaction/write/test_write.py",
+    ),
+    "a later range of a partition comes after the plan's last record": Mutant(
+        "transaction/write/task.py",
+        " if firsts.get(each.source) == each.start}",
+        " if each.source in firsts}",
+        "transaction/write/test_write.py",
+    ),
+    "an accepted cut is remembered": Mutant(
+        "transaction/protocol.py",
+        "        if accepted:\n            text",
+        "        if False:\n            text",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a cut that a write finds is not remembered": Mutant(
+        "transaction/protocol.py",
+        "                    self._note_cut(error)\n",
+        "                    pass\n",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a begin does not say which record a slice follows": Mutant(
+        "transaction/protocol.py", "            follows=_follows(plan, checkpoint),\n", "", 110
+    ),
+    "a commit does not keep the last record": Mutant(
+        "transaction/protocol.py", "certified=certified, last=last", "certified=certified", 110
+    ),
+    "the last record of a log that was given up is kept": Mutant(
+        "model/report.py",
+        "        for loss in plan.resets:\n            last.pop(loss.source, None)\n",
+        "",
+        "transaction/test_cut_logs.py",
+    ),
+    "a log with another record before is read": Mutant(
+        "kafka/range_reader.py",
+        "if record is None or not record.is_same(_record_at(address)):",
+        "if record is None:",
+        "kafka/test_range_reader.py",
+    ),
+    "a log with a new record before the range is read": Mutant(
+        "kafka/range_reader.py",
+        "        if record is None or not record.is_same",
+        "        if record is not None and not record.is_same",
+        "kafka/test_range_reader.py",
+    ),
+    "the record before a range is not read": Mutant(
+        "kafka/range_reader.py",
+        "positions, trouble = anchors.starts(positions), Trouble()",
+        "trouble = Trouble()",
+        "kafka/test_range_reader.py",
+    ),
+    "a log that ends before its range is not recognized": Mutant(
+        "kafka/range_reader.py",
+        "        if message.offset < slice_.start:\n",
+        "        if False:\n",
+        "kafka/test_range_reader.py",
+    ),
+    "leader epochs do not count": Mutant(
+        "model/offsets.py", "self.epoch == other.epoch or not known", "True", "kafka/test_range_reader.py"
+    ),
+    "a begin does not look whether the chosen offset is still there": Mutant(
+        "transaction/checks.py", " and now.restart <= planned.restart", "", "transaction/test_cut_logs.py"
+    ),
+    "a topic of unknown id is read once more": Mutant(
+        "transaction/plan/planning.py",
+        "loss.reason is not LossReason.RECREATED or bool(ids)",
+        "True",
+        "transaction/test_cut_logs.py",
+    ),
+    "a partition that is added later begins where the file says": Mutant(
+        "transaction/plan/planning.py",
+        "{source: marks.begin for source, marks in new.items()} if known else (cluster",
+        "(cluster",
+        "transaction/test_cut_logs.py",
     ),
     "a recreated topic is not noticed": Mutant(
         "transaction/plan/arithmetic.py",

@@ -101,6 +101,7 @@ from hudi_ingest_tests.simulation.world import (
     TimelineInMemory,
     World,
     WriterInMemory,
+    cuts_found,
     declared_schema,
     is_of,
     letters_left,
@@ -209,6 +210,8 @@ class Simulation:
         """How often table services were begun."""
         self.sensed = 0
         """How often the sensor ticked."""
+        self.noticed: set[TopicPartition] = set()
+        """Partitions that a plan has found to be cut, until the broker has its old records again."""
         ground.accepts = lambda _: self.accepts
         self.timeline = TimelineInMemory(self.world)
         self.log = DeadLetterLog(storage_in(self.world))
@@ -299,7 +302,8 @@ class Simulation:
 
     def produce(self, number: int, kinds: list[str]) -> None:
         sources = sorted(self.world.broker)
-        log = self.world.broker[sources[number % len(sources)]]
+        source = sources[number % len(sources)]
+        log = self.world.cut[source][1] if source in self.world.cut else self.world.broker[source]
         if self.world.setting.truncates:
             kinds = ["truncate" if 5 * place % 13 == 3 else kind for place, kind in enumerate(kinds, len(log))]
         log += kinds
@@ -323,6 +327,28 @@ class Simulation:
     def lost_records_come_back(self) -> None:
         """As after a look at a broker that was behind."""
         self.world.hold_from(dict.fromkeys(self.world.first, 0))
+
+    def cut_a_log(self, which: int, more: int) -> None:
+        """A broker is restored from an older copy, without records that were read; producers have passed its old end, in every second
+        case before anybody looks."""
+        checkpoint, world = self.checkpoint(), self.world
+        offsets = checkpoint.offsets if checkpoint else {}
+        # By what was before its first record, nobody could recognize a log.
+        read = checkpoint.last if checkpoint else {}
+        found = [source for source in sorted(read) if source not in world.cut and not world.damaged]
+        if not found:
+            return
+        source = found[which % len(found)]
+        at = max(offsets[source] - 1 - more % 4, 0)
+        world.cut[source] = (at, [])
+        if which & 1:
+            self.tick(more % COORDINATORS)
+        if which & 2:
+            self.produce(sorted(world.broker).index(source), ["row"] * (offsets[source] - at + more % 3))
+
+    def cut_logs_are_back(self) -> None:
+        self.world.cut.clear()
+        self.noticed.clear()
 
     def lose_a_leader(self, coordinator: int) -> None:
         """The last partition's; the others go on."""
@@ -493,6 +519,10 @@ class Simulation:
                     self.world.broker[source] += ["row", "bad", "row", "gap", "row"][: which // 2 + 1]
         elif what == "records are lost":
             self.records_are_lost(host + 1)
+        elif what == "a log is cut":
+            self.cut_a_log(which, more)
+        elif what == "cut logs are back":
+            self.cut_logs_are_back()
         elif what == "a look is behind":
             self.records_are_lost(which % 3 + 1)
             self.tick(host)
@@ -598,7 +628,8 @@ class Simulation:
         def situation() -> Situation:
             committed = self.committed()
             topic_ids, marks = held_offsets(BrokerInMemory(self.world), committed.checkpoint)
-            return Situation(committed, marks, self.world.began, topic_ids)
+            cuts = cuts_found(self.world, committed.checkpoint, marks, topic_ids)
+            return Situation(committed, marks, self.world.began, topic_ids, cuts=cuts)
 
         def tick() -> None:
             theirs = [run for run in self.runs if run.coordinator == coordinator]
@@ -813,6 +844,10 @@ class Simulation:
         while self.others:
             self.another_writer_commits()
         self.world.leaderless.clear()
+        if self.world.cut:
+            # Nothing more is read of them, and nobody forgets it.
+            self.tick_through(3)
+            self.cut_logs_are_back()
         self.clocks_are_right()
         self.world.now += timedelta(seconds=1000)
         if self.world.setting.falls_quiet:
@@ -882,6 +917,20 @@ class Simulation:
             self.judge()
             run.finished = True
         raise AssertionError(f"P5: {plan} is not done after {turn} ticks; the last error was {last!r}")
+
+    def tick_through(self, most: int) -> None:
+        """Some runs, one after another."""
+        for turn in range(most):
+            plan = self.plan()
+            if plan is None or len(self.programs) >= 6:
+                return
+            run = Run(f"run-{len(self.runs)}", turn % COORDINATORS, plan)
+            run.plan = replace(plan, transaction_id=f"{plan.transaction_id[:-6]}{run.ident}")
+            self.runs.append(run)
+            self.begin(run)
+            self.run_through(run)
+            self.judge()
+            run.finished = True
 
     def judge_stops(self) -> None:
         """P6: a partition that lost its next offset stands still until a person accepts that, and the others go on."""
@@ -1158,9 +1207,11 @@ class Simulation:
             committed = replace(committed, checkpoint=replace(committed.checkpoint, offsets=self.world.group))
         try:
             topic_ids, marks = held_offsets(BrokerInMemory(self.world), committed.checkpoint)
+            cuts = cuts_found(self.world, committed.checkpoint, marks, topic_ids)
+            self.noticed |= {*cuts}.intersection(self.world.cut)
             plan = plan_next(
                 self.pipeline,
-                Situation(committed, marks, self.world.began, topic_ids),
+                Situation(committed, marks, self.world.began, topic_ids, cuts=cuts),
                 now=self.world.now,
                 at_once=True,
                 accepts=lambda loss: self.accepts,
@@ -1168,6 +1219,8 @@ class Simulation:
         except (NothingToDo, LeaderMissing, OffsetsLost):
             return None
         assert self.accepts or not plan.resets, f"P6: {plan} gives up what nobody has given up"
+        again = self.noticed & ({each.source for each in plan.slices} - {each.source for each in plan.resets})
+        assert not again, f"P6: the logs of {again} were found to be cut, nobody has accepted it, and {plan} reads them"
         self.ground.left_out |= bool(plan.leaderless)
         return plan
 

@@ -19,7 +19,7 @@ from hudi_ingest.operations.requests.allowed_ranges import RangeContext, Remaini
 from hudi_ingest.orchestration.coordinator import runs, tick
 from hudi_ingest.transaction import checks, protocol
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.plan import planning
+from hudi_ingest.transaction.plan import cut_logs, planning
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.planning import mark_if_committed
 from hudi_ingest.transaction.ports import TransactionPorts
@@ -199,6 +199,10 @@ MUTATIONS: Mapping[str, Mutation] = {
     "a late change is written whatever came since": Mutation(
         "P8", 345, patches=[(LateChanges, "_verdict", lambda *_: True)]
     ),
+    "a begin does not say which record a slice follows": Mutation(
+        "P1, P2, P3", 110, patches=[(protocol, "_follows", lambda *_: {})]
+    ),
+    "a log that was cut is not remembered": Mutation("P6", 54, patches=[(cut_logs, "_write", _nothing)]),
     "a late change without a row is never held": Mutation(
         "P8", 1213, patches=[(LateChanges, "_truncated", lambda *_: None)]
     ),

@@ -54,6 +54,9 @@ LATELY: Mapping[int, tuple[int, tuple[str, ...]]] = {
 }
 """Kinds that came later, and at most how many of them a schedule has: they take the place of single steps where the seed leaves this
 rest, so the other seeds mean what they meant before."""
+CUT, OF_CUT = 5, 3
+"""The rest of seeds whose brokers are restored from older copies, and that of their numbers; losses are for a person to accept there."""
+CUTS = (*["a log is cut"] * 3, "cut logs are back", "tick", "tick", "produce")
 FOURTH = 4
 ORDERING, TRUNCATES = 0, 1
 """Of the number of a seed whose table is keyed, the rests of those with an ordering column, and of those whose source is truncated."""
@@ -130,6 +133,11 @@ def schedule_of(seed: int) -> Schedule:
         setting = replace(setting, falls_quiet=later.random() < 0.5)
         for number in later.sample(range(len(steps)), later.randint(1, 4)):
             steps = (*steps[:number], ("hoodie.properties is cut", later.randint(0, 9), 0), *steps[number + 1 :])
+    if seed % SEVENTH == CUT and seed // SEVENTH % FOURTH == OF_CUT and not cuts:
+        setting = replace(setting, log_cuts=True, accepts_losses=False)
+        for number in later.sample(range(len(steps)), later.randint(3, 12)):
+            step = (later.choice(CUTS), later.randint(0, 9), later.randint(0, 39))
+            steps = (*steps[:number], step, *steps[number + 1 :])
     return Schedule(seed, setting, *start, steps)
 
 

@@ -30,6 +30,7 @@ from hudi_ingest.exceptions import (
     IngestError,
     KafkaUnreachable,
     LeaderMissing,
+    LogTruncated,
     TableUnreachable,
     WriteIncomplete,
 )
@@ -54,14 +55,15 @@ from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
-from hudi_ingest.model.plan import OffsetLoss, ReplacedFile, RetryPlan, TransactionPlan
+from hudi_ingest.model.offsets import LastRecord, Offsets, Slice, TopicPartition, Watermarks
+from hudi_ingest.model.plan import IngestPlan, LogCut, OffsetLoss, ReplacedFile, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, LetterFile, LogFile, SliceReport
 from hudi_ingest.model.storage_options import StorageOptions
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import TableSchema, spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
+from hudi_ingest.transaction.plan.cut_logs import cut_logs
 from hudi_ingest.transaction.plan.planning import held_offsets
 from hudi_ingest.transaction.write.job import _past
 from hudi_ingest.transaction.write.reports import require_same_topics
@@ -86,6 +88,8 @@ def declared_schema(columns: TableSchema) -> TransactionSchema:
 Row = tuple[TopicPartition, int]
 """A record's place. Those of recreated topics are apart: `LATER` is added for each topic of the name that was before."""
 LATER = 1000
+ANOTHER = 500
+"""Added to the places of records that have the offsets of those that a broker has lost."""
 
 
 @dataclass
@@ -176,6 +180,8 @@ class Setting:
     """Whether the table is keyed, and records are changes of its rows."""
     ordering: bool = False
     """Of a keyed one: whether a column orders the changes, some of which come too late."""
+    log_cuts: bool = False
+    """Whether brokers are restored from older copies."""
     truncates: bool = False
     """Of a keyed one: whether it is the mirror of a table that is truncated now and then."""
     power_cuts: bool = False
@@ -214,6 +220,9 @@ class World:
         self.first: dict[TopicPartition, int] = {}
         self.firsts: list[dict[TopicPartition, int]] = []
         """What `first` was after each change by retention, oldest first."""
+        self.cut: dict[TopicPartition, tuple[int, list[str]]] = {}
+        """Partitions whose broker was restored from an older copy: the offset where its log ended then, and what producers have written
+        there since. The log that the table was made of may come back."""
         self.leaderless: set[TopicPartition] = set()
         """Partitions whose broker is down."""
         self.began: dict[TopicPartition, int] = {}
@@ -446,6 +455,16 @@ class World:
     @property
     def broker(self) -> dict[TopicPartition, list[str]]:
         return self.logs[-1]
+
+    def shown(self, source: TopicPartition) -> list[str]:
+        """What the broker has in the partition."""
+        at, since = self.cut.get(source, (None, []))
+        return [*self.broker[source][:at], *since]
+
+    def record_at(self, source: TopicPartition, offset: int) -> LastRecord:
+        """What identifies the record that the broker has there."""
+        is_another = source in self.cut and offset >= self.cut[source][0]
+        return LastRecord(offset, offset + ANOTHER if is_another else offset)
 
     @property
     def topic_id(self) -> str:
@@ -933,7 +952,7 @@ class WriterInMemory:
             except (IngestError, InjectedFault) as error:
                 for path in made:
                     self._world.files.pop(path, None)
-                if isinstance(error, Fenced):
+                if isinstance(error, (Fenced, LogTruncated)):
                     raise
                 # Whatever happens in a worker reaches the op as a failed Spark job.
                 raise WriteIncomplete(f"{each}: the Spark job failed: {error}") from error
@@ -944,7 +963,8 @@ class WriterInMemory:
     def _write(
         self, engine: Engine, transaction: OpenTransaction, each: Slice, attempt: int, made: list[str]
     ) -> SliceReport:
-        records = self._records(transaction.plan, each)
+        records = self._records(transaction, each)
+        last = self._world.record_at(each.source, each.end - 1) if each.count else None
         if self._world.setting.keyed:
             return self._write_changes(engine, transaction, each, records, attempt, made)
         rows = [offset for offset, kind in records if kind == "row"]
@@ -974,6 +994,7 @@ class WriterInMemory:
             rejected=len(bad),
             letters=tuple(letters),
             copies=tuple(copies),
+            last=last,
         )
 
     def _write_changes(
@@ -1033,9 +1054,9 @@ class WriterInMemory:
             log_files=tuple(files),
         )
 
-    def _records(self, plan: TransactionPlan, each: Slice) -> list[tuple[int, str]]:
+    def _records(self, transaction: OpenTransaction, each: Slice) -> list[tuple[int, str]]:
         """Offsets and what is there. Of dead letters those with even offsets can become rows now."""
-        world = self._world
+        world, plan = self._world, transaction.plan
         if isinstance(plan, RetryPlan):
             letters = [row for file in plan.retry.files for row in letters_left(world, file.path, file.without)]
             return [
@@ -1045,9 +1066,18 @@ class WriterInMemory:
             raise KafkaUnreachable(f"{each.source} has no leader")
         if each.start < world.first[each.source] and each.count:
             raise WriteIncomplete(f"{each}: the broker's first offset is {world.first[each.source]}")
-        log, later = world.broker[each.source], LATER * (len(world.logs) - 1)
+        if each.source in world.cut and each.count and not isinstance(plan, IngestPlan):
+            raise WriteIncomplete(f"{each}: nothing recognizes the log of a range that was read before")
+        log, later = world.shown(each.source), LATER * (len(world.logs) - 1)
+        record = transaction.follows.get(each.source) if each.count else None
+        if record is not None and (record.offset >= len(log) or world.record_at(each.source, record.offset) != record):
+            # As range_reader.py says.
+            world.reached.add("a cut log is recognized")
+            raise LogTruncated(f"{each}: cut", topic=each.topic, partition=each.partition, offset=each.start)
         if each.end > len(log):
             raise WriteIncomplete(f"{each}: the partition ends at {len(log)}")
+        if each.source in world.cut:
+            later += ANOTHER
         return [(later + offset, log[offset]) for offset in range(each.start, each.end)]
 
     def _write_letters(
@@ -1356,7 +1386,24 @@ class LossesInMemory:
     def __call__(self, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
         stop("find_losses", KafkaUnreachable)
         topic_ids, marks = held_offsets(BrokerInMemory(self._world), checkpoint)
-        return find_losses(checkpoint, marks, topic_ids)
+        return find_losses(checkpoint, marks, topic_ids, cuts_found(self._world, checkpoint, marks, topic_ids))
+
+
+def cuts_found(
+    world: World,
+    checkpoint: Checkpoint | None,
+    marks: Mapping[TopicPartition, Watermarks],
+    topic_ids: Mapping[str, str],
+) -> Mapping[TopicPartition, LogCut]:
+    """What transaction/plan/planning.py knows of partitions whose log was cut."""
+    if not world.setting.log_cuts:
+        # The schedules of other worlds mean what they meant before the product looked.
+        return {}
+
+    def compare(last: Mapping[TopicPartition, LastRecord]) -> dict[TopicPartition, int | bool]:
+        return {source: world.record_at(source, record.offset) == record for source, record in last.items()}
+
+    return cut_logs(storage_in(world), checkpoint, marks, topic_ids, compare)
 
 
 @dataclass(frozen=True)
@@ -1383,7 +1430,7 @@ class BrokerInMemory:
     def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
         world = self.world
         led = [source for source in partitions if source not in world.leaderless]
-        return {source: Watermarks(world.first[source], len(world.broker[source])) for source in led}
+        return {source: Watermarks(world.first[source], len(world.shown(source))) for source in led}
 
     def first_offsets(self, watermarks: Mapping[TopicPartition, Watermarks]) -> dict[TopicPartition, int]:
         return {source: self.world.began.get(source, 0) for source in watermarks}

@@ -44,6 +44,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "docs/by-symptom.md",
         "docs/dead-letters.md",
         "docs/replay.md",
+        "docs/moving-clusters.md",
         "docs/rest.md",
         "docs/metrics.md",
         "docs/trial-100-topics.md",

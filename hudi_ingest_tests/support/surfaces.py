@@ -30,7 +30,7 @@ from hudi_ingest.model.certificate import Certificate, Certified
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.complete_through import Completeness, Mark, TimesRead
 from hudi_ingest.model.counts import Counts
-from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
+from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import (
     BackfillPlan,
     IngestPlan,
@@ -214,6 +214,7 @@ def stored() -> str:
             other: Completeness(1_767_323_045_000),
         },
         certified={source: Certified(90, 70, Certificate(9, 2**63))},
+        last={source: LastRecord(159, 1_767_323_049_000, 4), other: LastRecord(38, 1_767_323_045_000)},
     )
     report = _distinct_report(slices[0])
     with tempfile.TemporaryDirectory() as scratch:
@@ -248,6 +249,7 @@ def _distinct_report(slice_: Slice) -> SliceReport:
         times=TimesRead(1_767_323_040_000, 1_767_323_049_000, 2, 1_767_323_040_000),
         violations={"positive": 3},
         certificate=Certificate(2**64 - 1, 7),
+        last=LastRecord(109, 1_767_323_049_000, 4),
         **counts,
     )
 

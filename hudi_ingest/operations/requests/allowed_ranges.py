@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from hudi_ingest.exceptions import RangeRefused
@@ -26,7 +26,7 @@ from hudi_ingest.model.offsets import (
     ranges,
     union,
 )
-from hudi_ingest.model.plan import BackfillPlan, LossReason, RangePlan, ReplayPlan, TransactionKind
+from hudi_ingest.model.plan import BackfillPlan, LogCut, LossReason, RangePlan, ReplayPlan, TransactionKind
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.arithmetic import backlog_limit, fair_shares, find_losses, limits_of, loss_text
 
@@ -44,6 +44,8 @@ class RangeContext:
     covered: Mapping[TopicPartition, Ranges]
     watermarks: Mapping[TopicPartition, Watermarks]
     topic_ids: Mapping[str, str]
+    cuts: Mapping[TopicPartition, LogCut] = field(default_factory=dict)
+    """The partitions whose log was found to be cut."""
 
 
 def to_read(
@@ -227,7 +229,8 @@ def _unsafe(context: RangeContext, requested: Slice, kind: TransactionKind) -> s
             if source in context.watermarks
             else _no_partition(source, context.watermarks)
         )
-    losses = [loss for loss in find_losses(checkpoint, context.watermarks, context.topic_ids) if loss.source == source]
+    lost = find_losses(checkpoint, context.watermarks, context.topic_ids, context.cuts)
+    losses = [loss for loss in lost if loss.source == source]
     if source not in context.watermarks or any(loss.reason is not LossReason.RETENTION for loss in losses):
         reasons = "; ".join(map(loss_text, losses)) or f"{source} is not on the broker"
         return f"{reasons}. Its offsets refer to other records now; see `hudi-ingest status {context.pipeline}`."

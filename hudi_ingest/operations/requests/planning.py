@@ -45,7 +45,8 @@ from hudi_ingest.operations.requests.replaced_files import (
     missing_rows,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation, mark_if_committed
+from hudi_ingest.transaction.plan.cut_logs import other_logs
+from hudi_ingest.transaction.plan.planning import Situation, log_comparer, mark_if_committed
 
 
 def new_request(
@@ -207,7 +208,9 @@ def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[Topi
         covered |= {
             source: ranges([(first.get(source, committed[source]), committed[source])]) for source in unrecorded
         }
-    return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids)
+    others = other_logs(checkpoint, situation.watermarks, sources, log_comparer(pipeline)) if checkpoint else {}
+    cuts = {**others, **situation.cuts}
+    return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids, cuts)
 
 
 def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[Slice]) -> ReplaySurvey:

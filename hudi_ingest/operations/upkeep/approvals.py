@@ -1,14 +1,16 @@
-"""A person's decisions that a pipeline waits for: giving up offsets that stopped partitions have lost, in one transaction that resumes at
-the broker's first offsets, and approving a change of the table's columns."""
+"""A person's decisions that a pipeline waits for: giving up offsets that stopped partitions have lost, in one transaction that resumes
+where the person says, and approving a change of the table's columns."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 from typing import Any
 
-from hudi_ingest.exceptions import NothingToDo, SchemaRefused
+from hudi_ingest.exceptions import NothingToDo, RangeRefused, SchemaRefused
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import Timeline
@@ -17,6 +19,7 @@ from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.schema_change import approve, fingerprint, is_approved, proposed_schema
+from hudi_ingest.transaction.plan.arithmetic import RESUMES
 from hudi_ingest.transaction.plan.planning import plan_accepting
 from hudi_ingest.transaction.run import run_transaction, when_table_is_free
 
@@ -29,19 +32,72 @@ def accept_loss(
     partitions: Sequence[TopicPartition],
     topics: Sequence[str],
     report: Callable[[str], None] = _logger.info,
+    resumes: Mapping[TopicPartition, int | str] = MappingProxyType({}),
 ) -> CommitReceipt:
-    """Accept the losses of these stopped partitions and of all stopped partitions of these topics, now, in this process.
+    """Accept the losses of these stopped partitions and of all stopped partitions of these topics, now, in this process. `resumes`: others,
+    and where they go on, as for `plan_accepting`.
 
-    Raises NothingToDo unless each of them is stopped, TransactionInFlight if the table was not free within the pipeline's timeout,
+    Raises NothingToDo unless each of them is stopped, RangeRefused if one cannot go on there, TransactionInFlight if the table was not free within the pipeline's timeout,
     and what `run_transaction` raises.
     """
 
     def accept() -> CommitReceipt:
-        plan = plan_accepting(pipeline, partitions, topics)
+        plan = plan_accepting(pipeline, partitions, topics, resumes)
         return run_transaction(pipeline, home=home, plan=plan, report=report)
 
     # Partitions that are not stopped have transactions of their own, which end soon.
     return when_table_is_free(accept, pipeline.transaction.timeout_seconds, report)
+
+
+def resume_at(text: str) -> tuple[TopicPartition, int | str | None]:
+    """Parse `TOPIC:PARTITION`, or `TOPIC:PARTITION=` and where to go on: an offset, or one of RESUMES. Raises ValueError."""
+    source, has_place, place = text.partition("=")
+    if not has_place:
+        return TopicPartition.parse(text), None
+    if place not in RESUMES and not place.isdecimal():
+        raise ValueError(f"expected an offset, or one of {', '.join(RESUMES)}, after `=`; found {text!r}")
+    return TopicPartition.parse(source), int(place) if place.isdecimal() else place
+
+
+def resumes_in(lines: Iterable[str], where: str, group: str) -> dict[TopicPartition, int | str]:
+    """Parse a list of partitions and of the offsets at which they go on, one a line: `TOPIC:PARTITION=OFFSET`, or as Kafka's tools print it:
+    `topic,partition,offset` of kafka-consumer-groups.sh --export, and the checkpoints of MirrorMaker that its CheckpointFormatter
+    prints, of which each partition's last one of the consumer group counts. Raises RangeRefused with all problems."""
+    resumes: dict[TopicPartition, int | str] = {}
+    problems = []
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        checkpoint = _MIRRORED.fullmatch(text)
+        if checkpoint is not None:
+            if checkpoint["group"] == group:
+                source = TopicPartition(checkpoint["topic"], int(checkpoint["partition"]))
+                resumes[source] = int(checkpoint["offset"])
+            continue
+        exported = _EXPORTED.fullmatch(text)
+        try:
+            source, at = resume_at(f"{exported[1]}:{exported[2]}={exported[3]}" if exported else text)
+            if at is None:
+                raise ValueError(f"{text!r} names no offset; write {text}=OFFSET")
+            if source in resumes:
+                raise ValueError(f"{source} is named twice")
+        except ValueError as error:
+            problems.append(f"line {number}: {error}")
+            continue
+        resumes[source] = at
+    if not resumes and not problems:
+        problems.append(f"it has no offsets, or only those of other consumer groups than {group}")
+    if problems:
+        raise RangeRefused(f"the offsets in {where} cannot be used", problems)
+    return resumes
+
+
+_EXPORTED = re.compile(r'"?([^",]+)"?,(\d+),(\d+)')
+_MIRRORED = re.compile(
+    r"Checkpoint\{consumerGroupId=(?P<group>.*), topicPartition=(?P<topic>.+)-(?P<partition>\d+), upstreamOffset=-?\d+, "
+    r"downstreamOffset=(?P<offset>\d+),.*\}"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class KafkaSource(Model):
 
     on_data_loss: Literal["fail", "skip_to_earliest"] = "fail"
     """What happens to a partition whose committed offset the broker no longer has (retention passed it, the topic was
-    recreated, or its end is before it). `fail` stops that partition, or that topic, until the loss is accepted with
+    recreated, or its log was cut before it). `fail` stops that partition, or that topic, until the loss is accepted with
     `hudi-ingest accept-loss`; the others continue. `skip_to_earliest` resumes at the broker's first offset, and records
     each such jump in the plan and in the commit."""
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from types import MappingProxyType
 from zlib import crc32
 
 from hudi_ingest.exceptions import KafkaUnreachable, OffsetsLost, TableMismatch
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import LossReason, OffsetLoss, TakeOver, TransactionPlan
+from hudi_ingest.model.plan import LogCut, LossReason, OffsetLoss, TakeOver, TransactionPlan
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 FIRST_GUESS_RECORD_BYTES = 1000
 """Mean record size assumed for `max_bytes` until a transaction has measured one."""
+
+RESUMES = ("first", "end", "divergence")
+"""The places where a person may let a stopped partition go on, besides an offset: the broker's first offset, its end, and the offset at
+which a log that was cut parts from the one that was read."""
 
 SHOWN = 10
 """How many partitions a sentence names."""
@@ -189,10 +194,33 @@ def group_slices(slices: Sequence[Slice], most: int) -> tuple[tuple[Slice, ...],
     return tuple(sorted(tuple(sorted(group)) for group in groups))
 
 
+def found_cut(
+    checkpoint: Checkpoint, watermarks: Mapping[TopicPartition, Watermarks], topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, LogCut]:
+    """The partitions that end before their committed offset now. Once producers have passed it, offsets alone do not show that."""
+    cuts = {}
+    for source, offset in sorted(checkpoint.offsets.items()):
+        marks, version = watermarks.get(source), checkpoint.topics.get(source.topic, TopicVersion(""))
+        is_another = version.topic_id and topic_ids.get(source.topic) not in ("", version.topic_id)
+        if marks is not None and offset > marks.end and not is_another:
+            cuts[source] = cut_at(checkpoint, source)
+    return cuts
+
+
+def cut_at(checkpoint: Checkpoint, source: TopicPartition, diverges_at: int | None = None) -> LogCut:
+    """The cut of a partition that stops it where it is committed."""
+    version = checkpoint.topics.get(source.topic, TopicVersion(""))
+    return LogCut(source.topic, source.partition, version.topic_id, checkpoint.offsets[source], diverges_at)
+
+
 def find_losses(
-    checkpoint: Checkpoint | None, watermarks: Mapping[TopicPartition, Watermarks], topic_ids: Mapping[str, str]
+    checkpoint: Checkpoint | None,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    topic_ids: Mapping[str, str],
+    cuts: Mapping[TopicPartition, LogCut] = MappingProxyType({}),
 ) -> tuple[OffsetLoss, ...]:
-    """The committed offsets that the broker cannot honour; all of them for a recreated topic.
+    """The committed offsets that the broker cannot honour; all of them for a recreated topic. `cuts`: the partitions whose logs were found
+    to be cut before, see cut_logs.py.
 
     Resuming from any of them would silently lose or repeat records. Topics without watermarks are ignored. Raises
     KafkaUnreachable when the broker's metadata of a topic is stale.
@@ -216,7 +244,7 @@ def find_losses(
                     partition=source.partition,
                     offset=offset,
                 )
-        elif source not in watermarks or offset > watermarks[source].end:
+        elif source not in watermarks or offset > watermarks[source].end or source in cuts:
             # Without both ids this is the only sign of a new topic, so its other partitions count as new too.
             recreated.add(source.topic)
     losses = []
@@ -225,12 +253,42 @@ def find_losses(
         if source.topic in recreated or marks is None:
             restart = marks.begin if marks else None
             losses.append(OffsetLoss(source.topic, source.partition, offset, restart, None, LossReason.RECREATED))
+        elif source in cuts or offset > marks.end:
+            cut = cuts.get(source)
+            where, truncated = cut.diverges_at if cut else None, LossReason.TRUNCATED
+            losses.append(
+                OffsetLoss(source.topic, source.partition, offset, marks.begin, None, truncated, diverges_at=where)
+            )
         elif offset < marks.begin:
             lost = marks.begin - offset
             losses.append(OffsetLoss(source.topic, source.partition, offset, marks.begin, lost, LossReason.RETENTION))
-        elif offset > marks.end:
-            losses.append(OffsetLoss(source.topic, source.partition, offset, marks.begin, None, LossReason.TRUNCATED))
     return tuple(losses)
+
+
+def resumed(loss: OffsetLoss, at: int | str, marks: Watermarks | None) -> OffsetLoss:
+    """The loss with the place where a person wants to go on: an offset, or one of RESUMES. Raises ValueError with the reason if that is
+    not possible."""
+    if marks is None or loss.restart is None:
+        raise ValueError(
+            f"{loss.source}: the topic has no such partition on this broker any more, so nothing can be read from it"
+        )
+    places = {"first": marks.begin, "end": marks.end, "divergence": loss.diverges_at}
+    offset = places[at] if isinstance(at, str) else at
+    if offset is None:
+        raise ValueError(
+            f"{loss.source}: it is unknown where the logs part: "
+            + (
+                "the broker's leader epochs do not say. Give an offset, `end` or `first`"
+                if loss.reason is LossReason.TRUNCATED
+                else "the log was not cut. Give an offset, `end` or `first`"
+            )
+        )
+    if not marks.begin <= offset <= marks.end:
+        raise ValueError(
+            f"{loss.source}: {offset} is not between the broker's first offset {marks.begin} and its end {marks.end}"
+        )
+    lost = loss.lost if loss.reason is not LossReason.RETENTION else offset - loss.committed
+    return replace(loss, restart=offset, lost=lost, first=marks.begin)
 
 
 def require_held(take_over: TakeOver, watermarks: Mapping[TopicPartition, Watermarks], pipeline: str) -> None:
@@ -270,14 +328,16 @@ def _take_over_loss(loss: OffsetLoss) -> str:
 def loss_text(loss: OffsetLoss) -> str:
     """Say why the committed offset is lost."""
     if loss.reason is LossReason.RETENTION:
+        first = _first(loss) or 0
         return (
-            f"{loss.source}: the next offset to read is {loss.committed}, but the broker's first is {loss.restart}: "
-            f"up to {loss.lost} records were deleted by retention before they were ingested"
+            f"{loss.source}: the next offset to read is {loss.committed}, but the broker's first is {first}: "
+            f"up to {first - loss.committed} records were deleted by retention before they were ingested"
         )
     if loss.reason is LossReason.TRUNCATED:
+        where = "" if loss.diverges_at is None else f", from {loss.diverges_at} on"
         return (
-            f"{loss.source}: the next offset to read is {loss.committed}, but the broker's end is before it: the broker lost "
-            "records that it had already delivered, or was restored from an older copy"
+            f"{loss.source}: the next offset to read is {loss.committed}, but the broker's log was cut before it: the broker lost "
+            f"records that it had already delivered{where}, or was restored from an older copy; whatever it has at their offsets is not read"
         )
     without_partition = "" if loss.restart is not None else ", and the new topic has no such partition"
     return (
@@ -295,9 +355,36 @@ def reset_text(resets: Sequence[OffsetLoss]) -> str:
     """One line per reset: what it gives up and where it resumes."""
     return "\n".join(
         f"  - {loss_text(loss)}; given up: "
-        + ("the partition is no longer read" if loss.restart is None else f"resumes at {loss.restart}")
+        + ("the partition is no longer read" if loss.restart is None else f"resumes at {loss.restart}{_costs(loss)}")
         for loss in resets
     )
+
+
+def _first(loss: OffsetLoss) -> int | None:
+    """The broker's first offset."""
+    return loss.restart if loss.first is None else loss.first
+
+
+def _costs(loss: OffsetLoss) -> str:
+    """Say which of the broker's offsets are skipped, and which are read a second time, where reading does not simply go on."""
+    first, restart = _first(loss) or 0, loss.restart or 0
+    costs = []
+    if loss.reason is LossReason.TRUNCATED:
+        parts = loss.diverges_at
+        known = min(restart, loss.committed) if parts is None else parts
+        if parts is None and restart:
+            costs.append(f"what the broker has from where the logs part, which is unknown, to {restart - 1} is skipped")
+        elif restart > known:
+            costs.append(f"its offsets {known} to {restart - 1} are skipped")
+        if parts is None and restart < loss.committed:
+            costs.append(f"what was read from {restart} to where the logs part is read a second time, under other keys")
+        elif restart < known:
+            costs.append(f"its offsets {restart} to {known - 1} are read a second time, under other keys")
+        if parts is not None and parts < loss.committed:
+            costs.append(f"the rows of the lost offsets {parts} to {loss.committed - 1} stay")
+    elif restart > first:
+        costs.append(f"its offsets {first} to {restart - 1} are skipped")
+    return "".join(f"; {cost}" for cost in costs)
 
 
 def leaderless_text(leaderless: Sequence[TopicPartition]) -> str:
@@ -335,11 +422,21 @@ def _remedy(pipeline: str, loss: OffsetLoss) -> str:
     if loss.reason is LossReason.RETENTION:
         return f"`{command} --partition {loss.source}` skips them and resumes at {loss.restart}."
     if loss.reason is LossReason.TRUNCATED:
-        return (
-            f"`{command} --partition {loss.source}` rereads the partition from its first offset {loss.restart}; records "
-            "already in the table are added a second time, under other keys."
+        parting = (
+            f"`{command} --partition {loss.source}=divergence` goes on where the logs part, so nothing is skipped or read twice; "
+            if loss.diverges_at is not None
+            else ""
         )
-    return f"`{command} --topic {loss.topic}` reads the new topic into the same table, from its first offsets."
+        return (
+            f"{parting}`{command} --partition {loss.source}=end` goes on at the broker's end and skips what is there now, "
+            f"`--partition {loss.source}=OFFSET` anywhere else; `--partition {loss.source}` rereads the partition from its first "
+            f"offset {loss.restart}, and records already in the table are added a second time, under other keys. `--dry-run` says what "
+            "each would skip."
+        )
+    return (
+        f"`{command} --topic {loss.topic}` reads the new topic into the same table, from its first offsets. If the topic has moved to "
+        "another cluster, `--offsets FILE` goes on at the offsets that the file names for its partitions; docs/moving-clusters.md."
+    )
 
 
 def is_stopped(source: TopicPartition, stopped: Iterable[OffsetLoss]) -> bool:
@@ -365,7 +462,7 @@ def require_offset_order(pipeline: Pipeline, checkpoint: Checkpoint | None, plan
     if checkpoint is None:
         return
     new = sorted({slice_.source for slice_ in plan.slices} - checkpoint.offsets.keys())
-    again = sorted({reset.source for reset in plan.resets if reset.repeats})
+    again = sorted({reset.source for reset in plan.resets if reset.repeats and (reset.restart or 0) < reset.committed})
     if new:
         why = f"{_text(new)} did not exist when the table was created, and the keys that are there now were elsewhere before"
     elif again:

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
+from types import MappingProxyType
 
-from hudi_ingest.exceptions import NothingToDo, OffsetsLost, TableUnreachable
+from hudi_ingest.exceptions import LeaderMissing, NothingToDo, OffsetsLost, RangeRefused, TableUnreachable
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import advice, durability_of
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.take_over import find_take_over
 from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
-from hudi_ingest.kafka.records import first_times
+from hudi_ingest.kafka.records import compare_logs, first_times
 from hudi_ingest.kafka.shared_clusters import HeldOffsets
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import UNKNOWN, Completeness, Mark, mark_of, next_states
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss, TakeOver, TransactionPlan
+from hudi_ingest.model.plan import IngestPlan, LogCut, LossReason, OffsetLoss, TakeOver, TransactionPlan
 from hudi_ingest.model.transaction import found_committed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
@@ -37,18 +38,23 @@ from hudi_ingest.transaction.plan.arithmetic import (
     find_losses,
     is_stopped,
     lag,
+    leaderless_text,
     limits_of,
     reason_to_wait,
     require_held,
     require_offset_order,
+    resumed,
     slice_starts,
     sources_text,
     stop_text,
     undisturbed,
 )
+from hudi_ingest.transaction.plan.cut_logs import LogComparer, cut_logs
 from hudi_ingest.transaction.ports import listener_of
 
 ASKED_PARTITIONS = 100
+_COMPARE_SECONDS = 3.0
+"""How long a look waits for the last records of partitions whose log was cut. It asks only while there are some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,10 @@ class Situation:
     """Where the pipeline continues a table that another system wrote, until its own first commit."""
     lateness_seconds: float | None = None
     """The pipeline's `source.lateness_seconds`."""
+    cuts: Mapping[TopicPartition, LogCut] = field(default_factory=dict)
+    """The partitions whose log was found to be cut, now or before."""
+    chosen: Mapping[TopicPartition, OffsetLoss] = field(default_factory=dict)
+    """Losses with the places where a person wants their partitions to go on, if not at the broker's first offsets."""
     planned_at: datetime | None = None
     """When the last committed transaction was planned, if that is known."""
 
@@ -107,7 +117,8 @@ class Situation:
     @property
     def losses(self) -> tuple[OffsetLoss, ...]:
         """Committed offsets that the broker cannot honour. Raises KafkaUnreachable."""
-        return find_losses(self.committed.checkpoint, self.watermarks, self.topic_ids)
+        losses = find_losses(self.committed.checkpoint, self.watermarks, self.topic_ids, self.cuts)
+        return tuple(self.chosen.get(loss.source, loss) for loss in losses)
 
     @property
     def starts(self) -> dict[TopicPartition, int]:
@@ -145,17 +156,25 @@ def observe(pipeline: Pipeline, cluster: HeldOffsets | None = None, table: Pipel
     )
     if take_over is not None:
         first = {**first, **take_over.offsets}
-    return Situation(committed, watermarks, first, topic_ids, take_over, pipeline.source.lateness_seconds)
+    cuts = cut_logs(table.storage, committed.checkpoint, watermarks, topic_ids, log_comparer(pipeline))
+    return Situation(committed, watermarks, first, topic_ids, take_over, pipeline.source.lateness_seconds, cuts)
 
 
-def losses_now(source: KafkaSource, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
+def losses_now(pipeline: Pipeline, table: PipelineTable, checkpoint: Checkpoint | None) -> tuple[OffsetLoss, ...]:
     """Committed offsets that the broker cannot honour at this moment.
 
-    Raises KafkaUnreachable, KafkaRefused, TopicMissing.
+    Raises KafkaUnreachable, KafkaRefused, TopicMissing, TableUnreachable.
     """
-    with kept_cluster(source) as cluster:
+    with kept_cluster(pipeline.source) as cluster:
         topic_ids, watermarks = held_offsets(cluster, checkpoint)
-    return find_losses(checkpoint, watermarks, topic_ids)
+    cuts = cut_logs(table.storage, checkpoint, watermarks, topic_ids, log_comparer(pipeline))
+    return find_losses(checkpoint, watermarks, topic_ids, cuts)
+
+
+def log_comparer(pipeline: Pipeline) -> LogComparer:
+    """Return what asks the pipeline's broker whether it still has records."""
+    seconds = min(_COMPARE_SECONDS, pipeline.source.request_timeout_seconds)
+    return lambda last: compare_logs(pipeline.source, pipeline.group_id, last, seconds)
 
 
 def confirmed_marks(source: KafkaSource, marks: Mapping[TopicPartition, Mark]) -> dict[TopicPartition, Mark]:
@@ -234,6 +253,9 @@ def _is_skipped(pipeline: Pipeline, situation: Situation, loss: OffsetLoss) -> b
     it twice.
     """
     if pipeline.source.on_data_loss != "skip_to_earliest":
+        return False
+    if loss.source in situation.leaderless:
+        # Where its records begin is unknown.
         return False
     checkpoint = situation.committed.checkpoint
     version = checkpoint.topics.get(loss.topic) if checkpoint else None
@@ -443,24 +465,59 @@ def plan_now(pipeline: Pipeline) -> IngestPlan:
     return plan_next(pipeline, observe(pipeline), at_once=True)
 
 
-def plan_accepting(pipeline: Pipeline, partitions: Sequence[TopicPartition], topics: Sequence[str] = ()) -> IngestPlan:
+def plan_accepting(
+    pipeline: Pipeline,
+    partitions: Sequence[TopicPartition],
+    topics: Sequence[str] = (),
+    resumes: Mapping[TopicPartition, int | str] = MappingProxyType({}),
+) -> IngestPlan:
     """Plan a transaction for the waiting offsets that accepts the losses of these stopped partitions and of all stopped
-    partitions of these topics.
+    partitions of these topics. `resumes`: others, and where they go on, if not at the broker's first offsets: an offset, or one of
+    RESUMES.
 
-    Raises NothingToDo unless each of them is stopped; otherwise what `plan_now` raises.
+    Raises NothingToDo unless each of them is stopped, RangeRefused if one cannot go on there; otherwise what `plan_now` raises.
     """
     situation = observe(pipeline)
-    losses = situation.losses
+    losses = {loss.source: loss for loss in situation.losses}
     # A recreated topic can only be accepted as a whole.
-    acceptable = {loss.source for loss in losses if loss.reason is not LossReason.RECREATED}
-    not_stopped = [str(partition) for partition in partitions if partition not in acceptable]
-    not_stopped += [topic for topic in topics if topic not in {loss.topic for loss in losses}]
-    if not_stopped:
+    recreated: dict[str, set[TopicPartition]] = {}
+    for loss in losses.values():
+        if loss.reason is LossReason.RECREATED:
+            recreated.setdefault(loss.topic, set()).add(loss.source)
+    whole = {topic for topic, sources in recreated.items() if topic in topics or sources <= resumes.keys()}
+    acceptable = {source for source in losses if source.topic not in recreated.keys() - whole}
+    named = {*partitions, *resumes}
+    not_stopped = [str(source) for source in sorted(named) if source not in acceptable]
+    not_stopped += [topic for topic in topics if topic not in {loss.topic for loss in losses.values()}]
+    problems = [
+        f"topic {topic} is another one now, so its partitions can only be accepted together: {_text(recreated[topic] - resumes.keys())} "
+        f"must be named, too. --topic {topic} lets those that are not named begin at their first offsets"
+        for topic in sorted({source.topic for source in resumes} & recreated.keys() - whole)
+    ]
+    if not_stopped and not problems:
         verb = "is" if len(not_stopped) == 1 else "are"
-        stopped = f". Stopped partitions:\n{stop_text(pipeline.name, losses)}" if losses else ""
+        stopped = f". Stopped partitions:\n{stop_text(pipeline.name, [*losses.values()])}" if losses else ""
         raise NothingToDo(
             pipeline.name, f"{', '.join(not_stopped)} {verb} not stopped, so there is no loss to accept{stopped}"
         )
+    without = [source for source in situation.leaderless if source in named or source.topic in topics]
+    if without:
+        raise LeaderMissing(leaderless_text(without), topic=without[0].topic, partition=without[0].partition)
+    chosen = {}
+    for source, at in sorted(resumes.items()):
+        try:
+            chosen[source] = resumed(losses[source], at, situation.watermarks.get(source))
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise RangeRefused(f"pipeline {pipeline.name}: no loss was accepted", problems)
     return plan_next(
-        pipeline, situation, at_once=True, accepts=lambda loss: loss.source in partitions or loss.topic in topics
+        pipeline,
+        replace(situation, chosen=chosen),
+        at_once=True,
+        accepts=lambda loss: loss.source in named or loss.topic in topics,
     )
+
+
+def _text(sources: Iterable[TopicPartition]) -> str:
+    return listed(sorted(sources), SHOWN)

@@ -293,7 +293,7 @@ def _run(
             pipeline.table.rows_per_file, rows, spark.sparkContext.defaultParallelism, record_bytes
         )
         tasks = ranges_of_tasks(slices, most_rows, slice_rows)
-        reading = RangesToRead(pipeline.source, pipeline.group_id, tasks, extra_columns)
+        reading = RangesToRead(pipeline.source, pipeline.group_id, tasks, extra_columns, transaction.follows)
         try:
             return reports(len(tasks), partial(run_ranges, task, reading))
         except OutOfOrder:

@@ -10,6 +10,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from hudi_ingest.exceptions import OffsetsLost, RangeRefused, WriteIncomplete
 from hudi_ingest.kafka.cluster import kept_cluster
@@ -134,6 +135,7 @@ def slice_report(slice_: Slice, attempt: int, task_reports: Sequence[TaskReport]
         times=TimesRead.combined(task.times for task in tasks),
         violations=added(task.violations for task in tasks),
         copies=(),
+        last=max((task.last for task in tasks if task.last), key=attrgetter("offset"), default=None),
         certificate=Certificate.total(task.certificate for task in tasks),
         **counted.counts,
     )

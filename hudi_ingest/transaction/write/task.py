@@ -35,7 +35,7 @@ from hudi_ingest.hudi.storage.storage import StoreError, TableStorage
 from hudi_ingest.model.certificate import Certificate
 from hudi_ingest.model.complete_through import NO_TIMES, TimesRead
 from hudi_ingest.model.counts import Counts
-from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
+from hudi_ingest.model.offsets import LastRecord, Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import ReplacedFile, RetriedFile
 from hudi_ingest.model.report import BadRecordNote, BaseFile, FieldsSeen, LetterFile, LogFile
 from hudi_ingest.pipeline.sections.source import KafkaSource
@@ -101,6 +101,16 @@ class RangesToRead:
     """The ranges of each task."""
     columns: frozenset[str]
     """Whether keys and headers are read."""
+    follows: Mapping[TopicPartition, LastRecord] = field(default_factory=dict)
+    """The records before the first range of each partition."""
+
+    def before(self, slices: Iterable[Slice]) -> dict[TopicPartition, LastRecord]:
+        """Return the records before those of the ranges that are the first of their partitions."""
+        firsts = {
+            source: min(part.start for task in self.tasks for part in task if part.source == source)
+            for source in self.follows.keys() & {slice_.source for slice_ in slices}
+        }
+        return {each.source: self.follows[each.source] for each in slices if firsts.get(each.source) == each.start}
 
     def divided(self, number: int) -> Iterator[TopicPartition]:
         """Yield the Kafka partitions of a task that other tasks read, too."""
@@ -139,6 +149,11 @@ class TaskReport(Counts):
     times: TimesRead = NO_TIMES
     violations: Mapping[str, int] = field(default_factory=dict)
     certificate: Certificate | None = None
+    last: LastRecord | None = None
+
+    @property
+    def source(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
 
 class OutOfOrder(IngestError):
@@ -155,13 +170,17 @@ class WorkerTraceback(Exception):
 def run_ranges(task: WriteTask, reading: RangesToRead, numbers: Iterator[int]) -> Iterator[TaskReport | bytes]:
     """Write the ranges of the tasks with these numbers, in a Spark Python worker. Yields as `outcomes` does."""
     # Imported here because it loads compiled code, which drivers do not need.
-    from hudi_ingest.kafka.range_reader import read_ranges
+    from hudi_ingest.kafka.range_reader import Anchors, read_ranges
 
     own = [*numbers]
     ranges = [slice_ for number in own for slice_ in reading.tasks[number]]
     task = replace(task, divided=frozenset(source for number in own for source in reading.divided(number)))
-    with closing(read_ranges(reading.source, reading.group, ranges, reading.columns)) as records:
-        yield from outcomes(task, records)
+    anchors = Anchors(ranges, reading.before(ranges))
+    with closing(read_ranges(reading.source, reading.group, ranges, reading.columns, anchors)) as records:
+        for outcome in outcomes(task, records):
+            if isinstance(outcome, TaskReport):
+                outcome = replace(outcome, last=anchors.last.get(outcome.source))
+            yield outcome
 
 
 def outcomes(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> Iterator[TaskReport | bytes]:
@@ -374,6 +393,7 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
                 times=progress.times,
                 violations=dict(progress.violations),
                 certificate=progress.certificate,
+                last=None,
             )
             for source, progress in progress_of.items()
         ]

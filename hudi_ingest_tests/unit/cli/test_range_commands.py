@@ -82,3 +82,53 @@ def test_help_and_version_wait_for_no_large_library() -> None:
     code = f"import sys, hudi_ingest.cli; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+MOVED = """\
+# from the old cluster
+orders:0=12
+orders,1,34
+"""
+LOSSES: dict[str, object] = {
+    "--partition orders:3": ([TopicPartition("orders", 3)], (), {}),
+    "--topic orders --partition orders:3=7": ([], ["orders"], {TopicPartition("orders", 3): 7}),
+    "--partition orders:3=end --partition orders:4=divergence --partition orders:5": (
+        [TopicPartition("orders", 5)],
+        (),
+        {TopicPartition("orders", 3): "end", TopicPartition("orders", 4): "divergence"},
+    ),
+    "--offsets moved.txt --partition orders:2=first": (
+        [],
+        (),
+        {TopicPartition("orders", 0): 12, TopicPartition("orders", 1): 34, TopicPartition("orders", 2): "first"},
+    ),
+    "": "name at least one --partition TOPIC:PARTITION or --topic TOPIC, or --offsets FILE",
+    "--partition orders:3=later": "expected an offset, or one of first, end, divergence, after `=`",
+    "--partition orders:3=1 --partition orders:3": "a partition is named twice",
+    "--offsets moved.txt --partition orders:0=1": "a partition is named twice",
+    "--offsets nowhere.txt": "--offsets: nowhere.txt cannot be read",
+}
+
+
+@pytest.mark.parametrize("options", LOSSES)
+def test_x4_accept_loss_is_asked_for_partitions_and_where_they_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(yaml.safe_dump(document()))
+    Path("moved.txt").write_text(MOVED)
+    asked: list[object] = []
+
+    def plan(pipeline: object, *given: object) -> None:
+        asked.append(given)
+        raise LookupError("a broker is asked")
+
+    monkeypatch.setattr("hudi_ingest.transaction.plan.planning.plan_accepting", plan)
+    command = ["accept-loss", "orders.yaml", "--dry-run", *options.split()]
+    result = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, command)
+    expected = LOSSES[options]
+    if isinstance(expected, str):
+        assert result.exit_code == 2, result.output
+        assert expected in " ".join(result.output.replace("│", "").split())
+    else:
+        assert asked == [expected]

@@ -53,7 +53,7 @@ def test_p5_a_long_run_of_aborted_records_is_no_silent_broker(monkeypatch: pytes
         def __init__(self, on_statistics: Callable[[bytes], None]) -> None:
             self._on_statistics = on_statistics
 
-        def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        def assign(self, positions: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]) -> None:
             assert positions == {ZERO: 0}
 
         def poll(self, addresses: Any, milliseconds: int) -> int:

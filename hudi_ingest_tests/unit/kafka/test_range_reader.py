@@ -6,19 +6,20 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from hudi_ingest.exceptions import NoSuchOffset, WriteIncomplete
+from hudi_ingest.exceptions import LogTruncated, NoSuchOffset, WriteIncomplete
 from hudi_ingest.kafka.client_settings import Trouble
 from hudi_ingest.kafka.librdkafka import _function
 from hudi_ingest.kafka.message_columns import destroy, extent
-from hudi_ingest.kafka.range_reader import _consumer, read_ranges
-from hudi_ingest.kafka.records import ReadRequest, first_records_in, read_records
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.kafka.range_reader import Anchors, _consumer, read_ranges
+from hudi_ingest.kafka.records import ReadRequest, compare_logs, first_records_in, read_records
+from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.times import KAFKA_TIME
 from hudi_ingest.transaction.write.reports import require_true_gaps
@@ -88,6 +89,56 @@ def test_p1_a_record_in_a_gap_is_found_and_one_behind_it_is_not_in_it(cluster: K
     require_true_gaps(pipeline, (behind,))
     with pytest.raises(WriteIncomplete, match=r"did not read records that the broker has: .* without 2\."):
         require_true_gaps(pipeline, (inside,))
+
+
+SAME = LastRecord(1, 2000, 0)
+"""The record before offset 2."""
+
+
+def _after(source: KafkaSource, before: LastRecord, start: int = 2) -> tuple[list[int], LastRecord]:
+    slices = [Slice("orders", 0, start, 5)]
+    anchors = Anchors(slices, {P0: before})
+    found = [batch["offset"].to_pylist() for _, batch in read_ranges(source, "test", slices, (), anchors)]
+    return [offset for offsets in found for offset in offsets], anchors.last[P0]
+
+
+@pytest.mark.parametrize("before", [SAME, replace(SAME, epoch=-1), replace(SAME, offset=2, timestamp=0)])
+def test_p1_a_log_with_the_same_record_before_is_read_on(cluster: KafkaSource, before: LastRecord) -> None:
+    """The last one: too far behind to be read again, so its epoch alone counts."""
+    assert _after(cluster, before) == ([2, 3, 4], LastRecord(4, 5000, 0))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [replace(SAME, timestamp=1999), replace(SAME, epoch=1), replace(SAME, offset=0, timestamp=1000)],
+    ids=["another time", "another epoch", "a record between"],
+)
+def test_p1_a_log_with_another_record_before_is_not_read(cluster: KafkaSource, before: LastRecord) -> None:
+    with pytest.raises(LogTruncated, match=r"orders:0: the records before offset 2 are no longer those") as raised:
+        _after(cluster, before)
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 0, 2)
+
+
+def test_p1_a_log_that_ends_before_the_range_was_cut(cluster: KafkaSource) -> None:
+    slices = [Slice("orders", 0, RECORDS + 2, RECORDS + 3)]
+    with pytest.raises(LogTruncated):
+        [*read_ranges(cluster, "test", slices, (), Anchors(slices, {P0: LastRecord(RECORDS - 1, 6000, 0)}))]
+
+
+def test_p1_a_record_that_is_gone_proves_nothing(cluster: KafkaSource) -> None:
+    """As after compaction, or once retention has taken it."""
+    slices = [Slice("orders", 0, 2, 5)]
+    anchors = Anchors(slices, {P0: SAME})
+    anchors._before[P0] = LastRecord(RECORDS + 9, 1, -1)
+    found = [batch["offset"].to_pylist() for _, batch in read_ranges(cluster, "test", slices, (), anchors)]
+    assert found == [[2, 3, 4]]
+
+
+def test_x4_a_broker_says_whether_it_still_has_a_record(cluster: KafkaSource) -> None:
+    records = {SAME: True, replace(SAME, timestamp=1): False, replace(SAME, epoch=7): False}
+    for record, answer in records.items():
+        assert compare_logs(cluster, "test", {P0: record, P1: SAME}, 60) == {P0: answer, P1: True}
+    assert compare_logs(cluster, "test", {P0: LastRecord(100, 1)}, 60) == {}
 
 
 def test_headers_count_for_the_size_of_what_waits_if_they_are_read(cluster: KafkaSource) -> None:

@@ -3,6 +3,7 @@ several transactions' steps are for the simulation itself, to whose promises mos
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -22,11 +23,12 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     WriteIncomplete,
 )
+from hudi_ingest.hudi.storage.paths import CUT_LOGS
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.model.plan import IngestPlan, LossReason
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.transaction.protocol import is_cleaning_due
 from hudi_ingest_tests.simulation.model import Ground, Run, Simulation, simulated
@@ -108,6 +110,46 @@ def test_p5_a_begin_that_fails_leaves_nothing_that_others_wait_for(model: Simula
     assert isinstance(begin.failure, EngineLost)
     assert _row(model, model.runs[0]).state is TransactionState.ABORTED
     assert _epoch(model).transaction_id == ""
+
+
+def test_p1_p6_a_write_that_finds_a_log_cut_stops_its_partition(ground: Ground) -> None:
+    model = Simulation(ground, setting=Setting(log_cuts=True, accepts_losses=False))
+    model.start(2, 3)
+    model.tick(0)
+    model.run_through(model.runs[-1])
+    model.produce(0, ["row"])
+    model.tick(0)
+    model.run_to_its_end(_op(model, "begin"))
+    # The broker comes back with a copy of before, and producers write as much.
+    model.world.cut[SOURCE] = (1, ["row"] * 3)
+    model.run_through(model.runs[-1])
+    assert model.runs[-1].finished
+    assert _row(model, model.runs[-1]).state is TransactionState.ABORTED
+    assert json.loads(storage_in(model.world).read(CUT_LOGS))[0]["committed"] == 3
+    plan = model.plan()
+    assert plan is None or SOURCE not in {slice_.source for slice_ in plan.slices}
+    model.cut_logs_are_back()
+    model.finish_all()
+    model.end()
+
+
+def test_x4_a_commit_that_accepts_a_cut_forgets_it(ground: Ground) -> None:
+    model = Simulation(ground, setting=Setting(log_cuts=True))
+    model.start(1, 3)
+    model.tick(0)
+    model.run_through(model.runs[-1])
+    model.world.cut[SOURCE] = (1, [])
+    model.accepts = False
+    assert model.plan() is None
+    assert json.loads(storage_in(model.world).read(CUT_LOGS))
+    # A person accepts it, and that is committed.
+    model.accepts = True
+    plan = model.plan()
+    assert plan is not None and [loss.reason for loss in plan.resets] == [LossReason.TRUNCATED]
+    model.tick(0)
+    model.run_through(model.runs[-1])
+    assert json.loads(storage_in(model.world).read(CUT_LOGS)) == []
+    model.end()
 
 
 def test_p2_an_op_that_begins_once_more_uses_another_id(model: Simulation) -> None:
