@@ -1387,7 +1387,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "an audit takes rows from before a reset for today's": Mutant(
         "operations/audit.py",
-        "(numbers < least)",
+        "(numbers < generation)",
         "(numbers < 0)",
         "operations/test_audit.py",
     ),

@@ -318,7 +318,9 @@ def test_a_log_file_is_checked_block_by_block() -> None:
         "no block begins": good + b"x",
         "format version": good[:17] + bytes([good[17] ^ 2]) + good[18:],
         "kind 5 that cannot be decoded": good[:page] + bytes([good[page] ^ 1]) + good[page + 1 :],
-        "kind 3 that cannot be decoded": good[: len(avro) - 14] + bytes([good[len(avro) - 14] ^ 0x80]) + good[len(avro) - 13 :],
+        "kind 3 that cannot be decoded": good[: len(avro) - 14]
+        + bytes([good[len(avro) - 14] ^ 0x80])
+        + good[len(avro) - 13 :],
     }
     for text, content in wrong.items():
         with pytest.raises(UnreadableLog, match=text):

@@ -33,7 +33,6 @@ from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.certificate import Certificate
-from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, ReplacedFile
 from hudi_ingest.model.report import BaseFile, SliceReport
