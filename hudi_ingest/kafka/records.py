@@ -229,7 +229,7 @@ def compare_logs(
                 pending[partition] = replace(record, epoch=-1)
                 consumer.assign([_place(each, known, known.epoch) for each, known in pending.items()])
                 continue
-            if end is not None:
+            if end is not None and end >= 0:
                 found[partition] = end
             elif error is None and message.offset() == record.offset:
                 epoch = message.leader_epoch()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.certificate import Certificate
 from hudi_ingest.model.checkpoint import Checkpoint
-from hudi_ingest.model.offsets import Slice, TopicPartition, difference, length, ranges
+from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, difference, intersection, length, ranges
 from hudi_ingest.model.plan import TransactionKind
 
 _MOST_OFFSETS = 1_000_000
@@ -54,8 +54,10 @@ def stretches_of(accountings: Iterable[Accounting], checkpoint: Checkpoint) -> l
     for accounting in sorted(accountings, key=lambda each: each.sequence):
         for loss in accounting.resets:
             if loss.repeats:
-                # From now on these offsets are other records.
-                known[loss.source], ingested[loss.source] = [], []
+                # From now on these offsets, or those from where the logs part, are other records.
+                parts = ((0, loss.diverges_at or 0),)
+                known[loss.source] = [part for each in known[loss.source] for part in _within(each, parts)]
+                ingested[loss.source] = []
         for account in accounting.slices:
             slice_, certificate = account.slice, account.certificate
             if not slice_.count:
@@ -108,6 +110,14 @@ def _with_retried(own: Stretch, touched: Sequence[Stretch]) -> Stretch:
         records=None if None in records else sum(each or 0 for each in records),
         certificate=certificate,
     )
+
+
+def _within(stretch: Stretch, parts: Ranges) -> list[Stretch]:
+    """Return what of a stretch is in these ranges; a part of one has no certificate."""
+    return [
+        stretch if (start, end) == (stretch.start, stretch.end) else replace(stretch.uncertified, start=start, end=end)
+        for start, end in intersection(((stretch.start, stretch.end),), parts)
+    ]
 
 
 def _replaced(own: Stretch, touched: Sequence[Stretch]) -> list[Stretch]:

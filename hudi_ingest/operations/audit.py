@@ -62,6 +62,8 @@ Numbers = npt.NDArray[np.int64]
 Hashed = tuple[Numbers, Numbers]
 """Offsets, and the hash of the row of each."""
 _FOREIGN = "rows without Kafka's columns, which another writer wrote"
+Restarts = tuple[tuple[int, int], ...]
+"""Offsets, each with the generation since which all from there on are other records than before; see TopicVersion."""
 _NONE = (np.zeros(0, np.int64),) * 3
 
 
@@ -297,7 +299,7 @@ def audit(
         why=why,
         columns_at=columns_at,
         by_instant=by_instant,
-        since={source: least for source, least in since.items() if source not in unknown},
+        since={source: restarts for source, restarts in since.items() if source not in unknown},
         unknown=frozenset(unknown),
         groups=groups,
         schema=schema,
@@ -381,23 +383,26 @@ def corrected(checkpoint: Checkpoint, wrong: Iterable[Contradiction]) -> Checkpo
 
 def starts_over(
     accountings: Iterable[Accounting], checkpoint: Checkpoint
-) -> tuple[dict[TopicPartition, int], set[TopicPartition]]:
-    """Return the generation since which a partition's offsets are those of today, by the resets on the timeline; and the partitions of
-    which that is unknown, because resets of their topic are archived."""
+) -> tuple[dict[TopicPartition, Restarts], set[TopicPartition]]:
+    """Return how the offsets of partitions started over, by the resets on the timeline; and the partitions of which that is unknown,
+    because resets of their topic are archived."""
     resets = [
-        {loss.source for loss in accounting.resets if loss.repeats}
+        [loss for loss in accounting.resets if loss.repeats]
         for accounting in sorted(accountings, key=lambda each: each.sequence)
     ]
-    total = Counter(topic for sources in resets for topic in {source.topic for source in sources})
-    generations = {topic: version.generation for topic, version in checkpoint.topics.items()}
-    before = {topic: generation - total[topic] for topic, generation in generations.items()}
-    since: dict[TopicPartition, int] = {}
+    total = Counter(topic for losses in resets for topic in {loss.topic for loss in losses})
+    before = {topic: version.generation - total[topic] for topic, version in checkpoint.topics.items()}
+    since: defaultdict[TopicPartition, Restarts] = defaultdict(tuple)
+    known: set[TopicPartition] = set()
     seen = Counter(before)
-    for sources in resets:
-        seen.update({source.topic for source in sources})
-        since |= {source: seen[source.topic] for source in sources}
-    unknown = {source for source in checkpoint.offsets if before.get(source.topic, 0) > 0 and source not in since}
-    return since, unknown
+    for losses in resets:
+        seen.update({loss.topic for loss in losses})
+        for loss in losses:
+            since[loss.source] += ((loss.diverges_at or 0, seen[loss.topic]),)
+            if loss.diverges_at is None:
+                known.add(loss.source)
+    unknown = {source for source in checkpoint.offsets if before.get(source.topic, 0) > 0 and source not in known}
+    return dict(since), unknown
 
 
 def unnamed_files(
@@ -455,11 +460,8 @@ def _unreadable(situation: Situation, stretch: Stretch, wrong: Iterable[Contradi
     # An offset that was changed by hand says nothing of the topic.
     losses = () if any(each.source == source for each in wrong) else situation.losses
     for loss in losses:
-        if loss.source == source and loss.repeats:
-            is_another = loss.reason is LossReason.RECREATED
-            return (
-                "the topic was recreated since" if is_another else f"the topic was cut, and ends at offset {marks.end}"
-            )
+        if loss.source == source and loss.repeats and stretch.end > (loss.diverges_at or 0):
+            return "the topic was recreated since" if loss.reason is LossReason.RECREATED else "its log was cut since"
     if stretch.end > marks.end:
         return f"its partition ends at offset {marks.end}"
     return GONE if marks.begin > stretch.start else ""
@@ -498,8 +500,7 @@ class Auditor:
     """The columns that the table had when stretches were written, where they were not those of today."""
     by_instant: Mapping[str, Accounting] = field(default_factory=dict)
     """The accountings of the pipeline's own commits on the timeline."""
-    since: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """The generation since which the offsets of partitions are those of today."""
+    since: Mapping[TopicPartition, Restarts] = field(default_factory=dict)
     unknown: frozenset[TopicPartition] = frozenset()
     """The partitions whose offsets name several records."""
     groups: Sequence[FileGroup] = ()
@@ -845,9 +846,11 @@ class Auditor:
         if self.since and len(codes):
             named = pc.extract_regex(rows[RECORD_KEY].cast(pa.string()), _GENERATION).combine_chunks()
             numbers = pc.fill_null(pc.struct_field(named, "generation"), "0").cast(pa.int64()).to_numpy()
-            for source, least in self.since.items():
-                if source in self.sources:
-                    former |= (codes == self.sources.index(source)) & (numbers < least)
+            offsets = rows[OFFSET].to_numpy()
+            for source, restarts in self.since.items():
+                own = codes == self.sources.index(source) if source in self.sources else False
+                for start, generation in restarts:
+                    former |= own & (offsets >= start) & (numbers < generation)
         return former
 
     def _is_unknown(self, codes: Numbers) -> npt.NDArray[np.bool_]:

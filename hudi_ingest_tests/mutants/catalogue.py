@@ -590,6 +590,18 @@ MUTANTS: Mapping[str, Mutant] = {
         "cuts = situation.cuts",
         "transaction/test_cut_logs.py",
     ),
+    "a task does not say its last record": Mutant(
+        "transaction/write/task.py",
+        "last=anchors.last.get(outcome.source)",
+        "last=None",
+        "transaction/write/test_write.py",
+    ),
+    "a later range of a partition comes after the plan's last record": Mutant(
+        "transaction/write/task.py",
+        " if firsts.get(each.source) == each.start}",
+        " if each.source in firsts}",
+        "transaction/write/test_write.py",
+    ),
     "an accepted cut is remembered": Mutant(
         "transaction/protocol.py",
         "        if accepted:\n            text",
@@ -1848,7 +1860,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "an audit takes rows from before a reset for today's": Mutant(
         "operations/audit.py",
-        "(numbers < least)",
+        "(numbers < generation)",
         "(numbers < 0)",
         "operations/test_audit.py",
     ),

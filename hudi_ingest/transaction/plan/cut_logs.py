@@ -82,7 +82,7 @@ def _compared(
     asked = {
         source: checkpoint.last[source]
         for source in checkpoint.last.keys() & {*sources}
-        if source in watermarks and watermarks[source].led and checkpoint.last[source].offset < watermarks[source].end
+        if source in watermarks and watermarks[source].led
     }
     return compare(asked) if asked else {}
 

@@ -152,6 +152,10 @@ def found(audit: Audit, kind: str) -> set[tuple[int, int]]:
     }
 
 
+def found_offsets(audit: Audit, kind: str) -> set[int]:
+    return {offset for _, offset in found(audit, kind)}
+
+
 def rewrite(path: Path, rows: pa.Table) -> None:
     pq.write_table(rows, path)
 
@@ -471,7 +475,7 @@ def test_commit_times_are_compared_with_the_instants_of_files(tmp_path: Path) ->
 
 def test_rows_from_before_offsets_started_over_are_left_out_by_their_keys(tmp_path: Path) -> None:
     made = Made(tmp_path, 1000)
-    assert made.audit(since={SOURCES[0]: 0}).faults == ()
+    assert made.audit(since={SOURCES[0]: ((0, 0),)}).faults == ()
     # Rows of today's generation take the place of those of partition 1, beside which the former ones stay.
     for name in made.paths:
         path = made.folder / name
@@ -480,9 +484,12 @@ def test_rows_from_before_offsets_started_over_are_left_out_by_their_keys(tmp_pa
             keys = pa.array([f"{key}-g1" for key in rows["_hoodie_record_key"].to_pylist()])
             place = rows.schema.get_field_index("_hoodie_record_key")
             rewrite(path.with_name(f"again-{path.name}"), rows.set_column(place, "_hoodie_record_key", keys))
-    found = made.audit(since={SOURCES[1]: 1})
+    found = made.audit(since={SOURCES[1]: ((0, 1),)})
     assert (found.faults, found.certified) == ((), 1000)
     assert {each.kind for each in made.audit().faults} == {"doubled"}
+    # Before the offset from which the logs differ, the former rows count.
+    part = made.audit(since={SOURCES[1]: ((300, 1),)})
+    assert found_offsets(part, "doubled") == {*range(300)}
     assert made.audit(unknown=frozenset(SOURCES[1:])).faults == ()
 
 
@@ -496,11 +503,14 @@ def test_which_partitions_started_over_and_since_when() -> None:
     known = replace(checkpoint(5), offsets=dict.fromkeys(SOURCES, 5), topics={"orders": TopicVersion("id", 2)})
     first = reset(1, loss(0, LossReason.TRUNCATED), loss(1, LossReason.RETENTION))
     second = reset(2, loss(0, LossReason.TRUNCATED))
-    assert starts_over([second, first], known) == ({SOURCES[0]: 2}, set())
+    assert starts_over([second, first], known) == ({SOURCES[0]: ((0, 1), (0, 2))}, set())
     both = reset(2, *(loss(number, LossReason.RECREATED) for number in (0, 1)))
-    assert starts_over([first, both], known) == ({SOURCES[0]: 2, SOURCES[1]: 2}, set())
+    assert starts_over([first, both], known) == ({SOURCES[0]: ((0, 1), (0, 2)), SOURCES[1]: ((0, 2),)}, set())
     # The first one is archived: whether it was partition 1's is unknown.
-    assert starts_over([second], known) == ({SOURCES[0]: 2}, {SOURCES[1]})
+    assert starts_over([second], known) == ({SOURCES[0]: ((0, 2),)}, {SOURCES[1]})
+    parted = reset(2, replace(loss(1, LossReason.TRUNCATED), diverges_at=3))
+    assert starts_over([first, parted], known) == ({SOURCES[0]: ((0, 1),), SOURCES[1]: ((3, 2),)}, set())
+    assert starts_over([parted], known) == ({SOURCES[1]: ((3, 2),)}, {*SOURCES})
     assert starts_over([], known) == ({}, {*SOURCES})
     assert starts_over([reset(3, loss(1, LossReason.RETENTION))], checkpoint(5)) == ({}, set())
 
@@ -510,6 +520,14 @@ def test_stretches_begin_anew_where_offsets_started_over() -> None:
     older = [accounting(ingest(1, 0, 20), report(0, 20, 20, 1)), accounting(ingest(2, 20, 30), report(20, 30, 10, 2))]
     again = accounting(replace(ingest(3, 0, 12), resets=(lost,)), report(0, 12, 12, 5))
     assert spans(stretches_of([*older, again], checkpoint(12))) == [(0, 12, 12, Certificate(5, 50))]
+    # A log that was cut is the same up to where it parts from the one that was read.
+    parted = replace(lost, restart=25, diverges_at=25)
+    again = accounting(replace(ingest(3, 25, 40), resets=(parted,)), report(25, 40, 15, 5))
+    assert spans(stretches_of([*older, again], checkpoint(40))) == [
+        (0, 20, 20, Certificate(1, 10)),
+        (20, 25, None, None),
+        (25, 40, 15, Certificate(5, 50)),
+    ]
 
 
 def test_an_offset_that_was_changed_by_hand_does_not_hide_what_was_read() -> None:
@@ -553,8 +571,7 @@ def test_files_that_nothing_names_are_told_from_those_that_are_replaced_pending_
         "dt=a/_SUCCESS",
         "dt=a/.x.parquet.crc",
     ]
-    strays = ["dt=a/stray.parquet", base("f", "1"), base("g", "0"), log(group, "1", "0-2-3"), base("deadbeef", "4")]
-    strays = [path for path in strays if path != log(group, "1", "0-2-3")] + [log(group, "1", "0-2-3")]
+    strays = ["dt=a/stray.parquet", base("f", "1"), base("g", "0"), base("deadbeef", "4"), log(group, "1", "0-2-3")]
     aborted = base("h", "5")
     found = [
         *unnamed_files(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import TaskContext
@@ -18,6 +19,7 @@ from hudi_ingest.exceptions import (
     ExpectationViolated,
     Fenced,
     IngestError,
+    LogTruncated,
     RangeRefused,
     RegistryUnreachable,
     SchemaOutdated,
@@ -32,9 +34,10 @@ from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.certificate import Certificate
-from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan, ReplacedFile
 from hudi_ingest.model.report import BaseFile, SliceReport
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.records.changes import KeyedRows
 from hudi_ingest.records.convert.connect.debezium import (
     UNAVAILABLE,
@@ -67,6 +70,7 @@ from hudi_ingest.transaction.write.task import (
     packed,
     require_none,
     run_copies,
+    run_ranges,
 )
 from hudi_ingest_tests.support.task_reports import reports_of, written
 
@@ -733,3 +737,35 @@ def test_p1_a_certificate_is_of_all_batches_of_a_slice(writing: WriteTask) -> No
     assert two[1] == certificates((other, parts[0]), (other, parts[1]))[0] != two[0]
     tasks = [run(task, *parts[:2]), run(replace(task, attempts={own: next(attempts)}), parts[2])]
     assert slice_report(Slice("orders", 3, 5, 13), 0, tasks, 1.0).certificate == at_once
+
+
+def test_p1_a_task_says_its_last_record_and_is_refused_after_another_one(writing: WriteTask) -> None:
+    """Over librdkafka's mock cluster: only the first range of a partition comes after the record that the plan knows."""
+    producer = Producer({"bootstrap.servers": "unused", "test.mock.num.brokers": 1, "log_level": 0})
+    for n in range(9):
+        producer.produce("orders", json.dumps({"id": "a", "n": n}), None, 3, timestamp=1000 * n)
+    assert producer.flush(120) == 0
+    (broker,) = producer.list_topics(timeout=120).brokers.values()
+    servers = f"{broker.host}:{broker.port}"
+    source = KafkaSource(bootstrap_servers=servers, topics=("orders",), format="json", request_timeout_seconds=120)
+    three = TopicPartition("orders", 3)
+    parts = Slice("orders", 3, 2, 5), Slice("orders", 3, 5, 9)
+    tasks = tuple((part,) for part in parts)
+    known = RangesToRead(source, "test", tasks, frozenset(), {three: LastRecord(1, 1000, 0)})
+    writing = replace(writing, attempts={three: 0})
+    reports = [report for number in (0, 1) for report in run_ranges(writing, known, iter([number]))]
+    assert [isinstance(report, TaskReport) and report.last for report in reports] == [
+        LastRecord(4, 4000, 0),
+        LastRecord(8, 8000, 0),
+    ]
+    whole = slice_report(
+        Slice("orders", 3, 2, 9), 0, [report for report in reports if isinstance(report, TaskReport)], 1.0
+    )
+    assert whole.last == LastRecord(8, 8000, 0)
+    other = replace(known, follows={three: LastRecord(1, 999, 0)})
+    (failed,) = run_ranges(writing, other, iter([0]))
+    assert isinstance(failed, bytes)
+    with pytest.raises(LogTruncated, match="orders:3: the records before offset 2") as raised:
+        require_none([failed])
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 3, 2)
+    assert isinstance(next(run_ranges(writing, other, iter([1]))), TaskReport)
