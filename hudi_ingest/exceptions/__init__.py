@@ -291,11 +291,24 @@ class BadRecord(Terminal):
             self.field, self.expected, self.found = first.field, first.expected, first.found
         super().__init__(
             f"pipeline {pipeline}: {limit}, so the transaction is refused and none of it is visible:\n"
-            + "\n".join(f"  - {record}" for record in self.records)
+            + "\n".join(f"  - {text}" for text in _texts(self.records))
             + ("" if count <= len(self.records) else f"\n  - and {count - len(self.records)} more")
             + "\nCorrect the producer and the records, or change table.schema, transforms or table.partition_by to fit them"
             + f", or {alternative}. Then try again: Materialize on the asset's page, or `hudi-ingest run {pipeline}`."
         )
+
+
+_LONG = 80
+"""From how many characters on a sentence about a record is not repeated for the next one."""
+
+
+def _texts(records: Sequence[RefusedRecord]) -> Iterator[str]:
+    before = ""
+    for record in records:
+        text = str(record)
+        is_same = len(record.expected) > _LONG and record.expected == before
+        yield text.replace(f"expected {record.expected}", "expected the same") if is_same else text
+        before = record.expected
 
 
 class ExpectationViolated(Terminal):

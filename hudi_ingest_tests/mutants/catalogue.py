@@ -1319,6 +1319,24 @@ MUTANTS: Mapping[str, Mutant] = {
         "        return False\n",
         "hudi/test_keyed_writer.py",
     ),
+    "a table forgets which source table its changes are of": Mutant(
+        "transaction/columns/schema_change.py",
+        "        source_table=_known_source(pipeline, properties),\n",
+        "",
+        "transaction/test_change_formats.py",
+    ),
+    "a begin does not find which source table the changes are of": Mutant(
+        "transaction/columns/schema_change.py",
+        "if schema.source_table is None and has_one_source(pipeline):",
+        "if False:",
+        "transaction/test_change_formats.py",
+    ),
+    "changes are not judged by their source table": Mutant(
+        "transaction/columns/decoding.py",
+        "own = values.source_table if has_one_source(pipeline) else ()",
+        "own: tuple[str, ...] = ()",
+        "transaction/test_change_formats.py",
+    ),
     "changes of another source table are rows": Mutant(
         "records/convert/connect/debezium.py",
         "pc.or_(pc.not_equal(owners, self.owner), pc.not_equal(names, self.name))",

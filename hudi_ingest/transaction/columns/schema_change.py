@@ -474,11 +474,8 @@ def _unreachable(timeline: Timeline, done: str, error: OSError) -> TableUnreacha
 def resolve_and_note(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> TransactionSchema:
     """The columns of the next transaction, and the table of the source that it reads. A change that is not approved is noted in the
     ledger. Raises what `resolve_schema` raises, and LedgerUnreachable."""
-    properties = timeline.properties() if timeline.exists() else {}
-    asks = has_one_source(pipeline) and SOURCE_PROPERTY not in properties
-    source_table = _newest_source(pipeline) if asks else _known_source(pipeline, properties)
     try:
-        schema = replace(resolve_schema(pipeline, timeline), source_table=source_table)
+        schema = resolve_schema(pipeline, timeline)
     except SchemaNotApproved as error:
         ledger.pending_changes.note(
             PendingChange(
@@ -491,6 +488,13 @@ def resolve_and_note(pipeline: Pipeline, ledger: Ledger, timeline: Timeline) -> 
             )
         )
         raise
+    except SchemaRefused:
+        if has_one_source(pipeline):
+            # Without its name, a table has neither a key nor columns of its own.
+            _newest_source(pipeline)
+        raise
+    if schema.source_table is None and has_one_source(pipeline):
+        schema = replace(schema, source_table=_newest_source(pipeline))
     if _asks(pipeline) and ledger.pending_changes.of_table(pipeline.table.base_path) is not None:
         ledger.pending_changes.forget(pipeline.table.base_path)
     return schema

@@ -112,6 +112,19 @@ def test_an_error_keeps_the_place_that_it_has() -> None:
     assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 3, 7)
 
 
+def test_a_long_sentence_about_bad_records_is_not_repeated() -> None:
+    sentence, other = f"a value: {'because ' * 20}", "a row: " + "therefore " * 20
+    notes = [
+        BadRecordNote("t", 0, offset, f"f{offset}", text, "x")
+        for offset, text in enumerate((sentence, other, sentence))
+    ]
+    error = BadRecord(pipeline="p", limit="3 bad", count=3, records=notes, alternative="raise that limit")
+    assert (str(error).count(sentence), str(error).count(other)) == (2, 1), "the one before is another's"
+    notes[1:1] = [BadRecordNote("t", 0, 9, "f9", sentence, "y")]
+    error = BadRecord(pipeline="p", limit="4 bad", count=4, records=notes, alternative="raise that limit")
+    assert "\n  - t:0:9 field f9: expected the same, found y\n" in str(error)
+
+
 def test_bad_records_are_named_by_the_first_of_them() -> None:
     records = [BadRecordNote("orders", 3, offset, "n", "int", "x") for offset in (17, 18)]
     error = BadRecord(pipeline="p", limit="3 bad", count=3, records=records, alternative="raise that limit")

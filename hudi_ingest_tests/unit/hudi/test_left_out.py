@@ -379,8 +379,8 @@ def test_a_changed_key_that_is_sent_again_keeps_its_row(
     monkeypatch.setattr(keyed_writer, "BUFFERED_BYTES", buffered)
     row, moved, later = ({"a": text, "b": [1]} for text in ("row", "moved", "later"))
     table.apply([("a", row, ()), ("b", row, ())])
-    pair = [("a", None, ()), ("c", moved, ("a", MOVED))]
-    update = [("c", later, ("a",))]
+    pair: list[Any] = [("a", None, ()), ("c", moved, ("a", MOVED))]
+    update: list[Any] = [("c", later, ("a",))]
     for changes in [[*pair, *pair, *update]] if together else [pair, pair, [*pair, *update], update]:
         table.apply(changes, 1)
     assert (table.refused, table.rows("abc")) == ([], {"b": row, "c": {"a": "row", "b": [1]}})

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from hudi_ingest.exceptions import SchemaOutdated, SchemaRefused
-from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, Timeline
+from hudi_ingest.hudi.timeline.timeline import RECORD_PROPERTY, SOURCE_PROPERTY, Timeline
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.transaction import TransactionSchema
@@ -30,9 +30,10 @@ from hudi_ingest.records.schema.avro import resolution_of
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.transaction.columns import schema_change
 from hudi_ingest.transaction.columns.decoding import converter_of, format_problems, row_maker_of
 from hudi_ingest.transaction.columns.registered_columns import changed_meanings_of, columns_of
-from hudi_ingest.transaction.columns.schema_change import resolve_schema
+from hudi_ingest.transaction.columns.schema_change import resolve_and_note, resolve_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load, problems
 from hudi_ingest_tests.support.registry import canned_registry
 from hudi_ingest_tests.unit.records.convert.test_connect_avro import ANN, NEW, OLD
@@ -810,3 +811,55 @@ def test_defaults_of_connects_schemas_are_values_of_their_columns() -> None:
         "n": "7",
         "inner.at": "1970-01-01 00:00:00.001000+00:00",
     }
+
+
+def of_table(schema: str | None, table: str, **row: Any) -> bytes:
+    source = {"db": "shop", **({} if schema is None else {"schema": schema}), "table": table}
+    return json.dumps({"before": None, "after": {"id": 1, **row}, "source": source, "op": "c"}).encode()
+
+
+def test_a_keyed_table_takes_changes_of_the_source_table_of_its_first_transaction_alone(
+    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    newest = [b"{", b'{"ts_ms":5}', of_table("public", "customers", name="ann")]
+
+    def sample(pipeline: Pipeline, count: int) -> tuple[list[tuple[str, bytes]], dict[str, int]]:
+        return [(f"t:0:{place}", value) for place, value in enumerate(newest)], {"t:0": len(newest)}
+
+    monkeypatch.setattr(schema_change, "newest_values", sample)
+    path = str(tmp_path / "table")
+    pipeline = load(write, **CUSTOMERS, table__base_path=path)
+    no_ledger: Any = None
+
+    def begun(pipeline: Pipeline = pipeline) -> TransactionSchema:
+        return TransactionSchema.from_dict(resolve_and_note(pipeline, no_ledger, Timeline(path)).to_dict())
+
+    schema = begun()
+    assert schema.source_table == ("public", "customers")
+    maker: RowMaker = pickle.loads(pickle.dumps(row_maker_of(pipeline, schema, NOW)))
+    values = [of_table("public", "customers", name="a"), of_table("other", "customers", name="b")]
+    outcome = maker.make(TopicPartition("shop.public.customers", 0), batch_of(pipeline, values))
+    assert (outcome.rows.num_rows, [(bad.index, bad.field, bad.found) for bad in outcome.bad]) == (
+        1,
+        [(1, "source.table", "other.customers")],
+    )
+    # The table remembers it, and later samples are not asked for.
+    stored = {SOURCE_PROPERTY: '["public", "customers"]'}
+    with monkeypatch.context() as patch:
+        patch.setattr(Timeline, "exists", lambda self: True)
+        patch.setattr(Timeline, "is_empty", lambda self: True)
+        patch.setattr(Timeline, "properties", lambda self: stored)
+        patch.setattr(schema_change, "newest_values", None)
+        assert begun().source_table == ("public", "customers")
+    newest[:] = [of_table(None, "orders")]
+    assert begun().source_table == ("shop", "orders"), "MySQL has no schemas"
+    newest[:] = [json.dumps({"after": {"id": 1}, "op": "c"}).encode()]
+    assert begun().source_table == (), "the records do not say"
+    newest.clear()
+    assert begun().source_table is None
+    newest[:] = [of_table("public", "gr\ufffd\ufffde")]
+    with pytest.raises(SchemaRefused, match="name the connector could not read"):
+        begun()
+    # Merged on purpose.
+    merged = load(write, **CUSTOMERS, table__base_path=path, source__event_columns={"from": "source.table"})
+    assert begun(merged).source_table is None
