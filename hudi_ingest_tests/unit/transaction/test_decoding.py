@@ -18,6 +18,7 @@ from hudi_ingest.records.schema.columns import ddl, parse_spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.columns.decoding import NewerSchemaGuard, converter_of
+from hudi_ingest.transaction.columns.registered_columns import changed_meanings_of, is_control
 from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.registry import canned_registry
@@ -203,3 +204,12 @@ def test_a_subject_of_only_such_versions_has_no_columns_but_records_of_other_sub
         declared = load(write, **{**settings, **PROTOBUF, **DECLARED}, source__schema_registry={"url": url})
         decoded = converter_of(declared).decode(pa.array([b"\0\0\0\0\x07" + head + b"a"], pa.binary()))
     assert decoded.rows.to_pylist() == [{"id": "a"}]
+
+
+def test_older_versions_that_are_no_schemas_say_nothing_of_what_values_meant() -> None:
+    known = pa.schema([("id", pa.string())])
+    for kind, (good, _, _) in REFUSED.items():
+        broken = RegisteredSchema('{"type": "record", "connect.x": 1, "properties": 7, "fields": [{}]}')
+        for nonsense in (broken, RegisteredSchema('"connect. no JSON')):
+            assert changed_meanings_of(known, [nonsense, RegisteredSchema(good)], kind) == ()
+            assert not is_control(nonsense)
