@@ -177,7 +177,7 @@ def test_a_version_that_cannot_be_compiled_stops_only_its_own_records(
     (bad,) = decoded.rejected
     assert (bad.index, bad.expected) == (1, "a schema that records can be read with")
     reason = {
-        "PROTOBUF": "protoc refuses",
+        "PROTOBUF": 'protoc refuses the schema: 1:88: The default JSON name of field "user_id"',
         "AVRO": "its schema is not Avro",
         "JSON": "it is no schema of Kafka Connect",
     }[kind]
