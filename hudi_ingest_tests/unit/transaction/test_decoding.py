@@ -164,7 +164,11 @@ def test_a_version_that_cannot_be_compiled_stops_only_its_own_records(
 ) -> None:
     good, refused, head = REFUSED[kind]
     with canned_registry(registered(kind, good, refused)) as (url, _):
-        common = {"table__schema": None, "table__partition_by": [], "table__base_path": str(tmp_path / "table")}
+        common: dict[str, Any] = {
+            "table__schema": None,
+            "table__partition_by": [],
+            "table__base_path": str(tmp_path / "table"),
+        }
         pipeline = load(write, **{**common, **settings}, source__schema_registry={"url": url})
         schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
         pipeline = pipeline.with_record(parse_spark_json(schema.record))
@@ -197,7 +201,11 @@ def test_a_subject_of_only_such_versions_has_no_columns_but_records_of_other_sub
     good, refused, head = REFUSED["PROTOBUF"]
     other = {"schema": good, "schemaType": "PROTOBUF"}
     with canned_registry({**registered("PROTOBUF", refused), "/schemas/ids/7": other}) as (url, _):
-        settings = {"table__schema": None, "table__partition_by": [], "table__base_path": str(tmp_path / "table")}
+        settings: dict[str, Any] = {
+            "table__schema": None,
+            "table__partition_by": [],
+            "table__base_path": str(tmp_path / "table"),
+        }
         pipeline = load(write, **{**settings, **PROTOBUF}, source__schema_registry={"url": url})
         with pytest.raises(SchemaMissing, match="columns of version 1 of orders-value: protoc refuses"):
             resolve_schema(pipeline, Timeline(pipeline.table.base_path))
