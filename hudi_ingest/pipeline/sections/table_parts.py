@@ -13,6 +13,7 @@ from hudi_ingest.pipeline.settings.model import Model, Seconds, Whole
 from hudi_ingest.records.hudi_keys import KEY_TYPES, is_ordering_type
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, OFFSET
 from hudi_ingest.records.schema.columns import ddl_type
+from hudi_ingest.records.transform.casts import cast_of
 
 UNSTEADY = ("timestamp", "offset", "headers")
 """Kafka columns that differ between records of a key."""
@@ -30,7 +31,12 @@ def keyed_column_problems(
     """Yield why a keyed table cannot have these columns, by their place in `table`. `columns`: those after the transforms."""
     for index, name in enumerate(key):
         if problem := _problem(name, columns, KEY_TYPES.__contains__, KEY_TYPES_TEXT):
-            yield ("key", index), problem
+            can_cast = name in columns.names and cast_of(columns.field(name).type, pa.string()) is not None
+            remedy = (
+                f"; make it a string: `transforms: [{{cast: {{{name}: string}}}}]`, which in a file of several tables may stand under the "
+                "topic in `tables`"
+            )
+            yield ("key", index), problem + remedy * can_cast
     if ordering == OFFSET:
         yield ("ordering",), f"found {OFFSET}, which decides anyway; remove it"
     elif ordering is not None and (problem := _problem(ordering, columns, is_ordering_type, ORDERING_TYPES_TEXT)):

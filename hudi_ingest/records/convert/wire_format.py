@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.converter import Mismatch, Rejected, shortened
+from hudi_ingest.records.convert.converter import FOUND_CHARACTERS, Mismatch, Rejected, shortened
 from hudi_ingest.records.convert.values import Indexes, require_values, value_bytes, without_prefix
 from hudi_ingest.records.schema.registered import RegisteredSchema
 
@@ -140,7 +140,9 @@ def unknown_id(number: int, kind: str) -> Mismatch:
 
 def unusable_schema(problem: ValueError) -> Mismatch:
     """Describe a record whose schema cannot be used to read records."""
-    return Mismatch("a schema that records can be read with", shortened(" ".join(str(problem).split())))
+    return Mismatch(
+        "a schema that records can be read with", shortened(" ".join(str(problem).split()), 2 * FOUND_CHARACTERS)
+    )
 
 
 def by_header(values: pa.BinaryArray, size: int) -> Iterator[tuple[bytes, Indexes]]:

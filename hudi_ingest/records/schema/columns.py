@@ -49,12 +49,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _RESERVED = ("_hoodie_", "_kafka_")
 _READERS_OWN: Mapping[str, str] = {
     "_tmp_metadata_row_index": "Spark's Parquet reader, which shows row numbers in its place and garbage in the other columns",
-    **dict.fromkeys(
-        ("__filename", "__fragment_index", "__batch_index", "__last_in_fragment"),
-        "pyarrow's datasets, which cannot read a table that has such a column",
-    ),
 }
-"""Top-level names that readers of tables give a meaning of their own, and whose they are. Inside a struct they are as any other."""
+"""Top-level names that a reader of tables gives a meaning of its own, and whose they are. Inside a struct they are as any other."""
 UNREADABLE: pa.DataType = pa.month_day_nano_interval()
 """Placeholder for a refused type, so that the parser can continue and find the next problem."""
 

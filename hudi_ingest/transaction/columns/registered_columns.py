@@ -19,6 +19,7 @@ from hudi_ingest.records.convert.connect.columns import (
     meant_columns,
     row_type,
 )
+from hudi_ingest.records.convert.connect.debezium import control_kind
 from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema, parse_json_schema
 from hudi_ingest.records.convert.values import optional_fields_text
 from hudi_ingest.records.schema import json_schema
@@ -88,15 +89,28 @@ def through_readable(versions: Sequence[SubjectVersion], kind: SchemaKind) -> tu
     return tuple(versions[:end])
 
 
+def _meanings(schema: RegisteredSchema, kind: SchemaKind) -> ConnectType | None:
+    """What Kafka Connect's values of this schema mean; None if it is no schema."""
+    try:
+        return parse_avro_schema(schema) if kind == "AVRO" else parse_json_schema(schema.text) or ConnectType("any")
+    except ValueError:
+        return None
+
+
+def is_control(schema: RegisteredSchema) -> bool:
+    """Whether a schema is that of records of Debezium's connector itself, such as heartbeats, in Avro."""
+    meanings = _meanings(schema, "AVRO")
+    return meanings is not None and bool(control_kind(meanings.members))
+
+
 def changed_meanings_of(
     known: pa.Schema, versions: Iterable[RegisteredSchema], kind: SchemaKind, of_events: bool = False
 ) -> tuple[Misread, ...]:
     """`changed_meanings` of the columns `known` from a subject's versions, if Kafka Connect registered them, to their last."""
     if kind == "PROTOBUF":
         return ()
-    readable = (each for each in versions if not unreadable(each, kind))
-    types = [parse_avro_schema(each) if kind == "AVRO" else parse_json_schema(each.text) for each in readable]
-    *before, newest = (row_type(each or ConnectType("any"), of_events) for each in types)
+    types = [found for each in versions if (found := _meanings(each, kind)) is not None]
+    *before, newest = (row_type(each, of_events) for each in types)
     return changed_meanings(known, newest, before, has_units=kind == "AVRO")
 
 

@@ -35,8 +35,6 @@ from hudi_ingest.model.transaction import RecentFields, TransactionSchema
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
 from hudi_ingest.records.convert.connect.columns import begins_late, infer_columns
-from hudi_ingest.records.convert.connect.debezium import control_kind
-from hudi_ingest.records.convert.connect.schema import parse_avro_schema
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema, unreadable_names
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
@@ -50,6 +48,7 @@ from hudi_ingest.records.schema.registered import (
 )
 from hudi_ingest.transaction.columns.decoding import has_one_source, kafka_keys_of, source_table_of
 from hudi_ingest.transaction.columns.registered_columns import (
+    is_control,
     message_of,
     require_none_dropped,
     require_same_meanings,
@@ -355,8 +354,7 @@ def _registered(pipeline: Pipeline, stored: pa.Schema | None) -> _RecordColumns:
 
 def _of_rows(versions: tuple[SubjectVersion, ...]) -> tuple[SubjectVersion, ...]:
     """The versions for rows, if there are any: records of Debezium's connector itself, such as heartbeats, may have the same subject."""
-    readable = [each for each in versions if not unreadable(each.schema, "AVRO")]
-    return tuple(each for each in readable if not control_kind(parse_avro_schema(each.schema).members)) or versions
+    return tuple(each for each in versions if not is_control(each.schema)) or versions
 
 
 def _descriptions(kind: SchemaKind, text: str, of_events: bool) -> dict[str, str]:

@@ -30,6 +30,18 @@ def test_compaction_has_limits_that_only_a_keyed_table_may_set(write: Write) -> 
     assert "table.compaction.delta_commits" in problem(write, **KEYED, table__compaction={"delta_commits": 0})
 
 
+@pytest.mark.parametrize("kind", ["date", "boolean", "decimal(10,0)", "timestamp", "double", "binary", "array<int>"])
+def test_a_key_of_another_type_is_refused_with_the_cast_that_makes_it_one(write: Write, kind: str) -> None:
+    schema: dict[str, Any] = {**KEYED, "table__schema": f"id string, k {kind}", "table__key": ["k"]}
+    refused = problem(write, **schema)
+    assert refused.startswith(f"table.key[0]: column k has type {kind}; allowed: string, int or long")
+    if kind == "array<int>":
+        assert "cast" not in refused, "it cannot be cast"
+        return
+    assert "make it a string: `transforms: [{cast: {k: string}}]`" in refused
+    assert load(write, **schema, transforms=[{"cast": {"k": "string"}}]).table.key_columns == ("k",)
+
+
 def test_the_delete_field_is_no_column_of_the_table(write: Write) -> None:
     pipeline = load(write, **KEYED, table__delete_field="gone", table__ordering="at", table__buckets=16)
     assert "gone" in pipeline.chain.output.names

@@ -18,6 +18,7 @@ from hudi_ingest.records.schema.columns import ddl, parse_spark_json
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.columns.decoding import NewerSchemaGuard, converter_of
+from hudi_ingest.transaction.columns.registered_columns import changed_meanings_of, is_control
 from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest_tests.support.pipeline_files import Write, load
 from hudi_ingest_tests.support.registry import canned_registry
@@ -163,7 +164,11 @@ def test_a_version_that_cannot_be_compiled_stops_only_its_own_records(
 ) -> None:
     good, refused, head = REFUSED[kind]
     with canned_registry(registered(kind, good, refused)) as (url, _):
-        common = {"table__schema": None, "table__partition_by": [], "table__base_path": str(tmp_path / "table")}
+        common: dict[str, Any] = {
+            "table__schema": None,
+            "table__partition_by": [],
+            "table__base_path": str(tmp_path / "table"),
+        }
         pipeline = load(write, **{**common, **settings}, source__schema_registry={"url": url})
         schema = resolve_schema(pipeline, Timeline(pipeline.table.base_path))
         pipeline = pipeline.with_record(parse_spark_json(schema.record))
@@ -176,7 +181,7 @@ def test_a_version_that_cannot_be_compiled_stops_only_its_own_records(
     (bad,) = decoded.rejected
     assert (bad.index, bad.expected) == (1, "a schema that records can be read with")
     reason = {
-        "PROTOBUF": "protoc refuses",
+        "PROTOBUF": 'protoc refuses the schema: 1:88: The default JSON name of field "user_id"',
         "AVRO": "its schema is not Avro",
         "JSON": "it is no schema of Kafka Connect",
     }[kind]
@@ -196,10 +201,23 @@ def test_a_subject_of_only_such_versions_has_no_columns_but_records_of_other_sub
     good, refused, head = REFUSED["PROTOBUF"]
     other = {"schema": good, "schemaType": "PROTOBUF"}
     with canned_registry({**registered("PROTOBUF", refused), "/schemas/ids/7": other}) as (url, _):
-        settings = {"table__schema": None, "table__partition_by": [], "table__base_path": str(tmp_path / "table")}
+        settings: dict[str, Any] = {
+            "table__schema": None,
+            "table__partition_by": [],
+            "table__base_path": str(tmp_path / "table"),
+        }
         pipeline = load(write, **{**settings, **PROTOBUF}, source__schema_registry={"url": url})
         with pytest.raises(SchemaMissing, match="columns of version 1 of orders-value: protoc refuses"):
             resolve_schema(pipeline, Timeline(pipeline.table.base_path))
         declared = load(write, **{**settings, **PROTOBUF, **DECLARED}, source__schema_registry={"url": url})
         decoded = converter_of(declared).decode(pa.array([b"\0\0\0\0\x07" + head + b"a"], pa.binary()))
     assert decoded.rows.to_pylist() == [{"id": "a"}]
+
+
+def test_older_versions_that_are_no_schemas_say_nothing_of_what_values_meant() -> None:
+    known = pa.schema([("id", pa.string())])
+    for kind, (good, _, _) in REFUSED.items():
+        broken = RegisteredSchema('{"type": "record", "connect.x": 1, "properties": 7, "fields": [{}]}')
+        for nonsense in (broken, RegisteredSchema('"connect. no JSON')):
+            assert changed_meanings_of(known, [nonsense, RegisteredSchema(good)], kind) == ()
+            assert not is_control(nonsense)

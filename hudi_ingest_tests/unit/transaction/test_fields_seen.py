@@ -219,7 +219,10 @@ def test_a_name_that_a_reader_has_a_meaning_for_is_renamed_or_refused(write: Wri
     pipeline = load(write, table__schema=schema, table__partition_by=[], transforms=[rename])
     rows = outcome(pipeline, {"id": 1, "_tmp_metadata_row_index": 7000}).rows
     assert rows.select(["id", "n"]).to_pylist() == [{"id": 1, "n": 7000}]
-    for step in ({"rename": {"id": "_tmp_metadata_row_index"}}, {"constant": {"column": "__filename", "value": "x"}}):
+    for step in (
+        {"rename": {"id": "_tmp_metadata_row_index"}},
+        {"constant": {"column": "_tmp_metadata_row_index", "value": "x"}},
+    ):
         problem, *_ = problems(write, table__schema="id long", table__partition_by=[], transforms=[step])
         assert "this name belongs to" in problem
 

@@ -353,8 +353,9 @@ def compile_protos(names: str | Sequence[str], texts: Mapping[str, str], importe
         if -result.returncode in (signal.SIGXCPU, signal.SIGKILL):
             raise ValueError(f"protoc needs more than {SECONDS} s of processor time for {targets[-1]}")
         if result.returncode:
-            complaint = " ".join(result.stderr.replace(f"{root}/", "").split())
-            raise ValueError(f"protoc refuses {targets[-1]}: {complaint or f'exit code {result.returncode}'}")
+            complaint = " ".join(result.stderr.replace(f"{root}/", "").replace(f"{_OWN_NAME}:", "").split())
+            refused = "the schema" if targets[-1] == _OWN_NAME else targets[-1]
+            raise ValueError(f"protoc refuses {refused}: {complaint or f'exit code {result.returncode}'}")
         return out.read_bytes()
 
 
