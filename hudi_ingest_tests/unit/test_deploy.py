@@ -343,6 +343,14 @@ def pod_of(values: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "code-server"}, "spec": spec}
 
 
+def test_no_pod_can_fill_its_node_s_disk(manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]]) -> None:
+    for manifest in (manifests["StatefulSet"], rest["Deployment"]):
+        volumes = manifest["spec"]["template"]["spec"]["volumes"]
+        folders = [volume["emptyDir"] for volume in volumes if "emptyDir" in volume]
+        assert folders
+        assert all(re.fullmatch(r"\d+Gi", folder["sizeLimit"]) for folder in folders)
+
+
 def test_kubernetes_pods_are_hardened_and_take_secrets_from_files(
     manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]], values: dict[str, Any]
 ) -> None:
