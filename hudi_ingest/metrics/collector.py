@@ -224,6 +224,7 @@ class Collector:
         record = PipelineRecord(
             name=pipeline.name,
             base_path=pipeline.table.base_path.rstrip("/"),
+            sensor=pipeline.coordinator,
             enabled=pipeline.enabled if running is None else running,
             interval_seconds=pipeline.transaction.interval_seconds,
             error=TIMEOUT if look is None else look.error,

@@ -193,8 +193,8 @@ OPEN_OVERDUE = Metric(
 REQUESTS = Metric("hudi_ingest_active_requests", "Backfills, replays and retries at work or waiting.", _KIND, _LEDGER)
 LAST_TICK = Metric(
     "hudi_ingest_last_tick_timestamp_seconds",
-    "When the coordinator ticked last, to about half a minute; missing if it never has.",
-    _PIPELINE,
+    "When the coordinator ticked last, to about half a minute; missing if it never has. `sensor`: Dagster's, which the pipelines of a template share.",
+    ("pipeline", "sensor"),
     _LEDGER,
 )
 TICK_FAILURES = Metric(

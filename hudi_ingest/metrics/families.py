@@ -64,6 +64,8 @@ class PipelineRecord:
     base_path: str = ""
     ttl_days: int | None = None
     """`table.ttl`; None if data is kept for ever."""
+    sensor: str = ""
+    """The sensor in Dagster that begins its transactions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ def _of_ledger(samples: _Samples, pipeline: PipelineRecord, ledger: LedgerRecord
     samples.add(m.OPEN_SECONDS, max(0.0, (scene.at - opened.began_at).total_seconds()) if opened else 0, name)
     samples.add(m.OPEN_OVERDUE, opened is not None and opened.overdue, name)
     ticked = ledger.ticked.get(name)
-    samples.add(m.LAST_TICK, ticked.timestamp() if ticked else None, name)
+    samples.add(m.LAST_TICK, ticked.timestamp() if ticked else None, name, pipeline.sensor)
     for (requested, kind), count in ledger.requests.items():
         if requested == name:
             samples.add(m.REQUESTS, count, name, kind)

@@ -2003,6 +2003,25 @@ MUTANTS: Mapping[str, Mutant] = {
         "                if False:\n",
         "rest/test_server.py::test_handshakes_that_nobody_ends_keep_nobody_out",
     ),
+    # turns of a fleet
+    "topics that moved wait behind all that are idle": Mutant(
+        "orchestration/coordinator/fleet.py",
+        "return in_turn([*self._waiting], moved([on[name] for name in self._waiting]))",
+        "return self._waiting",
+        "orchestration/test_fleet.py",
+    ),
+    "those whose topics moved keep the others from their turns": Mutant(
+        "orchestration/coordinator/fleet.py",
+        "front[:_FIRST_FOR_ONE] + rest[:1]",
+        "front[:_FIRST_FOR_ONE] + ([] if front else rest[:1])",
+        "orchestration/test_fleet.py::test_each_has_its_turn_however_many_come_first",
+    ),
+    "no topic ever moves": Mutant(
+        "orchestration/coordinator/quiet_ticks.py",
+        "            if seen is not None and seen != ends:\n",
+        "            if False:\n",
+        "orchestration/test_idle_ticks.py",
+    ),
 }
 """By the fault."""
 

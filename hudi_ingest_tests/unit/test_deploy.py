@@ -10,11 +10,13 @@ import runpy
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import grpc
 import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
@@ -23,7 +25,11 @@ from dagster import DagsterInstance, DefaultRunLauncher
 from dagster._config import process_config
 from dagster._core.instance.config import dagster_instance_config_schema
 from dagster._core.instance.ref import InstanceRef
+from dagster._core.run_coordinator import QueuedRunCoordinator
 from dagster._core.workspace.load import location_origins_from_yaml_paths
+from grpc_health.v1.health import HealthServicer
+from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 from packaging.specifiers import SpecifierSet
 from typer.main import get_command
 
@@ -337,6 +343,14 @@ def pod_of(values: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "code-server"}, "spec": spec}
 
 
+def test_no_pod_can_fill_its_node_s_disk(manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]]) -> None:
+    for manifest in (manifests["StatefulSet"], rest["Deployment"]):
+        volumes = manifest["spec"]["template"]["spec"]["volumes"]
+        folders = [volume["emptyDir"] for volume in volumes if "emptyDir" in volume]
+        assert folders
+        assert all(re.fullmatch(r"\d+Gi", folder["sizeLimit"]) for folder in folders)
+
+
 def test_kubernetes_pods_are_hardened_and_take_secrets_from_files(
     manifests: dict[str, dict[str, Any]], rest: dict[str, dict[str, Any]], values: dict[str, Any]
 ) -> None:
@@ -621,7 +635,7 @@ def test_the_code_server_is_reached_by_a_socket_on_a_shared_volume(compose: dict
     assert f"listen=(--socket {socket})" in start
     assert 'hudi-ingest code-server "${listen[@]}"' in start
     assert origin.location_name == code_server.LOCATION
-    assert f"--socket {socket}" in compose["services"]["engine"]["healthcheck"]["test"][1]
+    assert f"health code-server {socket}" in compose["services"]["engine"]["healthcheck"]["test"][1]
     for name in ("engine", "webserver", "daemon"):
         assert f"dagster:{Path(socket).parent}" in compose["services"][name]["volumes"]
 
@@ -683,6 +697,70 @@ def test_both_instances_differ_in_storage_and_in_who_starts_a_run() -> None:
     # One after another, each would wait for the answers about those before it. The embedded launcher waits for none.
     assert deployed["run_queue"].pop("dequeue_use_threads") and deployed["run_queue"].pop("dequeue_num_workers")
     assert {key: value for key, value in deployed.items() if key not in folders} == embedded
+
+
+HEALTH = DEPLOY / "health.py"
+
+
+def health(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(HEALTH), *arguments]
+    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+
+
+def test_the_health_check_of_a_code_server_is_its_answer(tmp_path: Path) -> None:
+    socket = tmp_path / "code.sock"
+    assert health("code-server", str(socket)).returncode == 1
+    servicer = HealthServicer()
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_HealthServicer_to_server(servicer, server)
+    server.add_insecure_port(f"unix:{socket}")
+    server.start()
+    try:
+        answers = {}
+        for status in (HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING):
+            servicer.set("DagsterApi", status)
+            answers[status] = health("code-server", str(socket))
+    finally:
+        server.stop(None)
+    assert answers[HealthCheckResponse.SERVING].returncode == 0, answers
+    assert answers[HealthCheckResponse.NOT_SERVING].returncode == 1
+    assert "does not serve" in answers[HealthCheckResponse.NOT_SERVING].stderr
+
+
+def test_no_health_check_of_deploy_imports_dagster_or_starts_a_jvm(
+    compose: dict[str, Any], values: dict[str, Any], dockerfile: str
+) -> None:
+    checks = [str(service.get("healthcheck", "")) for service in compose["services"].values()]
+    (deployment,) = values["dagster-user-deployments"]["deployments"]
+    probes = [deployment[name] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
+    assert not re.search(r"dagster(-daemon)? (api|liveness)|dagster-daemon|\.sh", "".join([*checks, str(probes)]))
+    assert all(
+        probe["exec"]["command"] == ["health", "code-server", f"127.0.0.1:{deployment['port']}"] for probe in probes
+    )
+    assert f"COPY deploy/{HEALTH.name} /usr/local/bin/health" in dockerfile
+    assert os.access(HEALTH, os.X_OK), "Docker keeps the mode of a file that it copies"
+
+
+def test_queued_runs_wait_for_a_code_server_that_restarts_in_every_instance() -> None:
+    settings = {"max_user_code_failure_retries", "user_code_failure_retry_delay"}
+    chart = yaml.safe_load((DEPLOY / "kubernetes" / "values.yaml").read_text())["dagsterDaemon"]["runCoordinator"]
+    custom = chart["config"]["customRunCoordinator"]
+    assert (chart["enabled"], chart["type"]) == (True, "CustomRunCoordinator")
+    assert getattr(importlib.import_module(custom["module"]), custom["class"]) is QueuedRunCoordinator
+    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    (row,) = re.findall(r"`run_queue: (\{max_user_code_failure_retries[^`]*\})`", page)
+    queues = [
+        yaml.safe_load((DEPLOY / "dagster.yaml").read_text())["run_queue"],
+        yaml.safe_load(_embedded())["run_queue"],
+        custom["config"],
+        yaml.safe_load(row),
+    ]
+    for queue in queues:
+        accepted = process_config(QueuedRunCoordinator.config_type(), {key: queue[key] for key in settings})
+        assert accepted.success, accepted.errors
+        # A code server took 160 s to go away and come back, its environment included.
+        assert queue["max_user_code_failure_retries"] * queue["user_code_failure_retry_delay"] >= 300
+    assert len({tuple(queue[key] for key in sorted(settings)) for queue in queues}) == 1
 
 
 def _embedded() -> str:

@@ -7,6 +7,7 @@ neither delays nor hides another.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import time
@@ -23,8 +24,8 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS, Wishes
-from hudi_ingest.orchestration.coordinator.quiet_ticks import quiet_reasons
-from hudi_ingest.orchestration.looks import Looks
+from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, quiet_reasons
+from hudi_ingest.orchestration.looks import AT_ONCE, Looks
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS, report_trouble
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -34,6 +35,7 @@ DEADLINE_SECONDS = 20.0
 _LEAST_SECONDS = 2.0
 MOST_REQUESTS = 40
 """So many runs one tick requests at most; the other pipelines have their turn in the next ones."""
+_FIRST_FOR_ONE = 3
 _SHOWN = 10
 OVERLAPS = "the tick before this one is still looking, so this one leaves the pipelines to it"
 FAILING, LATE, QUEUED, OFF, WAITING = "failing", "not answering", "whose turn comes next", "off", "waiting"
@@ -94,7 +96,7 @@ class Fleet:
 
         self._waiting = queue(self._waiting, [name for name in on if name not in quiet], time.monotonic())
         looks = self._looks.take(
-            [on[name] for name in self._turns()],
+            [on[name] for name in self._turns(on)],
             lambda pipeline: self._looked(pipeline, instance, now),
             # A ledger or broker that is silent has used it up; the looks that begin all the same say so in a later tick.
             max(_LEAST_SECONDS, began + DEADLINE_SECONDS - time.monotonic()),
@@ -124,10 +126,9 @@ class Fleet:
                 except Exception as invalid:  # noqa: BLE001 - Dagster has many ways to refuse a request
                     report_trouble(on[name], instance, invalid, now)
                     errors[name] = invalid
-        for name, seconds in self._looks.late().items():
-            if name not in on:
-                continue
-            said[name] = LATE, f"its table or broker has not answered for {seconds:.0f} s; the look goes on"
+        late = {name: seconds for name, seconds in self._looks.late().items() if name in on}
+        for name, seconds in late.items():
+            said[name] = LATE, late_text(seconds, len(late) - 1, os.getloadavg()[0], os.cpu_count() or 1)
             if seconds >= BLIND_SECONDS:
                 report_trouble(on[name], instance, TimeoutError(said[name][1]), now)
         said |= {name: (FAILING, f"{type(error).__name__}: {error}") for name, error in errors.items()}
@@ -136,16 +137,22 @@ class Fleet:
             raise next(iter(errors.values()))
         return Evaluation(tuple(requests), errors, text_of(said, before))
 
-    def _turns(self) -> Collection[str]:
+    def _turns(self, on: Mapping[str, Pipeline]) -> Collection[str]:
         """Return whose turns the waiting ones are, in order. First of all only those that no process has looked at: when a topic appears,
-        the code is loaded again, and its pipeline's run must not wait until each of hundreds has had the full look that comes first."""
-        if self._said or len(self._waiting) == 1:
+        the code is loaded again, and its pipeline's run must not wait until each of hundreds has had the full look that comes first. Then
+        those whose topics have new records, before those of which a look would find nothing."""
+        if len(self._waiting) == 1:
             return self._waiting
-        try:
-            known = self._ledger().requests.ticked()
-        except LedgerUnreachable:
+        if not self._said:
+            try:
+                known = self._ledger().requests.ticked()
+                if new := [name for name in self._waiting if name not in known]:
+                    return new
+            except LedgerUnreachable:
+                return self._waiting
+        if len(self._waiting) <= AT_ONCE:
             return self._waiting
-        return [name for name in self._waiting if name not in known] or self._waiting
+        return in_turn([*self._waiting], moved([on[name] for name in self._waiting]))
 
     def _looked(self, pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
         try:
@@ -187,6 +194,29 @@ class Fleet:
 def queue(waiting: Mapping[str, float], due: Collection[str], now: float) -> dict[str, float]:
     """Return since when each of those `due` has waited for its turn, in the order of their turns: longest first."""
     return dict(sorted(((name, waiting.get(name, now)) for name in due), key=itemgetter(1)))
+
+
+def in_turn(waiting: Sequence[str], first: Collection[str]) -> list[str]:
+    """Return the waiting ones, those in `first` before the others, but after three of them one of the others: each has its turn, however many
+    come first."""
+    front, rest = [name for name in waiting if name in first], [name for name in waiting if name not in first]
+    turns = list[str]()
+    while front or rest:
+        turns += front[:_FIRST_FOR_ONE] + rest[:1]
+        front, rest = front[_FIRST_FOR_ONE:], rest[1:]
+    return turns
+
+
+def late_text(seconds: float, others: int, load: float, cores: int) -> str:
+    """Say of a look that it has not ended for so many seconds, while `others` have not either. Table and broker are blamed only where the
+    machine has CPU to ask them; `load`: its load average."""
+    beside = f", and neither have those of {counted(others, 'other pipeline')}" if others else ""
+    if load > cores:
+        return (
+            f"its look has not ended for {seconds:.0f} s{beside}; this machine is overloaded (load {load:.0f}, {counted(cores, 'core')}), so "
+            "give the code server more CPU; the look goes on"
+        )
+    return f"its table or broker has not answered for {seconds:.0f} s{beside}; the look goes on"
 
 
 def text_of(said: Mapping[str, tuple[str, str]], before: Mapping[str, tuple[str, str]]) -> str:

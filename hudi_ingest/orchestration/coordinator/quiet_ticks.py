@@ -94,6 +94,8 @@ _Known = TypeVar("_Known", _Idle, _Busy)
 _groups: dict[str, _Group] = {}
 _idle: dict[str, _Idle] = {}
 _busy: dict[str, _Busy] = {}
+_ends: dict[str, tuple[Pipeline, Mapping[TopicPartition, int]]] = {}
+"""Where the topics of pipelines ended that waited for their turn when the broker was asked last."""
 _planned: dict[str, tuple[str, datetime]] = {}
 """The newest transaction that was requested, and when it was planned. Without it, the time when it began is used.
 
@@ -185,6 +187,45 @@ def quiet_reasons(
         and time.monotonic() - known.since < known.period_seconds
     ]
     return {**still_busy, **_still_idle(idle, wishes)}
+
+
+def moved(pipelines: Sequence[Pipeline]) -> frozenset[str]:
+    """Ask each cluster once where the topics of these pipelines end, and return those with records that neither their last full look nor the
+    last call saw. Without an answer none has: then the others' turns are as good."""
+    clusters = defaultdict[tuple[Any, ...], list[Pipeline]](list)
+    for pipeline in pipelines:
+        clusters[settings_of(pipeline.source)].append(pipeline)
+    found = set[str]()
+    for each in clusters.values():
+        try:
+            cluster = snapshot_of_ends([pipeline.source for pipeline in each], _ANSWER_SECONDS)
+        except IngestError:
+            continue
+        for pipeline in each:
+            known = _idle.get(pipeline.name)
+            before, ends = _ends.get(pipeline.name), _ends_of(cluster.of(pipeline.source))
+            if ends is None:
+                continue
+            if known is not None and known.pipeline is pipeline:
+                seen: Mapping[TopicPartition, int] | None = known.ends
+            else:
+                seen = before[1] if before is not None and before[0] is pipeline else None
+            if seen is not None and seen != ends:
+                found.add(pipeline.name)
+            # Of one that is still to be looked at for the first time, the ends of the first call stay what they are compared with.
+            if before is None or before[0] is not pipeline:
+                _ends[pipeline.name] = pipeline, ends
+    return frozenset(found)
+
+
+def _ends_of(held: SourceSnapshot) -> dict[TopicPartition, int] | None:
+    try:
+        topics = held.topics()
+        marks = held.watermarks(partition for topic in topics.values() for partition in topic.partitions)
+    except IngestError:
+        # A full look says what is wrong.
+        return None
+    return {partition: each.end for partition, each in marks.items()}
 
 
 def next_tick(pipelines: Sequence[Pipeline], rest_seconds: float) -> NextTick:

@@ -101,6 +101,14 @@ def test_the_dashboard_can_be_imported() -> None:
     assert set(re.findall(r"\$\{?([a-z]\w*)", json.dumps(dashboard["panels"]))) <= variables
 
 
+def test_a_sensor_that_does_not_tick_is_one_alert_however_many_pipelines_share_it() -> None:
+    (rule,) = [rule for rule in rules() if rule["alert"] == "HudiIngestNotTicking"]
+    assert rule["expr"].startswith("max by (sensor) (hudi_ingest_last_tick_timestamp_seconds ")
+    assert "sensor" in exported()["hudi_ingest_last_tick_timestamp_seconds"]
+    assert "$labels.sensor" in rule["annotations"]["summary"]
+    assert "$labels.pipeline" not in json.dumps(rule)
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's package prometheus) is not installed")
 def test_promtool_accepts_rules_and_config() -> None:
     # The file with the token is on the machine that scrapes.

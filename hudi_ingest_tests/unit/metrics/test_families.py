@@ -39,6 +39,7 @@ WELL = PipelineRecord(
     enabled=True,
     interval_seconds=60.0,
     base_path="/data/orders",
+    sensor="orders_coordinator",
     partitions=(
         PartitionStatus("o.1", 0, 5, 9, 4, lag_seconds=12.5, complete=Completeness(1_500)),
         PartitionStatus("o.1", 1, None, 7, 7, stopped=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -48,6 +48,8 @@ from hudi_ingest.orchestration.coordinator.fleet import (
     WAITING,
     Evaluation,
     Fleet,
+    in_turn,
+    late_text,
     queue,
     text_of,
 )
@@ -75,8 +77,10 @@ def pipelines_of(home: Home, topics: int, **settings: Any) -> tuple[Pipeline, ..
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is no hanging table."""
+    """A busy machine is no hanging table, and no broker runs here."""
     monkeypatch.setattr(fleet_module, "DEADLINE_SECONDS", 300.0)
+    monkeypatch.setattr(fleet_module, "moved", lambda pipelines: frozenset())
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
@@ -488,3 +492,49 @@ def test_a_sensor_that_is_off_is_said_when_one_of_its_pipelines_is_resumed(
         switch(home, pipeline, True)
     with Ledger.open(home.ledger_url) as ledger:
         assert ledger.requests.switches() == {}
+
+
+def test_those_whose_topics_moved_are_looked_at_before_a_hundred_idle_ones(
+    home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipelines = pipelines_of(home, 100)
+    busy = {"shop_t70", "shop_t98"}
+    asked = list[int]()
+    looked = list[str]()
+
+    def has_moved(waiting: Sequence[Pipeline]) -> frozenset[str]:
+        asked.append(len(waiting))
+        return frozenset(busy)
+
+    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> SkipReason:
+        looked.append(pipeline.name)
+        return SkipReason("nothing")
+
+    monkeypatch.setattr(fleet_module, "moved", has_moved)
+    with Ledger.open(home.ledger_url) as ledger:
+        ledger.requests.note_ticks([each.name for each in pipelines], NOON)
+    evaluated(Fleet(pipelines, look), instance)
+    assert asked == [100], "the broker is asked once in a tick, and not for each pipeline"
+    assert len(looked) == 100
+    assert busy <= {*looked[:AT_ONCE]}
+
+
+@given(st.lists(st.integers(0, 99), unique=True), st.frozensets(st.integers(0, 99)))
+def test_each_has_its_turn_however_many_come_first(waiting: list[int], first: frozenset[int]) -> None:
+    names, ahead = [str(number) for number in waiting], {str(number) for number in first}
+    turns = in_turn(names, ahead)
+    assert sorted(turns) == sorted(names)
+    for group in (ahead, {*names} - ahead):
+        assert [name for name in turns if name in group] == [name for name in names if name in group]
+    others = [place for place, name in enumerate(turns) if name not in ahead]
+    assert all(place <= 4 * number + 3 for number, place in enumerate(others))
+
+
+def test_table_and_broker_are_not_blamed_for_a_machine_without_cpu() -> None:
+    assert late_text(130.4, 0, 0.5, 2) == "its table or broker has not answered for 130 s; the look goes on"
+    overloaded = late_text(130, 7, 17.2, 2)
+    assert overloaded.startswith(
+        "its look has not ended for 130 s, and neither have those of 7 other pipelines; this machine is overloaded (load 17, 2 cores)"
+    )
+    assert "broker" not in overloaded
+    assert "table" not in overloaded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -14,22 +14,59 @@ import pytest
 from confluent_kafka import Producer
 from dagster import DagsterInstance, SkipReason
 
+from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
-from hudi_ingest.kafka.cluster import KafkaCluster
+from hudi_ingest.kafka.cluster import KafkaCluster, Topic
+from hudi_ingest.kafka.shared_clusters import ClusterSnapshot
 from hudi_ingest.ledger import Ledger, Owner
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.complete_through import Mark
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.orchestration.coordinator import quiet_ticks
 from hudi_ingest.orchestration.coordinator import tick as tick_module
+from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, remember_idle
 from hudi_ingest.orchestration.coordinator.tick import Tick
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.planning import Situation, confirmed_marks, keep_group_told
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 SOURCE = TopicPartition("orders", 0)
+
+
+def test_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = {TopicPartition(name, 0): 1 for name in ("a", "b", "c")}
+    asked = list[int]()
+
+    def answer(sources: Sequence[KafkaSource], seconds: float) -> ClusterSnapshot:
+        asked.append(len(sources))
+        if sources[0].bootstrap_servers == "away:9092":
+            raise KafkaUnreachable("away")
+        topics = {each.topic: Topic("id", (each,)) for each in ends}
+        return ClusterSnapshot(topics, {each: Watermarks(0, end) for each, end in ends.items()})
+
+    def pipeline(name: str, servers: str = "b:9092") -> Pipeline:
+        changes = {"source__topics": [name], "table__base_path": f"/data/{name}"}
+        return load(write, name=name, source__bootstrap_servers=servers, **changes)
+
+    monkeypatch.setattr(quiet_ticks, "snapshot_of_ends", answer)
+    pipelines = [pipeline("a"), pipeline("b"), pipeline("c")]
+    assert moved(pipelines) == frozenset()
+    ends[TopicPartition("b", 0)] += 1
+    assert moved(pipelines) == {"b"}
+    assert moved(pipelines) == {"b"}, "until it has been looked at"
+    assert asked == [3, 3, 3]
+    looked_at = Situation(CommittedState(exists=False), {TopicPartition("b", 0): Watermarks(0, 2)}, {}, {})
+    remember_idle(pipelines[1], looked_at, "nothing new")
+    assert moved(pipelines) == frozenset()
+    ends[TopicPartition("b", 0)] += 1
+    ends[TopicPartition("c", 0)] += 1
+    assert moved(pipelines) == {"b", "c"}
+    assert moved([pipeline("away", "away:9092"), *pipelines]) == {"b", "c"}, "a cluster that is away hides no other"
+    assert moved([pipeline("not_there"), *pipelines]) == {"b", "c"}
 
 
 def test_p5_the_group_is_set_by_an_idle_tick_if_the_broker_died_right_behind_a_commit(

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +32,7 @@ from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import PythonFileTarget
 from dagster._daemon.sensor import execute_sensor_iteration
+from dagster._daemon.types import DaemonHeartbeat
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.orchestration.embedded import postgres_storage
@@ -308,3 +314,30 @@ def test_only_a_yes_is_remembered(url: sa.URL, opened: Open) -> None:
 def test_a_pool_without_connections_is_refused(opened: Open) -> None:
     with pytest.raises(EnvironmentProblem, match="Set it to 1 or more"):
         opened(max_connections=0).get_runs_count()
+
+
+def test_the_health_check_of_deploy_s_daemon_is_its_heartbeats(url: sa.URL, opened: Open) -> None:
+    script = Path(__file__).parents[3] / "deploy" / "health.py"
+    required = runpy.run_path(str(script))["DAEMONS"]
+    where = {"HOST": url.host, "PORT": url.port, "USER": url.username, "DB": url.database}
+    variables = {f"POSTGRES_{name}": str(value) for name, value in where.items()}
+    variables["PGPASSWORD"] = url.password or ""
+
+    def health() -> tuple[int, str]:
+        command = [sys.executable, str(script), "daemon"]
+        done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    instance = opened()
+    deployed = yaml.safe_load((script.parent / "dagster.yaml").read_text())
+    assert deployed["run_monitoring"]["enabled"]
+    assert not deployed["run_retries"]["enabled"]
+    assert {*instance.get_required_daemon_types(), "MONITORING"} - {"ASSET", "FRESHNESS_DAEMON"} == {*required}
+    now = time.time()
+    for name in required[1:]:
+        instance.add_daemon_heartbeat(DaemonHeartbeat(now, name, "id", []))
+    assert health() == (1, f"{len(required) - 1} of {len(required)} daemons have a heartbeat\n")
+    instance.add_daemon_heartbeat(DaemonHeartbeat(now - 1900, required[0], "id", []))
+    assert health()[0] == 1
+    instance.add_daemon_heartbeat(DaemonHeartbeat(now - 1700, required[0], "id", []))
+    assert health() == (0, "")
