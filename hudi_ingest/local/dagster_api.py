@@ -8,8 +8,6 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 from hudi_ingest.exceptions import EnvironmentProblem
 
 LOCATION = "hudi_ingest"
@@ -75,6 +73,9 @@ def newest_heartbeat(url: str) -> float | None:
 
 def code_server_answers(socket: Path, seconds: float) -> bool:
     """Whether the code server at the socket, and its child that has loaded the pipelines, answer within so many seconds."""
+    # Imported here because --help must not wait for it.
+    import grpc
+
     with grpc.insecure_channel(f"unix:{socket}", options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             # An empty message is a valid question; connections to a process that stands still are accepted.

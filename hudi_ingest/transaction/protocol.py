@@ -389,10 +389,12 @@ class TransactionProtocol(TransactionPorts):
                 ) from error
             if published is not None:
                 return False
-            if isinstance(error, Fenced):
-                raise self._with_first_failure(error, plan.transaction_id) from error
-            if isinstance(error, CommitRefused):
-                raise
+            if isinstance(error, (CommitRefused, Fenced)):
+                first = self._first_failure(plan.transaction_id) if isinstance(error, Fenced) else ""
+                if not first:
+                    raise
+                text = f"{error} The first try failed: {first}"
+                raise Fenced(text, transaction_id=plan.transaction_id, instant=transaction.instant) from error
             self._note_failure(plan.transaction_id, error)
             raise CommitOutcomeUnknown(
                 f"the commit of {plan.transaction_id} to table {self.pipeline.table.base_path} returned an error and is not "
@@ -407,16 +409,13 @@ class TransactionProtocol(TransactionPorts):
         except IngestError as problem:
             _logger.warning("the ledger does not have why the commit of %s failed: %s", transaction_id, problem)
 
-    def _with_first_failure(self, fenced: Fenced, transaction_id: str) -> Fenced:
-        """Say why an earlier try to commit the transaction failed, which may have rolled its instant back, if the ledger has it."""
+    def _first_failure(self, transaction_id: str) -> str:
+        """Return why an earlier try to commit the transaction failed, which may have rolled its instant back; "" if the ledger cannot say."""
         try:
             row = self.ledger.transactions.find(transaction_id)
         except IngestError:
-            return fenced
-        if row is None or not row.reason:
-            return fenced
-        text = f"{fenced} The first try failed: {row.reason}"
-        return Fenced(text, transaction_id=transaction_id, instant=row.instant)
+            return ""
+        return (row.reason or "") if row is not None else ""
 
     def _publication(
         self,

@@ -152,8 +152,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "an unknown commit is rolled back at once": Mutant(
         "transaction/protocol.py",
-        "                return False\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
-        "                return False\n            roll_back(self, plan.transaction_id, str(error))\n            if isinstance(error, (CommitRefused, Fenced)):\n                raise\n",
+        "                return False\n            if isinstance(error, (CommitRefused, Fenced)):\n",
+        "                return False\n            roll_back(self, plan.transaction_id, str(error))\n            if isinstance(error, (CommitRefused, Fenced)):\n",
         "transaction/test_protocol_steps.py",
     ),
     "the guard does not get the expected checkpoint": Mutant(
@@ -246,6 +246,40 @@ MUTANTS: Mapping[str, Mutant] = {
         "LOCKS.update().where(unchanged, LOCKS.c.renewed_at == found.renewed_at)",
         "LOCKS.update().where(unchanged)",
         "ledger/test_ledger.py::TestTableLock",
+    ),
+    # cli, spark and kafka: what is inherited, asked for or forbidden
+    "another Spark is used": Mutant(
+        "spark/session.py",
+        "    require_own_spark()\n",
+        "",
+        "spark/test_spark_start.py::test_another_spark_is_refused_and_the_same_is_not",
+    ),
+    "a folder of jars with a comma is used": Mutant(
+        "spark/jars.py",
+        'if wrong := {*",:"}.intersection(str(folder)):',
+        "if wrong := set[str]():",
+        "spark/test_jars.py",
+    ),
+    "up ignores an option": Mutant(
+        "cli/stack_commands.py", "    require_as_asked(stack, changes)\n", "", "cli/test_stack_commands.py"
+    ),
+    "status says nothing of a part that hangs": Mutant(
+        "cli/ingestion_commands.py",
+        "    hanging = hanging_parts(home)\n",
+        "    hanging: list[str] = []\n",
+        "local/test_stack.py",
+    ),
+    "a right that is missing is a broker that is away": Mutant(
+        "kafka/client_settings.py",
+        "if lacking := _NOT_ALLOWED.search(said):",
+        "if lacking := None:",
+        "kafka/test_missing_rights.py",
+    ),
+    "a question to this machine goes through a proxy": Mutant(
+        "local/dagster_api.py",
+        "urllib.request.ProxyHandler({})",
+        "urllib.request.ProxyHandler()",
+        "local/test_dagster_api.py",
     ),
     # hudi/timeline/ownership.py
     "a table that somebody downgraded is written to": Mutant(

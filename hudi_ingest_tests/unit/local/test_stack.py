@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from hudi_ingest import examination
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, HOME_VARIABLE, PIPELINES_VARIABLE, TABLES_VARIABLE, Home
+from hudi_ingest.home.liveness import started_since_boot
 from hudi_ingest.local import stack as module
 from hudi_ingest.local.processes import ProcessRecord
-from hudi_ingest.local.stack import BROKER, ENGINE, WEBSERVER, Stack, StackSettings, bring_down, remembered_settings
+from hudi_ingest.local.stack import (
+    BROKER,
+    CODE_SERVER,
+    ENGINE,
+    WEBSERVER,
+    Stack,
+    StackSettings,
+    bring_down,
+    remembered_settings,
+)
 from hudi_ingest_tests.support.pipeline_files import document
 
 KNOWN = StackSettings(1, 2, "local[1]", "1g")
@@ -121,6 +134,29 @@ def test_an_option_that_a_running_part_does_not_have_is_not_ignored() -> None:
         EnvironmentProblem, match=rf"not with --kafka-port 5 \(it is {KNOWN.kafka_port}\).*hudi-ingest down"
     ):
         module.require_as_asked(stack, {"kafka_port": 5, "ui_port": KNOWN.ui_port})
+
+
+def test_status_and_doctor_name_a_code_server_that_does_not_answer(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections, as the kernel does for a process that stands still; this process stands in for it."""
+    home.make()
+    pid = os.getpid()
+    served = ProcessRecord(CODE_SERVER, pid, started_since_boot(pid), str(home.logs / "log"))
+    Stack(KNOWN, {}, (served,)).write(home)
+    assert module.hanging_parts(home, 0.2) == [], "it may still be starting"
+    monkeypatch.setattr(module, "_HANGS_SECONDS", 0.0)
+    monkeypatch.setattr(module, "hanging_parts", partial(module.hanging_parts, seconds=0.2))
+    monkeypatch.setattr(examination, "hanging_parts", module.hanging_parts)
+    monkeypatch.setenv(HOME_VARIABLE, str(home.root))
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(home.pipelines))
+    home.pipelines.mkdir(exist_ok=True)
+    hangs = f"dagster-code-server (pid {pid}) hangs: it has not answered within 0.2 s"
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(module._code_socket(home)))
+        silent.listen()
+        told = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, ["status"])
+        (found,) = examination.stack_diagnoses(home)
+    assert (told.exit_code, f"error: {hangs}: `hudi-ingest up` replaces it" in told.output) == (1, True)
+    assert (found.text, found.remedy) == (f"{hangs}.", "`hudi-ingest up` replaces it.")
 
 
 def variables(stack: dict[str, str]) -> list[str]:

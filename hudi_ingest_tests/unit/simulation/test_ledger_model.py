@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from itertools import count
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 
-from hudi_ingest.exceptions import IngestError
-from hudi_ingest.ledger import Ledger, TransactionRow
+from hudi_ingest.exceptions import IngestError, TransactionInFlight
+from hudi_ingest.ledger import Ledger, TransactionRow, locks
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
+from hudi_ingest_tests.simulation import ledger as model_ledger
 from hudi_ingest_tests.simulation.ledger import LedgerModel
+from hudi_ingest_tests.simulation.programs import Program
 from hudi_ingest_tests.support import postgres
 
 PROGRAMS = int(os.environ.get("HUDI_INGEST_MODEL_PROGRAMS", "20"))
@@ -26,6 +32,7 @@ PROGRAMS = int(os.environ.get("HUDI_INGEST_MODEL_PROGRAMS", "20"))
 CALLS = 20
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 IDENTS = 5
+TABLE = "/data/orders"
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -103,3 +110,62 @@ def _shown(row: TransactionRow | None) -> object:
     ended, reason = row.ended_at is not None, row.reason is not None
     figures = (row.rows, row.files, row.size_bytes)
     return row.transaction_id, row.table, row.epoch, row.state, row.owner, row.instant, ended, reason, figures
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS // 4))
+def test_the_models_locks_are_held_and_lost_like_the_ledgers(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By random programs of processes that take it, let go of it, die or are paused, while time passes."""
+    database = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}").database
+    draw, clock, start = random.Random(seed), [1000.0], datetime(2026, 1, 1, tzinfo=timezone.utc)
+    model = LedgerModel(lambda: start, lambda: start + timedelta(seconds=clock[0]))
+    processes = [Program(f"process {number}", lambda: None, number) for number in range(4)]
+    held: dict[Program, tuple[locks.HeldLock, AbstractContextManager[None]]] = {}
+    dead: set[str] = set()
+    asking = [processes[0]]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(locks, "_has_ended", lambda found: found.token in dead)
+    monkeypatch.setattr(model_ledger, "running", lambda: asking[0])
+    outcomes = set()
+    for step in range(60):
+        process = asking[0] = draw.choice(processes)
+        stale, unfenced = draw.choice((None, 60.0, 300.0)), draw.random() < 0.3
+        act = draw.choice(("take", "take", "release", "wait", "wait", "die"))
+        if act == "wait":
+            clock[0] += draw.choice((1.0, 20.0, 44.0, 46.0, 100.0, 601.0))
+            # The model's rule: each second host pauses whole processes.
+            for lock in [lock for owner, (lock, _) in held.items() if owner.host % 2 == 0]:
+                with database.writing() as connection:
+                    connection.execute(locks.LOCKS.update().where(lock._mine).values(renewed_at=clock[0]))
+        elif act == "take" and process not in held:
+            entering = model.table_lock(TABLE, 0, stale, unfenced)
+            lock_or_none = _unless_in_flight(partial(locks.acquire, database, TABLE, 0, stale, unfenced))
+            is_in = _unless_in_flight(lambda entering=entering: entering.__enter__() or True)
+            assert (lock_or_none is None) == (is_in is None), f"step {step}"
+            outcomes.add(is_in)
+            if lock_or_none is not None:
+                held[process] = lock_or_none, entering
+        elif act == "release" and process in held:
+            lock, entered = held.pop(process)
+            lock.release()
+            entered.__exit__(None, None, None)
+        elif act == "die" and process in held:
+            lock, _ = held.pop(process)
+            lock._released.set()
+            dead.add(lock._token)
+            process.crashed = True
+            processes[processes.index(process)] = Program("its successor", lambda: None, process.host)
+    for lock, _ in held.values():
+        lock.release()
+    assert outcomes == {True, None}, "some were let in, and some were not"
+
+
+T = TypeVar("T")
+
+
+def _unless_in_flight(take: Callable[[], T]) -> T | None:
+    try:
+        return take()
+    except TransactionInFlight:
+        return None

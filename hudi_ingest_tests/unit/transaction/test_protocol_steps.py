@@ -273,7 +273,6 @@ def test_a_commit_that_is_fenced_says_why_its_first_try_failed(
 ) -> None:
     noted: dict[str, str] = {}
     ledger = model.ledgers[0]
-    find = ledger.transactions.find
     monkeypatch.setattr(ledger.transactions, "note_failure", noted.setdefault)
     commit, run = _op(model, "commit"), model.runs[0]
     _until(model, commit, "guard passed")
@@ -282,7 +281,8 @@ def test_a_commit_that_is_fenced_says_why_its_first_try_failed(
         commit.go_on()
     ((transaction_id, text),) = noted.items()
     assert "No space left on device" in text
-    monkeypatch.setattr(ledger.transactions, "find", lambda name: replace(find(name), reason=text))
+    noted_row = replace(_row(model, run), reason=text)
+    monkeypatch.setattr(ledger.transactions, "find", lambda _: noted_row)
     second = model.publish(run)
     _until(model, second, "guard passed")
     second.go_on(Fenced("rolled back", transaction_id=transaction_id))
