@@ -132,7 +132,7 @@ def test_python_of_a_page_can_be_loaded_as_dagster_loads_it(
         monkeypatch.setitem(sys.modules, name, _module(name, **names))
     text = snippet.text
     if any(mark in text for mark in NEEDS_A_SERVER):
-        body = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        body: list[ast.stmt] = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
         text = ast.unparse(ast.Module(body, []))
     path = place / "snippet.py"
     path.write_text(text)
