@@ -114,7 +114,7 @@ def _results_on_s3(**settings: Any) -> FilesystemIOManager:
     return FilesystemIOManager()
 
 
-NOT_INSTALLED = {
+NOT_INSTALLED: Mapping[str, Mapping[str, Any]] = {
     "dagster_k8s": {"k8s_job_executor": in_process_executor},
     "dagster_aws": {},
     "dagster_aws.s3": {"S3PickleIOManager": _results_on_s3, "S3Resource": _Resource},
