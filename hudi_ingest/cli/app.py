@@ -143,7 +143,7 @@ def top_level(
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def _names_beginning(incomplete: str) -> list[str]:
+def names_beginning(incomplete: str) -> list[str]:
     """For the shell: the files' own names, because loading them takes longer than a person waits for a completion."""
     files = Home.from_environment().pipelines.glob("*.y*ml")
     return sorted(file.stem for file in files if file.stem.startswith(incomplete))
@@ -151,9 +151,7 @@ def _names_beginning(incomplete: str) -> list[str]:
 
 PipelineName = Annotated[
     str,
-    typer.Argument(
-        metavar="PIPELINE", help="Name of a pipeline, or path of its file.", autocompletion=_names_beginning
-    ),
+    typer.Argument(metavar="PIPELINE", help="Name of a pipeline, or path of its file.", autocompletion=names_beginning),
 ]
 KAFKA_PORT = typer.Option(min=1, max=65535, help="Kafka broker port on 127.0.0.1.")
 UI_PORT = typer.Option(min=1, max=65535, help="Dagster UI port on 127.0.0.1.")

@@ -18,6 +18,7 @@ from hudi_ingest.cli.app import (
     err,
     is_pattern,
     named_pipeline,
+    names_beginning,
     out,
     partition_offset,
     pipelines_like,
@@ -387,7 +388,9 @@ def _switch(name: str, on: bool, as_json: bool) -> None:
 
 @app.command()
 def status(
-    name: Annotated[str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.")] = "",
+    name: Annotated[
+        str, typer.Argument(metavar="[PIPELINE]", help="Default: all pipelines.", autocompletion=names_beginning)
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Show committed offsets, lag and recent transactions; of several pipelines, a line for each. Exits with 1 if a partition is stopped

@@ -245,12 +245,11 @@ def _load_all(
         why = f"the pipelines folder cannot be read: {error.strerror or error}"
         start = "" if folder.is_absolute() else f" (a relative path starts in the working directory, {Path.cwd()})"
         another = " set HUDI_INGEST_PIPELINES to" if folder == Home.from_environment().pipelines else " name"
-        first = (
-            "`hudi-ingest new TOPIC` makes it with a pipeline file"
-            if isinstance(error, FileNotFoundError)
-            else "create it"
-        )
-        raise ConfigError(str(folder), [f"{why}{start}; {first}, or{another} another one"]) from None
+        if isinstance(error, FileNotFoundError):
+            text = f"{why}{start}; `hudi-ingest new TOPIC` makes it with a pipeline file, or{another} another one"
+        else:
+            text = f"{why}{start}; create it, or{another} another one"
+        raise ConfigError(str(folder), [text]) from None
     if alone:
         paths = [path for path in paths if _may_define(path, only)]
     expansions = [expand(path, environment, _seen_topics, only) for path in paths if path not in texts]

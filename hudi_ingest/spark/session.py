@@ -445,9 +445,16 @@ def job_group(session: SparkSession, group: str, description: str, seconds: floa
 
 @contextmanager
 def reported_tasks(
-    spark: SparkSession, group: str, step: str, units: str, report: Callable[[str], None], of: int | None = None
+    spark: SparkSession,
+    group: str,
+    step: str,
+    units: str,
+    report: Callable[[str], None],
+    of: int | None = None,
+    more: Callable[[], str] = lambda: "",
 ) -> Iterator[None]:
-    """Report every REPORT_SECONDS how many tasks of the job group's stage are done: the stage with `of` tasks, or the largest."""
+    """Report every REPORT_SECONDS how many tasks of the job group's stage are done: the stage with `of` tasks, or the largest. `more`: what
+    else to say then; it may raise OSError."""
     tracker = spark.sparkContext.statusTracker()
 
     def watch(done: threading.Event) -> None:
@@ -461,7 +468,7 @@ def reported_tasks(
                 ]
                 if found:
                     tasks, completed = max(found)
-                    report(f"{step}: {completed} of {tasks} {units}")
+                    report(f"{step}: {completed} of {tasks} {units}{more()}")
 
     with watched(watch, f"progress of {step}"):
         yield

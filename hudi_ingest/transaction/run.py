@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import CommitOutcomeUnknown, IngestError, PlanOutdated, TransactionInFlight
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home, note_step
+from hudi_ingest.hudi.files.new_files import written_so_far
 from hudi_ingest.hudi.services.catalog_client import CatalogClient
-from hudi_ingest.hudi.storage.storage import durability_of
+from hudi_ingest.hudi.storage.storage import TableStorage, durability_of
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.write_client import HudiWriter
@@ -135,7 +136,8 @@ def run_transaction(
             busy = transaction.plan.busy
             group = writing_group(transaction, busy) if busy else ""
             started = time.monotonic()
-            with reported_tasks(spark, group, f"{plan.transaction_id}: writing", "tasks", report):
+            more = partial(_written_so_far, protocol.table.storage, transaction.instant, started)
+            with reported_tasks(spark, group, f"{plan.transaction_id}: writing", "tasks", report, more=more):
                 reports = protocol.write(transaction, busy)
             rows = sum(slice_report.rows for slice_report in reports)
             what = counted(rows, "change" if pipeline.table.is_keyed else "row")
@@ -148,6 +150,14 @@ def run_transaction(
             # Whatever the error, Ctrl-C included, the transaction must not stay open.
             protocol.abort(transaction, f"{type(error).__name__}: {error}")
             raise
+
+
+def _written_so_far(storage: TableStorage, instant: str, started: float) -> str:
+    """Say how much the transaction has written. An object store has a file only once it is whole, and each look costs a request, so there
+    the tasks must do. Raises OSError."""
+    size = written_so_far(storage, instant) if storage.is_local else 0
+    rate = size / 1_000_000 / max(time.monotonic() - started, 0.001)
+    return f", {size / 1_000_000:,.1f} MB written, {rate:,.1f} MB a second" if size else ""
 
 
 def when_table_is_free(

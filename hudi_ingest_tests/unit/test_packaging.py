@@ -19,6 +19,7 @@ import hudi_ingest
 from hudi_ingest.cli.demo import _provide_pipeline
 from hudi_ingest.home.folder import Home
 from hudi_ingest.pipeline.extras import MODULES
+from hudi_ingest_tests.support import site
 from hudi_ingest_tests.support.wheel import REPOSITORY, build
 
 pytestmark = pytest.mark.fast
@@ -66,3 +67,18 @@ def test_the_demo_writes_the_pipeline_that_a_clone_has(tmp_path: Path) -> None:
     _provide_pipeline(replace(Home.from_environment({}), pipelines=tmp_path / "pipelines"), lambda line: None)
     written = (tmp_path / "pipelines" / "orders.yaml").read_text()
     assert written == (REPOSITORY / "pipelines" / "orders.yaml").read_text()
+
+
+def test_the_sites_search_names_pages_for_users_before_those_about_the_project(tmp_path: Path) -> None:
+    site.lay_out(tmp_path)
+    low = {
+        page
+        for page in tmp_path.rglob("*.md")
+        if page.read_text(encoding="utf-8").startswith("---\nsearch:\n  boost: 0.")
+    }
+    names = {page.relative_to(tmp_path).as_posix() for page in low}
+    decisions = {name for name in names if name.startswith("docs/decisions/")}
+    assert len(decisions) == len([*tmp_path.glob("docs/decisions/*.md")]) > 30
+    assert names - decisions >= {"docs/mutants.md", "docs/measurements.md"}
+    assert not names & {"README.md", "docs/operations.md", "docs/formats.md"}
+    assert "boost" not in site.llms_text(tmp_path)

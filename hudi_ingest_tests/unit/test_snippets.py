@@ -114,7 +114,7 @@ def _results_on_s3(**settings: Any) -> FilesystemIOManager:
     return FilesystemIOManager()
 
 
-NOT_INSTALLED = {
+NOT_INSTALLED: Mapping[str, Mapping[str, Any]] = {
     "dagster_k8s": {"k8s_job_executor": in_process_executor},
     "dagster_aws": {},
     "dagster_aws.s3": {"S3PickleIOManager": _results_on_s3, "S3Resource": _Resource},
@@ -132,7 +132,7 @@ def test_python_of_a_page_can_be_loaded_as_dagster_loads_it(
         monkeypatch.setitem(sys.modules, name, _module(name, **names))
     text = snippet.text
     if any(mark in text for mark in NEEDS_A_SERVER):
-        body = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
+        body: list[ast.stmt] = [n for n in ast.parse(text).body if isinstance(n, ast.Import | ast.ImportFrom)]
         text = ast.unparse(ast.Module(body, []))
     path = place / "snippet.py"
     path.write_text(text)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from hudi_ingest.exceptions import Fenced
 from hudi_ingest.faults import reach
 from hudi_ingest.hudi.files.file_groups import RowSource, id_of
-from hudi_ingest.hudi.storage.paths import heartbeat_path, marker_path, partition_metadata_path
+from hudi_ingest.hudi.storage.paths import MARKERS, heartbeat_path, marked_path, marker_path, partition_metadata_path
 from hudi_ingest.hudi.storage.storage import TableStorage, beside
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -301,3 +301,9 @@ class NewFiles(Generic[Report]):
             content = f"#partition metadata\ncommitTime={self._instant}\npartitionDepth={depth}\n"
             # Tasks may race here: each of their instants is valid, so the last write may win.
             self._storage.write_whole(metadata, content.encode())
+
+
+def written_so_far(storage: TableStorage, instant: str) -> int:
+    """Return the bytes of the files that an open instant has begun, by their markers. Raises OSError."""
+    begun = [marked_path(instant, marker.path) for marker in storage.files(f"{MARKERS}/{instant}")]
+    return sum(file.size_bytes for path in begun if (file := storage.file(path)) is not None)

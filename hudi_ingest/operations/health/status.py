@@ -54,6 +54,7 @@ from hudi_ingest.transaction.checks import lost_commits
 from hudi_ingest.transaction.columns.schema_change import noted_change
 from hudi_ingest.transaction.plan.arithmetic import stop_text
 from hudi_ingest.transaction.plan.planning import Situation, observe, oldest_waiting_seconds, stopped_partitions
+from hudi_ingest.transaction.table_preparation import require_writable_table
 
 HISTORY = 5
 _AT_ONCE = 8
@@ -263,8 +264,10 @@ def status_without_broker(
     now: datetime,
     error: IngestError | None = None,
 ) -> PipelineStatus:
-    """Return the status by table and ledger alone. `error`: why the broker could not be asked. Raises LedgerUnreachable,
-    TableUnreachable."""
+    """Return the status by table and ledger alone. `error`: why the broker could not be asked. Raises TableMismatch of a table that is not
+    this pipeline's to write, LedgerUnreachable, TableUnreachable."""
+    if committed.checkpoint is None:
+        require_writable_table(pipeline, PipelineTable(pipeline), ledger)
     rows = with_figures(pipeline, ledger.transactions.history(pipeline.name, HISTORY))
     checkpoint, table = committed.checkpoint, PipelineTable(pipeline)
     own = [commit for commit in committed.commits if pipeline.transaction_key in commit.metadata]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +18,8 @@ from hudi_ingest.cli.app import app
 from hudi_ingest.cli.views import receipt_text
 from hudi_ingest.exceptions import NothingToDo
 from hudi_ingest.home.folder import PIPELINES_VARIABLE
+from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.paths import marker_path
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
@@ -97,3 +101,16 @@ def test_until_caught_up_ends_where_nothing_waits(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(planning, "observe", lambda pipeline: marks)
     told = CliRunner().invoke(app, ["run", "orders", "--until-caught-up"])
     assert (told.exit_code, told.stdout.count("committed orders-")) == (0, 1)
+
+
+def test_while_it_writes_a_local_table_it_says_how_much_and_how_fast(tmp_path: Path) -> None:
+    storage, instant = LocalStorage(str(tmp_path)), "20260131120000000"
+    started = time.monotonic() - 2
+    assert run._written_so_far(storage, instant, started) == "", "no file is begun"
+    for path, size in (("day=1/a.parquet", 3_000_000), ("day=2/b.parquet", 5_000_000)):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_bytes(b"x" * size)
+        storage.write(marker_path(instant, path), b"")
+    storage.write(marker_path(instant, "day=1/c.parquet"), b"")
+    (tmp_path / "day=1" / "of_another_instant.parquet").write_bytes(b"x" * 1_000_000)
+    assert re.match(r", 8\.0 MB written, [1-4]\.\d MB a second$", run._written_so_far(storage, instant, started))

@@ -13,12 +13,14 @@ import pytest
 import yaml
 
 from hudi_ingest.exceptions import TableMismatch
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.operations.health.status import status_without_broker
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -122,13 +124,17 @@ def ground_without_broker(tmp_path: Path) -> Any:
 
 
 @pytest.mark.usefixtures("table_of_another")
-def test_a_plan_and_a_validation_of_another_pipelines_table_say_what_a_begin_would(
+def test_a_plan_a_status_and_a_validation_of_another_pipelines_table_say_what_a_begin_would(
     ground_without_broker: Ground, ledger: Ledger, tmp_path: Path
 ) -> None:
     with canned_registry(subject(AVRO)) as (url, _):
         settings = document(tmp_path, url)
         with pytest.raises(TableMismatch, match=r"belongs to pipeline sales.*name this pipeline sales"):
             next_plan(Pipeline.model_validate(settings), ledger)
+        with pytest.raises(TableMismatch, match="belongs to pipeline sales"):
+            status_without_broker(
+                Pipeline.model_validate(settings), CommittedState(True), ledger, datetime.now(timezone.utc)
+            )
         path = tmp_path / "orders.yaml"
         path.write_text(yaml.safe_dump(settings))
         told = answer(ground_without_broker.home, "validate", str(path))

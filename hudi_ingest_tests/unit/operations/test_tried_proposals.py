@@ -34,7 +34,7 @@ def events(rows: Sequence[Any], with_schema: bool = False) -> list[bytes]:
 
 
 def seen(values: Sequence[bytes], keys: Sequence[bytes] = ()) -> Observed:
-    own = keys or [None] * len(values)
+    own: Sequence[bytes | None] = keys or [None] * len(values)
     records = [SeenRecord(f"t:0:{n}", key, value) for n, (key, value) in enumerate(zip(own, values, strict=True))]
     return Observed("t", 2, records)
 
