@@ -2056,6 +2056,18 @@ MUTANTS: Mapping[str, Mutant] = {
         "            if False:\n",
         "orchestration/test_idle_ticks.py",
     ),
+    "an audit lists the table once, whatever is committed meanwhile": Mutant(
+        "operations/audit.py",
+        "if (before.sequence if before else 0) == (after.sequence if after else 0):",
+        "if True:",
+        "operations/test_audit.py",
+    ),
+    "rows are compared with columns that the table got after them": Mutant(
+        "operations/audit.py",
+        "part if names is None else part.select([name for name in part.column_names if name in names])",
+        "part",
+        "operations/test_audit.py",
+    ),
 }
 """By the fault."""
 

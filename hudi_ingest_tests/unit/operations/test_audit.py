@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from hudi_ingest.hudi.files.new_files import BaseFileLayout
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Instants
 from hudi_ingest.kafka.records import RECORDS
 from hudi_ingest.model.accounting import Accounting, contradictions
@@ -39,6 +41,7 @@ from hudi_ingest.model.plan import (
 )
 from hudi_ingest.model.report import SliceReport, certified_after
 from hudi_ingest.model.stretches import Stretch, stretches_of
+from hudi_ingest.operations import audit as audits
 from hudi_ingest.operations.audit import Audit, Auditor, changed_columns, corrected, starts_over, unnamed_files
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.records.convert.formats import converter_for
@@ -620,3 +623,40 @@ def test_rows_of_another_system_from_before_a_take_over_are_not_examined(tmp_pat
         "nulls.parquet",
         "theirs.parquet",
     ]
+
+
+def test_rows_are_compared_without_the_columns_that_the_table_got_after_them(tmp_path: Path) -> None:
+    made = Made(tmp_path, 1000)
+    for name in made.paths:
+        rows = pq.ParquetFile(made.folder / name).read()
+        rewrite(
+            made.folder / name, rows.set_column(rows.schema.get_field_index("n"), "n", pa.nulls(len(rows), pa.int64()))
+        )
+    uncertified = [each.uncertified for each in made.stretches]
+    assert {each.kind for each in made.audit(stretches=uncertified).faults} == {"altered"}
+    before = frozenset(COLUMNS.names) - {"n"}
+    known = dict.fromkeys(range(len(uncertified)), before)
+    assert made.audit(stretches=uncertified, columns_at=known).faults == ()
+    # Only those stretches.
+    del known[0]
+    first = uncertified[0]
+    found = made.audit(stretches=uncertified, columns_at=known).faults
+    assert {(each.partition, each.offset) for each in found} == {(0, n) for n in range(first.start, first.end)}
+
+
+def test_the_table_is_listed_anew_after_a_commit_in_between(
+    whole: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction commits between the look at the checkpoint and the list of files: otherwise what it changed would look lost."""
+    sequences = iter([1, 2, 2, 2])
+
+    def committed() -> CommittedState:
+        return CommittedState(True, replace(whole.checkpoint, sequence=next(sequences)))
+
+    lists = iter([["old"], ["new"]])
+    timeline = SimpleNamespace(base_file_paths=lambda: next(lists))
+    table = SimpleNamespace(timeline=timeline, committed=committed)
+    monkeypatch.setattr(audits, "observe", lambda pipeline, table: SimpleNamespace(committed=table.committed()))
+    situation, groups, paths = audits._at_one_commit(whole.pipeline, cast(PipelineTable, table))
+    assert situation.committed.checkpoint is not None
+    assert (situation.committed.checkpoint.sequence, groups, paths) == (2, [], ["new"])

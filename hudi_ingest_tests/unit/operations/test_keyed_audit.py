@@ -210,14 +210,16 @@ class Made:
     def path(self, name: str) -> Path:
         return self.folder / "table" / name
 
-    def audit(self, readable_from: int = 0, asked_from: int = 0, gone: Sequence[str] = ()) -> Audit:
+    def audit(
+        self, readable_from: int = 0, asked_from: int = 0, asked_to: int = EACH * TRANSACTIONS, gone: Sequence[str] = ()
+    ) -> Audit:
         numbers = dict(enumerate(self.stretches))
         return Auditor(
             "orders",
             self.storage,
             [],
             self.stretches,
-            frozenset(index for index, each in numbers.items() if each.start >= asked_from),
+            frozenset(index for index, each in numbers.items() if asked_from <= each.start < asked_to),
             frozenset(index for index, each in numbers.items() if each.start >= readable_from),
             self.read,
             lambda: self.maker,
@@ -262,6 +264,9 @@ def test_p8_what_was_not_read_is_not_as_it_was_written(tmp_path: Path) -> None:
     found = made.audit(asked_from=2 * EACH)
     assert (found.faults, found.unexamined) == ((), ())
     assert found.records == EACH * TRANSACTIONS
+    found = made.audit(asked_from=EACH, asked_to=2 * EACH)
+    assert (found.faults, found.unexamined, found.records) == ((), (), 2 * EACH)
+    assert found.through == {"orders:0": 2 * EACH, "orders:1": 2 * EACH}
     nothing = made.audit(readable_from=EACH * TRANSACTIONS)
     assert (nothing.faults, nothing.rows, nothing.through) == ((), len(made.rows()), {"orders:0": 0, "orders:1": 0})
 
