@@ -1334,12 +1334,12 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a null of the table fills what was left out": Mutant(
         "hudi/files/left_out.py",
-        "(name in there.column_names and there[name][row].is_valid)",
-        "True",
+        "start + place, bool(valid[place])",
+        "start + place, True",
         "hudi/test_left_out.py",
     ),
     "a null of an earlier change fills what was left out": Mutant(
-        "hudi/files/left_out.py", "self._rows[name][place].is_valid", "True", "hudi/test_left_out.py"
+        "hudi/files/left_out.py", "place, self._is_valid(name, place)", "place, True", "hudi/test_left_out.py"
     ),
     "a change that counts in the place of a refused one keeps its placeholder": Mutant(
         "hudi/files/left_out.py",

@@ -55,6 +55,10 @@ class Filled:
     """Changes that cannot be filled, by their places, and the reason. All that one of them stands before are refused with it."""
 
 
+_Column = tuple[int, np.ndarray]
+"""Where a column of what was found begins among all values of its name, and which of its values are there."""
+
+
 @dataclass(slots=True)
 class _Gaps:
     """What the newest change of a slot lacks, or the one that takes its place."""
@@ -110,9 +114,11 @@ class _Filling:
         """By column: the place to fill, and that of the value in `_columns`."""
         self._columns = {name: [rows[name]] for name in rows.column_names}
         self._lengths = dict.fromkeys(rows.column_names, rows.num_rows)
-        self._own: dict[int, tuple[Found, Mapping[str, int], tuple[int, int]]] = {}
-        """Of those whose key was changed and that have no change before them: the table's row of their key, if it has one; with where the
-        columns of what was found begin in `_columns`."""
+        self._valid: dict[str, np.ndarray] = {}
+        """By column: which of the rows have a value."""
+        self._own: dict[int, tuple[Found, Mapping[str, _Column], tuple[int, int]]] = {}
+        """Of those whose key was changed and that have no change before them: the table's row of their key, if it has one; with the
+        columns of what was found."""
 
     def filled(self, newest: np.ndarray) -> Filled:
         lacking = self._lists.is_valid().to_numpy() & ~self._deleted
@@ -167,12 +173,12 @@ class _Filling:
             if not count
         ]
         names = sorted({name for names in self._lists.drop_null().to_pylist() for name in names})
-        for key, found, places, starts in self._found(first, names):
+        for key, found, places, columns in self._found(first, names):
             at, ordering = found.places.get(key), found.ordering.get(key)
             for place in places:
                 # One that is newer is of a later row, perhaps.
                 if at is not None and (not isinstance(ordering, int) or ordering <= self._offsets[place]):
-                    self._own[place] = found, starts, at
+                    self._own[place] = found, columns, at
 
     def _look_back(self, gaps: _Gaps, runs: _Runs) -> None:
         """Take values of earlier changes, and find out whose row in the table has the others."""
@@ -212,7 +218,7 @@ class _Filling:
             by_source[gaps.source].append(gaps)
         missed = []
         names = sorted(set[str]().union(*(gaps.names for gaps in waiting)))
-        for key, found, places, starts in self._found([*by_source], names):
+        for key, found, places, columns in self._found([*by_source], names):
             for gaps in [gaps for place in places for gaps in by_source[place]]:
                 at, known = found.places.get(key), found.ordering.get(key)
                 # None is the delete of another writer.
@@ -226,16 +232,16 @@ class _Filling:
                 elif at is None:
                     self._refuse(gaps, DELETED_BEFORE if key in found.places else NOT_THERE)
                 else:
-                    self._take_found(gaps, found, starts, at)
+                    self._take_found(gaps, found, columns, at)
                     if gaps.unknown:
                         self._refuse(gaps, NOT_KNOWN)
         return missed
 
     def _found(
         self, places: Sequence[int], names: Sequence[str]
-    ) -> Iterator[tuple[str, Found, list[int], Mapping[str, int]]]:
-        """Look up the keys of these places, bucket by bucket. Yields each key with what was found, its places, and where the columns of
-        what was found begin in `_columns`."""
+    ) -> Iterator[tuple[str, Found, list[int], Mapping[str, _Column]]]:
+        """Look up the keys of these places, bucket by bucket. Yields each key with what was found, its places, and the columns of what was
+        found."""
         groups: defaultdict[tuple[int, int], defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         keys = self._slots.keys.take(pa.array(places, pa.int64()))
         for place, key, bucket in zip(places, keys.to_pylist(), self._buckets_of(keys).tolist(), strict=True):
@@ -243,36 +249,39 @@ class _Filling:
         kinds = {name: self._rows.schema.field(name).type for name in names}
         for (folder, bucket), wanted in groups.items():
             found = self._lookup(folder, bucket, pa.array([*wanted], self._slots.keys.type), kinds)
-            starts = {name: self._lengths[name] for name in names}
+            columns: dict[str, _Column] = {}
             for name, kind in kinds.items():
                 column = column_of(found, name, kind)
+                columns[name] = self._lengths[name], column.is_valid().to_numpy()
                 self._columns[name].append(column)
                 self._lengths[name] += len(column)
             for key, of_key in wanted.items():
-                yield key, found, of_key, starts
+                yield key, found, of_key, columns
 
-    def _take_found(self, gaps: _Gaps, found: Found, starts: Mapping[str, int], at: tuple[int, int]) -> None:
+    def _take_found(self, gaps: _Gaps, found: Found, columns: Mapping[str, _Column], at: tuple[int, int]) -> None:
         table, row = at
         place = sum(rows.num_rows for rows in found.rows[:table]) + row
-        there = found.rows[table]
         for name in [*gaps.names]:
-            if (name in there.column_names and there[name][row].is_valid) or self._makes_null(gaps, name):
-                self._pairs[name].append((gaps.place, starts[name] + place))
-                gaps.names.discard(name)
-            else:
-                gaps.unknown = True
+            start, valid = columns[name]
+            self._fill_one(gaps, name, start + place, bool(valid[place]))
 
     def _take(self, gaps: _Gaps, names: Collection[str], place: int) -> None:
         for name in names:
-            if self._rows[name][place].is_valid or self._makes_null(gaps, name):
-                self._pairs[name].append((gaps.place, place))
-                gaps.names.discard(name)
-            else:
-                gaps.unknown = True
+            self._fill_one(gaps, name, place, self._is_valid(name, place))
 
-    def _makes_null(self, gaps: _Gaps, name: str) -> bool:
-        """Whether the placeholder itself has become null, so that a null may be what became of a value."""
-        return not self._rows[name][gaps.place].is_valid
+    def _fill_one(self, gaps: _Gaps, name: str, place: int, is_valid: bool) -> None:
+        """Fill a column by the value at a place in `_columns`, unless that is a null that nothing explains."""
+        # Where the placeholder itself has become null, a null may be what became of a value.
+        if is_valid or not self._is_valid(name, gaps.place):
+            self._pairs[name].append((gaps.place, place))
+            gaps.names.discard(name)
+        else:
+            gaps.unknown = True
+
+    def _is_valid(self, name: str, place: int) -> bool:
+        if name not in self._valid:
+            self._valid[name] = self._rows[name].is_valid().to_numpy()
+        return bool(self._valid[name][place])
 
     def _refuse(self, gaps: _Gaps, why: str) -> None:
         self._result.newest[gaps.newest] = gaps.before
