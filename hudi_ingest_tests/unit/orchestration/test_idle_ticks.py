@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -40,7 +41,7 @@ def test_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeyp
         return ClusterSnapshot(topics, {each: Watermarks(0, end) for each, end in ends.items()})
 
     def pipeline(name: str, servers: str = "b:9092") -> Pipeline:
-        changes = {"source__topics": [name], "table__base_path": f"/data/{name}"}
+        changes: dict[str, Any] = {"source__topics": [name], "table__base_path": f"/data/{name}"}
         return load(write, name=name, source__bootstrap_servers=servers, **changes)
 
     monkeypatch.setattr(quiet_ticks, "snapshot_of_ends", answer)
