@@ -49,7 +49,7 @@ def test_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeyp
         return ClusterSnapshot(topics, {each: Watermarks(0, end) for each, end in ends.items()})
 
     def pipeline(name: str, servers: str = "b:9092") -> Pipeline:
-        changes = {"source__topics": [name], "table__base_path": f"/data/{name}"}
+        changes: dict[str, Any] = {"source__topics": [name], "table__base_path": f"/data/{name}"}
         return load(write, name=name, source__bootstrap_servers=servers, **changes)
 
     monkeypatch.setattr(quiet_ticks, "snapshot_of_ends", answer)
