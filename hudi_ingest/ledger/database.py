@@ -319,7 +319,7 @@ def _translation(error: DBAPIError, where: str) -> Exception:
     """Translate a database error into ours; return a programming error as it is."""
     code = getattr(error.orig, "pgcode", None)
     # Of a statement that failed PostgreSQL's whole message has several lines, and quotes the statement.
-    said = error.orig.diag.message_primary if code else str(error.orig)  # type: ignore[union-attr]
+    said = (error.orig.diag.message_primary if code else None) or str(error.orig)  # type: ignore[union-attr]
     message = f"{where}: {' '.join(str(said).split())}"
     if code in (_INSUFFICIENT_PRIVILEGE, _INVALID_SCHEMA_NAME):
         return EnvironmentProblem(
