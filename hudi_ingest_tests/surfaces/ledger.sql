@@ -33,6 +33,17 @@ CREATE TABLE ingest_ledger_revision (
 	CONSTRAINT ingest_ledger_revision_pkc PRIMARY KEY (version_num)
 );
 
+CREATE TABLE ingest_locks (
+	name TEXT NOT NULL, 
+	token TEXT NOT NULL, 
+	owner TEXT NOT NULL, 
+	holder TEXT NOT NULL, 
+	unfenced BOOLEAN NOT NULL, 
+	taken_at DOUBLE NOT NULL, 
+	renewed_at DOUBLE NOT NULL, 
+	CONSTRAINT pk_ingest_locks PRIMARY KEY (name)
+);
+
 CREATE TABLE ingest_pending_changes (
 	base_path TEXT NOT NULL, 
 	pipeline TEXT NOT NULL, 
