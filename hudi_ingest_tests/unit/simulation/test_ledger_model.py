@@ -18,6 +18,7 @@ import pytest
 from hudi_ingest.exceptions import IngestError, TransactionInFlight
 from hudi_ingest.ledger import Ledger, TransactionRow, locks
 from hudi_ingest.ledger.owner import Owner
+from hudi_ingest.ledger.tables import LOCKS
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
@@ -137,11 +138,11 @@ def test_the_models_locks_are_held_and_lost_like_the_ledgers(
             # The model's rule: each second host pauses whole processes.
             for lock in [lock for owner, (lock, _) in held.items() if owner.host % 2 == 0]:
                 with database.writing() as connection:
-                    connection.execute(locks.LOCKS.update().where(lock._mine).values(renewed_at=clock[0]))
+                    connection.execute(LOCKS.update().where(lock._mine).values(renewed_at=clock[0]))
         elif act == "take" and process not in held:
             entering = model.table_lock(TABLE, 0, stale, unfenced)
             lock_or_none = _unless_in_flight(partial(locks.acquire, database, TABLE, 0, stale, unfenced))
-            is_in = _unless_in_flight(lambda entering=entering: entering.__enter__() or True)
+            is_in = _unless_in_flight(partial(_entered, entering))
             assert (lock_or_none is None) == (is_in is None), f"step {step}"
             outcomes.add(is_in)
             if lock_or_none is not None:
@@ -162,6 +163,11 @@ def test_the_models_locks_are_held_and_lost_like_the_ledgers(
 
 
 T = TypeVar("T")
+
+
+def _entered(entering: AbstractContextManager[None]) -> bool:
+    entering.__enter__()
+    return True
 
 
 def _unless_in_flight(take: Callable[[], T]) -> T | None:
