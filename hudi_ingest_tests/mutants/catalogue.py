@@ -972,6 +972,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "",
         "transaction/write/test_write_slices.py",
     ),
+    "tasks do not compare the record before their slices": Mutant(
+        "transaction/write/job.py",
+        "extra_columns, transaction.follows)",
+        "extra_columns, {})",
+        "transaction/write/test_write_slices.py",
+    ),
     "a write does not ask whether its topics were recreated": Mutant(
         "transaction/write/job.py",
         "            require_same_topics(pipeline, plan, {slice_.topic for slice_ in busy})\n",

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from hudi_ingest.exceptions import Fenced, IngestError, OffsetsLost, RangeRefused, WriteIncomplete
+from hudi_ingest.exceptions import Fenced, IngestError, LogTruncated, OffsetsLost, RangeRefused, WriteIncomplete
 from hudi_ingest.hudi.files.new_files import PastCommit
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import heartbeat_path
@@ -28,7 +28,7 @@ from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.kafka import range_reader
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.certificate import Certificate
-from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion
+from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition, TopicVersion
 from hudi_ingest.model.plan import IngestPlan, ReplacedFile, ReplayPlan, RetryPlan, TransactionPlan
 from hudi_ingest.model.report import BaseFile, SliceReport
 from hudi_ingest.model.transaction import OpenTransaction, TransactionSchema
@@ -68,7 +68,7 @@ class Driver:
     spark: Any
     topic_id: str = "id-1"
 
-    def write(self, plan: TransactionPlan, attempts: int = 1) -> tuple[SliceReport, ...]:
+    def write(self, plan: TransactionPlan, attempts: int = 1, **fields: Any) -> tuple[SliceReport, ...]:
         columns = table_schema(self.pipeline.table.record, self.pipeline.table.kafka_columns)
         now = datetime.now(timezone.utc)
         transaction = OpenTransaction(
@@ -79,6 +79,7 @@ class Driver:
             now + timedelta(minutes=5),
             TransactionSchema("declared", spark_json(columns.record), columns.spark_json),
             shape_of(self.pipeline),
+            **fields,
         )
         busy = plan.busy
         return write_slices(
@@ -168,6 +169,15 @@ def test_p1_a_topic_recreated_while_it_is_read_is_noticed(driver: Making) -> Non
     driven.topic_id = "id-2"
     with pytest.raises(OffsetsLost, match="was deleted and recreated while transaction t1 read it"):
         driven.write(ingest(WHOLE))
+
+
+def test_p1_a_log_that_was_cut_and_has_grown_since_is_not_read(driver: Making) -> None:
+    """The tasks compare the record before their slices with the one that was read there."""
+    slice_, before = Slice("orders", 0, 10, 20), LastRecord(9, 10_000)
+    (report,) = driver().write(ingest(slice_), follows={P0: before})
+    assert report.rows == 10
+    with pytest.raises(LogTruncated):
+        driver().write(ingest(slice_), follows={P0: replace(before, timestamp=10_001)})
 
 
 def test_p2_record_keys_have_the_topics_generation(driver: Making) -> None:
