@@ -187,6 +187,10 @@ class PipelineState(BaseModel):
     violations: dict[str, int] = Field(
         default={}, description="How many records of all commits violate each expectation, by its name."
     )
+    table: dict[str, Any] | None = Field(
+        default=None,
+        description="Whether the table has and lists all that its commits and the ledger say: `whole`, `text`.",
+    )
     catalog: dict[str, Any] | None = None
     compaction: dict[str, Any] | None = None
     schema_change: dict[str, Any] | None = Field(

@@ -69,9 +69,9 @@ def _envelope_text(fields: set[str]) -> str:
     return ""
 
 
-def require_sound(table: PipelineTable, committed: CommittedState) -> None:
-    """Raises TableMismatch if the checkpoint contradicts the accountings of its commits, or if the table does not list a live file of a
-    commit. Raises TableUnreachable."""
+def require_sound(table: PipelineTable, committed: CommittedState, listed_too: bool = True) -> None:
+    """Raises TableMismatch if the checkpoint contradicts the accountings of its commits or, if `listed_too`, the table does not list a live
+    file of a commit. Raises TableUnreachable."""
     pipeline, checkpoint = table.pipeline, committed.checkpoint
     key, commits = pipeline.transaction_key, committed.commits
     if checkpoint is not None:
@@ -85,9 +85,9 @@ def require_sound(table: PipelineTable, committed: CommittedState) -> None:
                 "commits that are wrong, the newest first (`CALL rollback_to_instant(table => …, instant_time => …)`), or restore an "
                 "earlier savepoint: the next transaction reads their offsets again."
             )
-    unlisted = table.unlisted(commits)
+    unlisted = table.unlisted(commits) if listed_too else {}
     if unlisted:
-        raise TableMismatch(f"{hidden_text(pipeline.name, pipeline.table.base_path, unlisted)} Nothing was written.")
+        raise TableMismatch(hidden_text(pipeline.name, pipeline.table.base_path, unlisted))
 
 
 def lost_commits(base_path: str, committed: CommittedState, rows: Iterable[TransactionRow]) -> list[TransactionRow]:

@@ -172,7 +172,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a begin does not look whether the table lists its commits' files": Mutant(
         "transaction/protocol.py",
-        "            require_sound(self.table, committed)\n",
+        "            require_sound(self.table, committed, is_list_due(plan, self.timeline.storage.is_local))\n",
         "",
         "transaction/test_protocol_steps.py",
     ),
@@ -1040,6 +1040,9 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a replaced file whose replacement is archived would not show": Mutant(
         "hudi/files/live_files.py", " or group_of(path) in shown", "", "hudi/test_live_files.py"
+    ),
+    "all commits but the newest are looked at": Mutant(
+        "hudi/timeline/pipeline_table.py", "if at in judged}", "if at not in judged}", "hudi/test_live_files.py"
     ),
     "one look at the list is enough": Mutant(
         "hudi/timeline/pipeline_table.py",

@@ -1308,7 +1308,7 @@ class TimelineInMemory(Timeline):
     def schema(self) -> pa.Schema:
         return self._world.columns.columns
 
-    def live_paths(self) -> frozenset[str]:
+    def live_paths(self, folders: Collection[str] | None = None) -> frozenset[str]:
         """Without those that the metadata table has lost. No place to stop: it is the same look as that at the commits."""
         lost = {path for name in self._world.damaged for path in self._world.active[name].files}
         return frozenset(self._world.live()) - lost

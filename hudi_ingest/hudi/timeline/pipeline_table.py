@@ -22,6 +22,9 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 NEWEST_COMMITS = 20
 """Maximum number of transactions in a CommittedState."""
 
+LISTED_COMMITS = 10
+"""Newest commits whose files are looked for in the table's list: before each transaction, so that every commit is looked at several times."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedState:
@@ -209,18 +212,21 @@ class PipelineTable:
         """Read the pipeline's checkpoint. Raises what `committed_state` raises."""
         return committed_state(self.timeline, self.pipeline.checkpoint_key, self.pipeline.transaction_key)
 
-    def unlisted(self, commits: tuple[CommittedInstant, ...]) -> dict[str, str]:
-        """Compare what the table lists with its commits: return the live files of these that it does not list, with their instants.
-        `commits`: every writer's on the active timeline, read before.
+    def unlisted(self, commits: Sequence[CommittedInstant], newest: int | None = LISTED_COMMITS) -> dict[str, str]:
+        """Compare what the table lists with its commits: return the live files of the `newest` of these, or of all, that it does not list,
+        with their instants. `commits`: every writer's on the active timeline, newest first, read before.
 
-        A second look must find the same, because others may replace and clean files between the looks at the commits and at the list.
-        Raises TableUnreachable, and TableMismatch if the metadata table is gone.
+        A second look at the whole list must find the same, because others may replace and clean files between the looks at the commits and
+        at the list. Raises TableUnreachable, and TableMismatch if the metadata table is gone.
         """
         if commits:
             require_metadata_table(self.storage, self.timeline.properties())
-        found: dict[str, str] = {}
+        found: dict[str, str] | None = None
         while commits:
-            missing = unlisted_files(commits, self.timeline.live_paths())
+            judged = {commit.instant for commit in commits[:newest]}
+            folders = {path.rpartition("/")[0] for commit in commits[:newest] for path in commit.files}
+            listed = self.timeline.live_paths(folders if found is None and newest is not None else None)
+            missing = {path: at for path, at in unlisted_files(commits, listed).items() if at in judged}
             if missing:
                 # Archival keeps a savepoint's commit when it removes those that have replaced its files.
                 kept = self.timeline.savepoints()

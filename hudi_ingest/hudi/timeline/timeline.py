@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hudi import HudiTable
+from hudi import HudiReadOptions, HudiTable
 
 from hudi_ingest.exceptions import IngestError, TableUnreachable
 from hudi_ingest.hudi.files import file_groups
@@ -43,6 +44,9 @@ _UNREADABLE_REMEDY = (
     "If it is being written right now, try again; after a power cut, the next tick or `hudi-ingest run` repairs it. Otherwise "
     "check the path, its permissions and the network."
 )
+_MOST_CHOSEN = 100
+_PLAIN = re.compile(r"[\w-]+")
+"""Values that are the same in a folder's name and in a filter."""
 _SCHEMA = "schema"
 """Key of the table's columns in a commit's metadata."""
 _ARCHIVE = "history"
@@ -341,13 +345,23 @@ class Timeline:
         ]
         return sorted(files, key=lambda file: file.path)
 
-    def live_paths(self) -> frozenset[str]:
-        """List the live base files and log files, without reading any. Raises TableUnreachable."""
+    def live_paths(self, folders: Collection[str] | None = None) -> frozenset[str]:
+        """List the live base files and log files, without reading any, at least those of these table partitions if hudi-rs can choose
+        them; None for all. Raises TableUnreachable."""
+        chosen = self._chosen(folders) if folders is not None else None
         return frozenset(
             path
-            for each in self._file_slices()
+            for each in self._file_slices(chosen)
             for path in (path_in(each.partition_path, each.base_file_name), *each.log_files_relative_paths())
         )
+
+    def _chosen(self, folders: Collection[str]) -> HudiReadOptions | None:
+        """Options that choose table partitions by the values of the first partition column; None if these values cannot be told."""
+        column = self.properties().get("hoodie.table.partition.fields", "").split(",")[0].partition(":")[0]
+        values = sorted({folder.partition("/")[0].removeprefix(f"{column}=") for folder in folders})
+        if not column or not values or len(values) > _MOST_CHOSEN or not all(map(_PLAIN.fullmatch, values)):
+            return None
+        return HudiReadOptions(filters=[(column, "in", ",".join(values))])
 
     def file_groups(self) -> list[FileGroup]:
         """List the live file groups, each with its newest instant and its bytes. Raises TableUnreachable."""
@@ -372,11 +386,11 @@ class Timeline:
             sizes[group.partition_path] += group.size_bytes
         return dict(sizes)
 
-    def _file_slices(self) -> Sequence[Any]:
+    def _file_slices(self, chosen: HudiReadOptions | None = None) -> Sequence[Any]:
         if not self.exists():
             return ()
         try:
-            slices: Sequence[Any] = self._hudi_table().get_file_slices()
+            slices: Sequence[Any] = self._hudi_table().get_file_slices(chosen)
         except Exception as error:
             raise self.unreadable("files", error) from error
         return slices

@@ -156,7 +156,7 @@ def _rebuilt(protocol: TransactionProtocol, state: CommittedState) -> int:
         )
     with protocol.kept():
         protocol.instants.rebuild_metadata_table()
-    unlisted = protocol.table.unlisted(timeline.completed())
+    unlisted = protocol.table.unlisted(timeline.completed(), None)
     if unlisted:
         gone = [path for path in unlisted if not storage.exists(path)]
         raise TableMismatch(

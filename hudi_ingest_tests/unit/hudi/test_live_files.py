@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -96,6 +97,7 @@ class Moving(Timeline):
     def __init__(self, path: str, looks: list[tuple[list[CommittedInstant], list[str]]], kept: set[str]) -> None:
         self.storage = LocalStorage(path)
         self.looks, self.kept, self.seen = looks, kept, 0
+        self.asked: list[Collection[str] | None] = []
 
     def properties(self) -> dict[str, str]:
         return {}
@@ -103,7 +105,8 @@ class Moving(Timeline):
     def completed(self) -> tuple[CommittedInstant, ...]:
         return tuple(self.looks[self.seen][0])
 
-    def live_paths(self) -> frozenset[str]:
+    def live_paths(self, folders: Collection[str] | None = None) -> frozenset[str]:
+        self.asked.append(folders)
         self.seen += 1
         return frozenset(self.looks[self.seen - 1][1])
 
@@ -143,3 +146,38 @@ def test_a_metadata_table_that_is_gone_is_told_before_its_list_is_read(
     monkeypatch.setattr(Moving, "properties", lambda self: {"hoodie.table.metadata.partitions": "files"})
     with pytest.raises(TableMismatch, match=r"\.hoodie/metadata, is gone"):
         unlisted([([commit(T[0], base("a", T[0]))], [])], path=str(tmp_path))
+
+
+def test_only_the_newest_commits_are_looked_at_and_first_in_their_own_folders() -> None:
+    commits = [
+        commit(f"202602{day:02}000000000", base("g", f"202602{day:02}000000000", f"dt={day}")) for day in range(1, 13)
+    ]
+    commits.reverse()
+    listed = [path for each in commits[:10] for path in each.files]
+    timeline = Moving("/t", [(commits, listed[1:]), (commits, listed[1:])], set())
+    table = PipelineTable(cast(Pipeline, SimpleNamespace()), timeline)
+    assert table.unlisted(commits) == {listed[0]: commits[0].instant}
+    assert timeline.asked == [{f"dt={day}" for day in range(3, 13)}, None], "the whole list decides"
+    timeline = Moving("/t", [(commits, listed)] * 4, set())
+    table = PipelineTable(cast(Pipeline, SimpleNamespace()), timeline)
+    assert table.unlisted(commits) == {}
+    assert len(table.unlisted(commits, None)) == 2 and timeline.asked[1:] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("fields", "folders", "values"),
+    [
+        ("dt", {"dt=2026-01-01", "dt=2026-01-02"}, "2026-01-01,2026-01-02"),
+        ("dt:SIMPLE,region", {"7/eu", "8/eu"}, "7,8"),
+        ("dt", {"dt=a%20b", "dt=c"}, None),
+        ("dt", {f"dt={number}" for number in range(101)}, None),
+        ("", {""}, None),
+    ],
+)
+def test_table_partitions_are_chosen_only_where_their_values_are_certain(
+    fields: str, folders: set[str], values: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeline = Moving("/t", [], set())
+    monkeypatch.setattr(Moving, "properties", lambda self: {"hoodie.table.partition.fields": fields})
+    chosen = timeline._chosen(folders)
+    assert (None if chosen is None else chosen.filters[0][2]) == values

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.complete_through import NO_TIMES, TimesRead
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import PLAN_TYPES, IngestPlan, LossReason, OffsetLoss, TransactionKind
 from hudi_ingest.model.report import SliceReport, with_commit
+from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.operations.health.judgement import (
     NOTHING_LATE,
     QUESTIONS,
@@ -37,6 +40,7 @@ from hudi_ingest.operations.health.judgement import (
     up_to_date,
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.checks import lost_commits
 from hudi_ingest.transaction.commit_contents import commit_metadata
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
@@ -249,6 +253,47 @@ def test_p2_a_checkpoint_that_is_ahead_of_the_ranges_is_found(pipeline: Pipeline
     ahead = replace(history.checkpoint, offsets={P0: 6})
     found = accounting_holds(pipeline, ahead, history.commits)
     assert "orders:0 was read up to 5, but the checkpoint says 6" in found.text
+
+
+def test_p7_a_table_that_hides_rows_or_has_lost_a_commit_is_told_with_the_remedy(pipeline: Pipeline) -> None:
+    history = History(pipeline)
+    history.commit([Slice("orders", 0, 0, 5)])
+    unlisted = {"dt=1/a_0-0-0_20260101000000000.parquet": "20260101000000000"}
+    found = accounting_holds(pipeline, history.checkpoint, history.commits, unlisted)
+    assert not found.passed and found.figures["live files not listed"] == 1
+    assert "does not list dt=1/a_0-0-0_20260101000000000.parquet, which commit 20260101000000000" in found.text
+    assert "`hudi-ingest recover orders --metadata-table`" in found.text
+    state = CommittedState(True, history.checkpoint, instants=frozenset(["20260101000000000"]))
+    rows = [row(pipeline, number) for number in (1, 2, 3)]
+    assert [each.sequence for each in lost_commits(pipeline.table.base_path, state, rows)] == [2, 3]
+    others = [replace(rows[1], table="/elsewhere"), replace(rows[1], state=TransactionState.ABORTED)]
+    assert lost_commits(pipeline.table.base_path, state, [*others, replace(rows[1], instant="20260101000000000")]) == []
+    lost = accounting_holds(pipeline, history.checkpoint, history.commits, lost=rows[1:])
+    assert not lost.passed
+    assert "the ledger has orders-2 (instant 20260102000000000, 7 rows), orders-3" in lost.text
+    assert "the table's timeline has lost them" in lost.text
+
+
+def row(pipeline: Pipeline, number: int) -> TransactionRow:
+    """A committed transaction, as the ledger has it."""
+    moment = datetime.now(timezone.utc)
+    return TransactionRow(
+        transaction_id=f"orders-{number}",
+        pipeline=pipeline.name,
+        table=pipeline.table.base_path,
+        sequence=number,
+        epoch=number,
+        state=TransactionState.COMMITTED,
+        owner=Owner.this_process(),
+        instant=f"2026010{number}000000000",
+        began_at=moment,
+        deadline=moment,
+        ended_at=moment,
+        rows=7,
+        files=1,
+        size_bytes=1,
+        reason=None,
+    )
 
 
 def test_p1_commits_beside_a_savepoint_leave_a_hole_that_proves_nothing(pipeline: Pipeline) -> None:

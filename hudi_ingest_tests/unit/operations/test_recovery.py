@@ -105,7 +105,7 @@ class Rebuilt:
                 completed=lambda: commits,
                 live_paths=lambda: frozenset(listed),
             ),
-            table=SimpleNamespace(unlisted=lambda commits: unlisted_files(commits, listed)),
+            table=SimpleNamespace(unlisted=lambda commits, newest: unlisted_files(commits, listed)),
             instants=SimpleNamespace(rebuild_metadata_table=lambda: self.done.append("rebuilt")),
             kept=lambda: nullcontext(),
         )

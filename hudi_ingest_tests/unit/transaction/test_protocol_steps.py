@@ -25,12 +25,13 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.storage.paths import CUT_LOGS
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
+from hudi_ingest.hudi.timeline.pipeline_table import LISTED_COMMITS
 from hudi_ingest.ledger import TransactionRow
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import IngestPlan, LossReason
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.transaction.protocol import is_cleaning_due
+from hudi_ingest.transaction.protocol import LISTS_ON_A_STORE, is_cleaning_due, is_list_due
 from hudi_ingest_tests.simulation.model import Ground, Run, Simulation, simulated
 from hudi_ingest_tests.simulation.programs import Program
 from hudi_ingest_tests.simulation.world import Setting, storage_in
@@ -396,6 +397,14 @@ def test_a_transaction_that_is_aborted_leaves_no_dead_letters(model: Simulation)
     model.protocols[0].abort(run.transaction, "asked for")
     assert not model.world.letters
     assert _row(model, run).state is TransactionState.ABORTED
+
+
+def test_each_begin_looks_at_the_list_on_a_disk_and_one_of_five_on_a_store() -> None:
+    plans = [IngestPlan("orders", f"orders-{number}", number, ()) for number in range(1, 21)]
+    assert all(is_list_due(plan, True) for plan in plans)
+    due = [plan.sequence for plan in plans if is_list_due(plan, False)]
+    assert due == [due[0], due[0] + 5, due[0] + 10, due[0] + 15]
+    assert 2 * LISTS_ON_A_STORE <= LISTED_COMMITS, "each commit is looked at twice"
 
 
 def test_one_of_twenty_commits_cleans_but_not_the_same_in_all_tables() -> None:
