@@ -20,7 +20,7 @@ from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest_tests.support.java import QUICK, java_options
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 SECONDS = 240.0
 ZERO = TopicPartition("orders", 0)
@@ -89,7 +89,6 @@ def test_p1_a_log_is_recognized_after_a_restart_and_not_after_the_restore_of_a_c
     read(settings.bootstrap, 30, 55, thirty)
 
 
-@pytest.mark.long
 def test_p1_an_unclean_election_is_recognized_with_the_offset_where_the_logs_part(
     tmp_path: Path, records: list[ProcessRecord]
 ) -> None:

@@ -12,6 +12,9 @@ import pytest
 import yaml
 
 from hudi_ingest.home.folder import Home
+from hudi_ingest.model.offsets import TopicPartition
+from hudi_ingest.rest.models import LossBody
+from hudi_ingest.rest.pipeline_routes import _losses
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.rest_api import Answer, RestApi, running_rest_api
 
@@ -164,3 +167,15 @@ def _references(value: Any) -> Iterator[str]:
         value = list(value.values())
     for item in value if isinstance(value, list) else ():
         yield from _references(item)
+
+
+def test_x4_a_body_says_where_stopped_partitions_go_on() -> None:
+    partitions = [{"topic": "orders", "partition": number} for number in range(4)]
+    places: list[dict[str, Any]] = [{}, {"resume_at": 7}, {"resume_at": "end"}, {"resume_at": "first"}]
+    asked = [{**partition, **place} for partition, place in zip(partitions, places, strict=True)]
+    named, topics, resumes = _losses(LossBody.model_validate({"partitions": asked, "topics": ["returns"]}))
+    assert named == [TopicPartition("orders", 0), TopicPartition("orders", 3)]
+    assert (topics, resumes) == (["returns"], {TopicPartition("orders", 1): 7, TopicPartition("orders", 2): "end"})
+    for wrong in (-1, "later"):
+        with pytest.raises(ValueError, match="resume_at"):
+            LossBody.model_validate({"partitions": [{**partitions[0], "resume_at": wrong}]})
