@@ -222,7 +222,7 @@ def audit(
     accountings = {sequence: own[sequence].accounting(pipeline.transaction_key) for sequence in sorted(own)}
     wrong = [*contradictions(checkpoint, [*accountings.values()][::-1])]
     lost = lost_commits(pipeline.table.base_path, situation.committed, rows)
-    unlisted = table.unlisted(every)
+    unlisted = table.unlisted(every, None)
     problems = [
         *_wrong_properties(pipeline, timeline, storage),
         *(f"the checkpoint contradicts the accountings of its commits: {each}" for each in wrong),
