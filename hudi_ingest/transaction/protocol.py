@@ -91,7 +91,7 @@ def is_cleaning_due(plan: TransactionPlan) -> bool:
 
 
 LISTS_ON_A_STORE = 5
-"""On an object store a look at the table's list takes as many requests as a quarter of a begin."""
+"""On an object store a look at the table's list takes several requests."""
 
 
 def is_list_due(plan: TransactionPlan, is_local: bool) -> bool:
