@@ -244,11 +244,12 @@ def _load_all(
     except OSError as error:
         why = f"the pipelines folder cannot be read: {error.strerror or error}"
         start = "" if folder.is_absolute() else f" (a relative path starts in the working directory, {Path.cwd()})"
-        another = " set HUDI_INGEST_PIPELINES to" if folder == Home.from_environment().pipelines else " name"
-        if isinstance(error, FileNotFoundError):
-            text = f"{why}{start}; `hudi-ingest new TOPIC` makes it with a pipeline file, or{another} another one"
+        if folder != Home.from_environment().pipelines:
+            text = f"{why}{start}; create it, or name another one"
+        elif isinstance(error, FileNotFoundError):
+            text = f"{why}{start}; `hudi-ingest new TOPIC` makes it with a pipeline file, or set HUDI_INGEST_PIPELINES to another one"
         else:
-            text = f"{why}{start}; create it, or{another} another one"
+            text = f"{why}{start}; create it, or set HUDI_INGEST_PIPELINES to another one"
         raise ConfigError(str(folder), [text]) from None
     if alone:
         paths = [path for path in paths if _may_define(path, only)]

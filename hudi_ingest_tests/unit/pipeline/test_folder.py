@@ -48,7 +48,10 @@ def test_an_empty_folder_and_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError, match=working):
         load_folder(Path("none"), {})
     monkeypatch.setenv(PIPELINES_VARIABLE, str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=f"{unreadable}; create it, or set HUDI_INGEST_PIPELINES to another one"):
+    with pytest.raises(
+        ConfigError,
+        match=f"{unreadable}; `hudi-ingest new TOPIC` makes it with a pipeline file, or set HUDI_INGEST_PIPELINES to another one",
+    ):
         load_folder(tmp_path / "none", {})
 
 
@@ -90,7 +93,9 @@ def test_find_by_name_and_by_path(write: Write, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_find_names_what_is_known(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no pipeline is called 'x'; known: none; put a pipeline file there"):
+    with pytest.raises(
+        ConfigError, match="no pipeline is called 'x'; known: none; `hudi-ingest new TOPIC` writes a pipeline file"
+    ):
         find_pipeline(tmp_path, "x", {})
     folder = folder_of(
         write,
