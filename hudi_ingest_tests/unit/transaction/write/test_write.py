@@ -23,6 +23,7 @@ from hudi_ingest.exceptions import (
     RangeRefused,
     RegistryUnreachable,
     SchemaOutdated,
+    TableUnreachable,
     WriteIncomplete,
 )
 from hudi_ingest.hudi.files import keyed_writer
@@ -638,8 +639,17 @@ def test_an_error_of_ours_ends_a_task_as_data_and_its_files_are_deleted(writing:
 
 
 def test_an_error_of_others_ends_the_spark_job(writing: WriteTask) -> None:
+    broken = OSError(5, "Input/output error")
+    with pytest.raises(OSError, match="Input/output"):
+        run(replace(writing, maker=replace(writing.maker, converter=FailsAt(b"stop", broken))), batch(0, [b"stop"]))
+    assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
+
+
+def test_p6_a_full_disk_is_an_error_of_ours_with_its_place(writing: WriteTask) -> None:
     full = OSError(28, "No space left on device")
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(
+        TableUnreachable, match=rf"table at {writing.storage.base_path} cannot be written: .*disk is full"
+    ):
         run(replace(writing, maker=replace(writing.maker, converter=FailsAt(b"stop", full))), batch(0, [b"stop"]))
     assert list(Path(writing.storage.base_path).rglob("*.parquet")) == []
 
