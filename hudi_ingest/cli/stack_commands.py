@@ -29,7 +29,6 @@ from hudi_ingest.cli.app import (
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home import folder
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.stack import StackSettings, bring_down, bring_up, remembered_settings, require_as_asked
 
 
 @app.command()
@@ -41,6 +40,7 @@ def demo(
 ) -> None:
     """Start Kafka, Spark and Dagster on this machine, produce sample orders and ingest them. Ctrl-C stops everything."""
     from hudi_ingest.cli.demo import run_demo, run_once
+    from hudi_ingest.local.stack import StackSettings
 
     home = Home.from_environment()
     settings = StackSettings(kafka_port=kafka_port, ui_port=ui_port)
@@ -74,6 +74,7 @@ def up(
     Parts that are running are left alone, and their options cannot change: use `down` first. An option that you leave out
     keeps its last value; the defaults are 19092, 3000, and what engine.yaml says or else local[*] and 2g.
     """
+    from hudi_ingest.local.stack import bring_up, remembered_settings, require_as_asked
     from hudi_ingest.pipeline.folder import broken_files
     from hudi_ingest.transaction.columns.decoding import format_problems
 
@@ -95,6 +96,7 @@ def up(
 @app.command()
 def down(as_json: AsJson = False) -> None:
     """Stop the embedded stack. Topics, tables and history stay in its home."""
+    from hudi_ingest.local.stack import bring_down
 
     home = Home.from_environment()
     stopped = bring_down(home, progress)

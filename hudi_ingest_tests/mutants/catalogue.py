@@ -1020,12 +1020,6 @@ MUTANTS: Mapping[str, Mutant] = {
         "",
         "transaction/write/test_write_slices.py",
     ),
-    "a certificate is of the last batch only": Mutant(
-        "transaction/write/task.py",
-        "own + progress.certificate if progress.certificate else own",
-        "own",
-        "transaction/write/test_write_slices.py",
-    ),
     "a retry counts as having read its slices": Mutant(
         "transaction/write/job.py",
         "() if is_retry else tuple(",

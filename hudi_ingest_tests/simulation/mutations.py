@@ -14,7 +14,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
-from hudi_ingest.model.plan import OffsetLoss, TransactionKind, TransactionPlan
+from hudi_ingest.model.plan import LogCut, OffsetLoss, TransactionKind, TransactionPlan
 from hudi_ingest.operations.requests.allowed_ranges import RangeContext, RemainingRanges, to_read
 from hudi_ingest.orchestration.coordinator import runs, tick
 from hudi_ingest.transaction import checks, protocol
@@ -69,10 +69,13 @@ def _no_letters(_: object, current: Checkpoint | None, *__: Any) -> LettersHead 
 
 
 def _by_offsets_only(
-    checkpoint: Checkpoint | None, watermarks: Mapping[TopicPartition, Watermarks], topic_ids: object
+    checkpoint: Checkpoint | None,
+    watermarks: Mapping[TopicPartition, Watermarks],
+    topic_ids: object,
+    *cuts: Mapping[TopicPartition, LogCut],
 ) -> tuple[OffsetLoss, ...]:
     known = checkpoint.topics if checkpoint else {}
-    return find_losses(checkpoint, watermarks, {topic: version.topic_id for topic, version in known.items()})
+    return find_losses(checkpoint, watermarks, {topic: version.topic_id for topic, version in known.items()}, *cuts)
 
 
 def _same_generation(

@@ -94,7 +94,9 @@ class ChangingRows:
         if before is not None and dice.random() > _MOVED_SHARE:
             row["dt"] = before["dt"]
         after = row
-        if before is not None and before["dt"] == row["dt"] and dice.random() < _LEFT_OUT_SHARE:
+        stays = before is not None and before["dt"] == row["dt"] and dice.random() < _LEFT_OUT_SHARE
+        # A database stores no null apart from its row, so it never leaves one out.
+        if before is not None and stays and before["note"] is not None:
             after = row | {"note": _LEFT_OUT}
             row["note"] = before["note"]
         self._rows[key] = row
