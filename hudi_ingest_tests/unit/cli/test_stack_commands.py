@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hudi_ingest.cli import stack_commands
 from hudi_ingest.cli.app import app
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE
+from hudi_ingest.local import stack
 from hudi_ingest.local.stack import Stack, StackSettings
 
 pytestmark = pytest.mark.fast
@@ -34,7 +34,7 @@ def test_up_does_not_ignore_an_option_that_a_running_part_does_not_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(stack_commands, "bring_up", lambda *_, **__: Stack(StackSettings(1, 2), {}, ()))
+    monkeypatch.setattr(stack, "bring_up", lambda *_, **__: Stack(StackSettings(1, 2), {}, ()))
     told = CliRunner().invoke(app, ["up", "--kafka-port", "5"])
     assert isinstance(told.exception, EnvironmentProblem)
     assert "not with --kafka-port 5 (it is 1)" in str(told.exception)
