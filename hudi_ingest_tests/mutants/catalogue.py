@@ -2110,7 +2110,7 @@ JAVA_MUTANTS: Mapping[str, Mutant] = {
         "hudi/CommitGuard.java",
         "if (keyed && transaction == null && ",
         "if (false && ",
-        "test_keyed_table.py::test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commit",
+        "test_keyed_table.py",
     ),
     "the guard does not ask whether files to be replaced are live": Mutant(
         "hudi/CommitGuard.java",
@@ -2129,12 +2129,6 @@ JAVA_MUTANTS: Mapping[str, Mutant] = {
         "if (System.currentTimeMillis() - last > renewable) {",
         "if (false) {",
         "test_other_writers.py::test_p4_a_late_commit_is_refused_before_a_cleaner_with_another_clock_takes_it_for_dead",
-    ),
-    "a lease is renewed for as long as the JVM lives": Mutant(
-        "hudi/LeasedCommit.java",
-        "      client.getHeartbeatClient().stopHeartbeatTimers();\n",
-        "",
-        "test_transactions.py::test_p4_the_lease_of_a_caller_that_died_is_renewed_by_no_timer",
     ),
     "a rollback does not wait for a commit inside Hudi's lock": Mutant(
         "hudi/CommitBarrier.java",
