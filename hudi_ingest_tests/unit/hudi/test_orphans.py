@@ -225,9 +225,8 @@ def test_r9_nothing_that_is_or_may_become_live_is_an_orphan(history: list[tuple[
         assert not orphans & set().union(*table.pending.values())
 
 
-@settings(max_examples=100, deadline=None)
-@given(HISTORIES)
-def test_r9_all_orphans_are_found_once_they_are_old_and_nothing_is_pending(history: list[tuple[str, int]]) -> None:
+def settled(history: list[tuple[str, int]]) -> Table:
+    """The table after the history, with nothing pending."""
     table = Table()
     for step, n in history:
         table.now += timedelta(minutes=1)
@@ -236,6 +235,13 @@ def test_r9_all_orphans_are_found_once_they_are_old_and_nothing_is_pending(histo
     while table.pending:
         table.undo(0)
         table.finish_undo(0)
+    return table
+
+
+@settings(max_examples=100, deadline=None)
+@given(HISTORIES)
+def test_r9_all_orphans_are_found_once_they_are_old_and_nothing_is_pending(history: list[tuple[str, int]]) -> None:
+    table = settled(history)
     table.completed[table.instant()] = set()
     table.now += AGE + timedelta(minutes=1)
     found = sweep(table.storage(), table.instants(), table.listed, table.now)
@@ -251,14 +257,7 @@ def test_r9_p5_a_list_that_has_lost_files_makes_none_of_a_commit_an_orphan(
     history: list[tuple[str, int]], lost: str
 ) -> None:
     """The metadata table is a second record of what commits have, and may be damaged; what no commit names is found all the same."""
-    table = Table()
-    for step, n in history:
-        table.now += timedelta(minutes=1)
-        STEPS[step](table, n)
-    table.finish_undo(0)
-    while table.pending:
-        table.undo(0)
-        table.finish_undo(0)
+    table = settled(history)
     table.now += AGE + timedelta(minutes=1)
     table.completed[table.instant()] = set()
     committed = set().union(*table.completed.values(), *table.archived.values())

@@ -23,6 +23,7 @@ from hudi_ingest.pipeline.sections.registry import SchemaRegistry
 from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_protos
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 from hudi_ingest_tests.support.every_format import framed
+from hudi_ingest_tests.support.proposed_files import written
 
 ROWS: list[dict[str, Any]] = [
     {"id": f"o-{n}", "n": n % 3, "amount": n * 1.5, "note": None if n % 2 else "x"} for n in range(12)
@@ -339,20 +340,6 @@ def test_decimals_in_texts_become_decimals_or_name_the_line_to_change() -> None:
     long = propose(seen(Topic(as_json([{"a": f"{10**20}.5", "b": f"{10**40}.5", "c": "two\nlines: x"}]))))
     assert long.table["schema"] == "a decimal(38,1), b string, c string"
     file_of(long)
-
-
-def written(proposal: Proposal) -> dict[str, Any]:
-    """The settings of the proposed file."""
-    source = {"bootstrap_servers": "broker:9092", "topics": ["t"], **proposal.source}
-    settings = {
-        "name": "t",
-        "source": source,
-        "table": {"base_path": "/data/t", **proposal.table},
-        **({"transforms": proposal.transforms} if proposal.transforms else {}),
-        **proposal.other,
-    }
-    found: dict[str, Any] = yaml.safe_load(file_text(settings, proposal))
-    return found
 
 
 DECLARED = [

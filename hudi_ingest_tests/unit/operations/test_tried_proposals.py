@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from hudi_ingest.exceptions import FileExists
 from hudi_ingest.home.folder import Home
 from hudi_ingest.operations.new_pipeline import Tried, file_text, new_file, tried
-from hudi_ingest.operations.proposal import Proposal, propose
+from hudi_ingest.operations.proposal import propose
 from hudi_ingest.operations.sampled_values import Observed, SeenRecord
+from hudi_ingest_tests.support.proposed_files import written
 
 pytestmark = pytest.mark.fast
 
@@ -37,20 +37,6 @@ def seen(values: Sequence[bytes], keys: Sequence[bytes] = ()) -> Observed:
     own: Sequence[bytes | None] = keys or [None] * len(values)
     records = [SeenRecord(f"t:0:{n}", key, value) for n, (key, value) in enumerate(zip(own, values, strict=True))]
     return Observed("t", 2, records)
-
-
-def written(proposal: Proposal) -> dict[str, Any]:
-    """The settings of the proposed file."""
-    source = {"bootstrap_servers": "broker:9092", "topics": ["t"], **proposal.source}
-    settings = {
-        "name": "t",
-        "source": source,
-        "table": {"base_path": "/data/t", **proposal.table},
-        **({"transforms": proposal.transforms} if proposal.transforms else {}),
-        **proposal.other,
-    }
-    found: dict[str, Any] = yaml.safe_load(file_text(settings, proposal))
-    return found
 
 
 def lines(*texts: str, count: int = 1) -> list[bytes]:
