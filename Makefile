@@ -127,9 +127,10 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 	$(VENV)/bin/python -m hudi_ingest_tests.support.types_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 	$(VENV)/bin/python -m hudi_ingest_tests.support.surfaces
+	$(VENV)/bin/python -m hudi_ingest_tests.support.house --lower
 
-house: $(VENV)/requirements-dev.ready ## the size and shape of the package
-	@$(VENV)/bin/python -m hudi_ingest_tests.support.house
+house: $(VENV)/requirements-dev.ready ## the size and shape of the package beside the budgets that a test holds; ARGS="--places CIRCLES"
+	@$(VENV)/bin/python -m hudi_ingest_tests.support.house $(ARGS)
 
 site: $(RELEASE)/requirements.ready ## build/site/site: the documentation with search and the Python API; fails for a warning or a dead link
 	@$(RELEASE)/bin/python -m hudi_ingest_tests.support.site build/site

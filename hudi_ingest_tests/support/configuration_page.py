@@ -156,6 +156,26 @@ def render() -> str:
     )
 
 
+def settings() -> Iterator[str]:
+    """The keys of all rows, each with those above it: `source.topics`, and of other files `engine.yaml.master`."""
+    for model, place in (
+        (Pipeline, ""),
+        (EngineSettings, "engine.yaml"),
+        (HousekeepingSettings, "housekeeping.yaml"),
+        (AlertSettings, "alerts.yaml"),
+    ):
+        yield from _keys(model, place)
+
+
+def _keys(model: type[BaseModel], place: str) -> Iterator[str]:
+    for key, info in keys(model).items():
+        whole = f"{place}.{key}".lstrip(".")
+        yield whole
+        below = nested_model(info)
+        if below is not None:
+            yield from _keys(below, whole)
+
+
 def _sections(model: type[BaseModel], place: str) -> Iterator[str]:
     title = f"`{place}`" if place else "The top level"
     rows = [
