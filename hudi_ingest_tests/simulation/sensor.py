@@ -19,7 +19,7 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator import runs as runs_module
 from hudi_ingest.orchestration.coordinator import tick as tick_module
 from hudi_ingest.orchestration.coordinator.tick import Tick
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE
+from hudi_ingest.orchestration.tags import ACTIVE
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, plan_next

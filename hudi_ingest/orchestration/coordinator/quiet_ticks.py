@@ -29,7 +29,7 @@ from hudi_ingest.model.offsets import Offsets, TopicPartition
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.next_tick import NextTick
-from hudi_ingest.orchestration.coordinator.runs import active_runs, busy_text
+from hudi_ingest.orchestration.coordinator.runs import busy_text
 from hudi_ingest.orchestration.reports.complete_periods import seconds_to_period
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.arithmetic import limits_of, next_due
@@ -255,7 +255,7 @@ def _recent(remembered: Mapping[str, _Known], pipelines: Sequence[Pipeline], sec
 def _still_busy(busy: Sequence[_Busy], instance: DagsterInstance) -> dict[str, str]:
     if not busy:
         return {}
-    runs = instance.get_runs(active_runs([known.pipeline for known in busy]))
+    runs = instance.get_runs(tags.active_runs([known.pipeline for known in busy]))
     by_table = {run.tags[tags.TABLE]: run for run in runs}
     for known in busy:
         if (run := by_table.get(known.pipeline.table.base_path)) is not None and known.run_id != run.run_id:

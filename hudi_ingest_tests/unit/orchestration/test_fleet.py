@@ -53,11 +53,11 @@ from hudi_ingest.orchestration.coordinator.fleet import (
     queue,
     text_of,
 )
-from hudi_ingest.orchestration.coordinator.switch import Switches, activities, switch, switched
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, open_instance
 from hudi_ingest.orchestration.jobs.run_config import require_startable, run_request
 from hudi_ingest.orchestration.looks import AT_ONCE, Looks
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
+from hudi_ingest.orchestration.switch import Switches, activities, switch, switched
 from hudi_ingest.pipeline.file import pipeline_from
 from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -33,8 +33,9 @@ from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator import quiet_ticks
 from hudi_ingest.orchestration.coordinator.quiet_ticks import quiet_reasons, remember_busy
-from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS, LONGEST_BACKOFF_SECONDS, backoff_seconds
+from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS
 from hudi_ingest.orchestration.coordinator.sensor import request_text, tick
+from hudi_ingest.orchestration.failures import LONGEST_BACKOFF_SECONDS, backoff_seconds
 from hudi_ingest.orchestration.jobs.run_config import BeginConfig, run_config
 from hudi_ingest.orchestration.jobs.table_asset import mapping_keys
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
