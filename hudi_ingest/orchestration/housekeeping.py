@@ -50,8 +50,7 @@ from hudi_ingest.orchestration.embedded.retention import (
     delete_ticks,
     sqlite_files,
 )
-from hudi_ingest.orchestration.failures import HOUSEKEEPING as JOB
-from hudi_ingest.orchestration.failures import as_dagster_failures
+from hudi_ingest.orchestration.failures import HOUSEKEEPING, as_dagster_failures
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.orchestration.jobs.resources import LEDGER, LEDGER_ONLY
 from hudi_ingest.orchestration.jobs.run_config import NO_RUN_RETRIES
@@ -315,7 +314,7 @@ def housekeeping_of(
 
 
 @op(
-    name=f"{JOB}_op",
+    name=f"{HOUSEKEEPING}_op",
     description="Deletes old runs, events, ticks and rows of the ledger; see housekeeping.yaml.",
     out=Out(Nothing),
     required_resource_keys={LEDGER},
@@ -353,7 +352,7 @@ def housekeeping_job(suffix: str = "") -> JobDefinition:
     copies their jobs, to note where they come from."""
 
     @job(
-        name=f"{JOB}{suffix}",
+        name=f"{HOUSEKEEPING}{suffix}",
         description="Deletes expired runs and events of the code location's pipelines in Dagster, and their expired rows in the ledger.",
         tags={
             tags.HOUSEKEEPING: "true",
@@ -373,7 +372,7 @@ def housekeeping_schedule(enabled: bool, suffix: str = "") -> ScheduleDefinition
     """Return the schedule that runs the job once an hour."""
 
     @schedule(
-        name=f"{JOB}_hourly{suffix}",
+        name=f"{HOUSEKEEPING}_hourly{suffix}",
         job=housekeeping_job(suffix),
         cron_schedule="17 * * * *",
         execution_timezone="UTC",

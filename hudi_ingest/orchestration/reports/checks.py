@@ -119,7 +119,7 @@ def report_checks(
 
 
 def report_trouble(
-    pipeline: Pipeline, instance: DagsterInstance, error: Exception, now: datetime, blind_since: float | None = None
+    pipeline: Pipeline, instance: DagsterInstance, error: BaseException, now: datetime, blind_since: float | None = None
 ) -> None:
     """Report why a tick could not read broker or table: at once if a person must act, else once it has lasted BLIND_SECONDS since
     `blind_since`, in seconds since 1970. Failed runs are reported either way."""

@@ -67,8 +67,9 @@ from hudi_ingest.orchestration import housekeeping as kept
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
+from hudi_ingest.orchestration.failures import HOUSEKEEPING as JOB
 from hudi_ingest.orchestration.failures import why_housekeeping_failed
-from hudi_ingest.orchestration.housekeeping import JOB, Housekeeping, HousekeepingReport, next_run
+from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport, next_run
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation
