@@ -376,7 +376,7 @@ def resume(name: PipelineName, as_json: AsJson = False) -> None:
 
 
 def _switch(name: str, on: bool, as_json: bool) -> None:
-    from hudi_ingest.orchestration.coordinator.switch import switch
+    from hudi_ingest.orchestration.switch import switch
 
     pipeline = named_pipeline(name)
     changed = switch(Home.from_environment(), pipeline, on)
@@ -399,7 +399,7 @@ def status(
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.local.stack import hanging_parts
     from hudi_ingest.operations.health.status import statuses
-    from hudi_ingest.orchestration.coordinator.switch import activities
+    from hudi_ingest.orchestration.switch import activities
     from hudi_ingest.pipeline.folder import load_each
     from hudi_ingest.transaction.columns.decoding import format_problems
 

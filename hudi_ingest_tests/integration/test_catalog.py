@@ -205,9 +205,9 @@ def test_commits_land_without_the_metastore_and_the_catalog_follows_without_a_ne
     for variable, value in environment(ground.home).items():
         monkeypatch.setenv(variable, value)
     from hudi_ingest.operations.health.judgement import CATALOG_SYNCED
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
     from hudi_ingest.orchestration.jobs.upkeep_jobs import catalog_run
+    from hudi_ingest_tests.support.ticks import tick
 
     job = build_definitions([pipeline]).resolve_job_def("hudi_ingest_catalog")
     with DagsterInstance.ephemeral() as instance:

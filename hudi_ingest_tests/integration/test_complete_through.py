@@ -107,8 +107,8 @@ def test_records_that_are_later_than_declared_are_committed_counted_and_shown(gr
 
 
 def test_dagster_gets_each_complete_hour_once(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest_tests.support.ticks import tick
 
     ground.set_environment(monkeypatch)
     create_topic(ground.bootstrap_servers, ground.name, 2, {TYPE: "LogAppendTime"})

@@ -35,8 +35,7 @@ from hudi_ingest.model.transaction import OpenTransaction, TransactionState
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.coordinator.sensor import tick
-from hudi_ingest.orchestration.reports.checks import why_failed
+from hudi_ingest.orchestration.failures import why_failed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import run as ingest
@@ -45,6 +44,7 @@ from hudi_ingest.transaction.write.job import write_slices
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk, requested
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -290,7 +290,7 @@ def consumed(ground: Ground, topic: str, count: int) -> list[tuple[bytes, bytes,
 def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hudi_ingest.orchestration.coordinator.sensor import tick
+    from hudi_ingest_tests.support.ticks import tick
 
     ground.set_environment(monkeypatch)
     pipeline = make_pipeline(ground, on_bad_record="dead_letter")
@@ -317,8 +317,8 @@ def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
 def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest_tests.support.ticks import tick
 
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)

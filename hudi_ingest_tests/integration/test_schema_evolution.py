@@ -20,11 +20,11 @@ from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.health.status import pipeline_status
 from hudi_ingest.operations.upkeep.approvals import approve_schema_change
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.columns.schema_change import resolve_schema
 from hudi_ingest.transaction.plan.planning import observe, plan_now
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.ticks import tick
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

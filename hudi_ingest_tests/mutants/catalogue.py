@@ -796,9 +796,9 @@ MUTANTS: Mapping[str, Mutant] = {
         "orchestration/test_idle_ticks.py",
     ),
     "an idle tick does not look at the consumer group": Mutant(
-        "orchestration/coordinator/tick.py",
-        "untold = keep_group_told_now_and_then(pipeline, situation, cluster)",
-        'untold = ""',
+        "orchestration/coordinator/look.py",
+        "group_trouble = self.memory.keep_group_told(self.situation, cluster)",
+        'group_trouble = ""',
         "orchestration/test_idle_ticks.py",
     ),
     "a group that is ahead of the table is left": Mutant(
@@ -1675,14 +1675,14 @@ MUTANTS: Mapping[str, Mutant] = {
         "orchestration/test_run_config.py",
     ),
     "an idle tick does not record a commit that landed": Mutant(
-        "orchestration/coordinator/tick.py",
-        "            mark_if_committed(self.table, self.ledger, row.transaction_id)\n",
+        "orchestration/coordinator/look.py",
+        "        mark_if_committed(table, ledger, row.transaction_id)\n",
         "",
         "orchestration/test_idle_ticks.py",
     ),
     "an idle tick does not copy dead letters": Mutant(
-        "orchestration/coordinator/tick.py",
-        "            keep_letters_copied(pipeline, situation)\n",
+        "orchestration/coordinator/look.py",
+        "        keep_letters_copied(self.pipeline, self.situation)\n",
         "",
         "orchestration/test_idle_ticks.py",
     ),
@@ -2040,7 +2040,7 @@ MUTANTS: Mapping[str, Mutant] = {
     # turns of a fleet
     "topics that moved wait behind all that are idle": Mutant(
         "orchestration/coordinator/fleet.py",
-        "return in_turn([*self._waiting], moved([on[name] for name in self._waiting]))",
+        "return in_turn([*self._waiting], moved(self.memory.of_each([on[name] for name in self._waiting])))",
         "return self._waiting",
         "orchestration/test_fleet.py",
     ),
