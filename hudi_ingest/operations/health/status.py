@@ -424,11 +424,11 @@ def findings_after_commit(pipeline: Pipeline, situation: Situation, now: datetim
     ]
 
 
-def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Finding]:
-    """Evaluate the checks that change only with commits; reads the commits again. Raises TableUnreachable."""
+def findings_on_commits(pipeline: Pipeline, situation: Situation, table: PipelineTable | None = None) -> list[Finding]:
+    """Evaluate the checks that change only with commits. `table`: the caller's, if it has opened it. Raises TableUnreachable."""
     checkpoint = situation.committed.checkpoint
-    table = PipelineTable(pipeline)
-    commits = table.commits()
+    table = table or PipelineTable(pipeline)
+    commits = _own(pipeline, situation.committed)
     return [
         _finding_on_table(table, situation.committed, commits),
         files_large_enough(pipeline, checkpoint, commits),
@@ -436,6 +436,12 @@ def findings_on_commits(pipeline: Pipeline, situation: Situation) -> list[Findin
         *([nothing_late(pipeline, checkpoint, commits)] if pipeline.declares_complete else []),
         *expectations_met(pipeline, checkpoint, commits),
     ]
+
+
+def _own(pipeline: Pipeline, committed: CommittedState) -> tuple[CommittedInstant, ...]:
+    """Return the pipeline's own commits on the active timeline, oldest first."""
+    own = (each for each in committed.commits if pipeline.transaction_key in each.metadata)
+    return tuple(sorted(own, key=lambda commit: commit.instant))
 
 
 def _finding_on_table(
