@@ -176,15 +176,15 @@ def look_at(
 
     The broker's error is the observation's. Raises the table's: TableUnreachable, OffsetsLost, TableMismatch."""
     table = table or PipelineTable(pipeline)
-    at, error = at or datetime.now(timezone.utc), cluster
-    if not isinstance(error, IngestError):
-        try:
-            situation = observe(pipeline, cluster, table)
-            return Observation(table, at, situation.committed, situation, None, ledger)
-        except IngestError as raised:
-            # Without its frames: the client of a cluster that refused it would try to log in for as long as they live.
-            error = raised.with_traceback(None)
-    return Observation(table, at, table.committed(), None, error, ledger)
+    at = at or datetime.now(timezone.utc)
+    if isinstance(cluster, IngestError):
+        return Observation(table, at, table.committed(), None, cluster, ledger)
+    try:
+        situation = observe(pipeline, cluster, table)
+    except IngestError as error:
+        # Without its frames: the client of a cluster that refused it would try to log in for as long as they live.
+        return Observation(table, at, table.committed(), None, error.with_traceback(None), ledger)
+    return Observation(table, at, situation.committed, situation, None, ledger)
 
 
 def observe_all(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.operations import observation as module
 from hudi_ingest.operations.observation import AT_ONCE, Looks, Observation, Timeout, observe_all
@@ -115,7 +116,7 @@ def test_what_an_observation_is_asked_for_is_read_once(tmp_path: Path, monkeypat
     [pipeline] = [in_cluster(each, "127.0.0.1:1", tmp_path) for each in named(1)]
     opened = list[Pipeline]()
 
-    class Table(module.PipelineTable):
+    class Table(PipelineTable):
         def __init__(self, pipeline: Pipeline) -> None:
             opened.append(pipeline)
             super().__init__(pipeline)
