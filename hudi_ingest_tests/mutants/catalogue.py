@@ -1143,13 +1143,13 @@ MUTANTS: Mapping[str, Mutant] = {
         "hudi/test_properties_file.py",
     ),
     "an instant that is cut off counts as whole": Mutant(
-        "hudi/timeline/damaged_instants.py",
-        "if content[position - _SYNC_BYTES : position] != marker:",
-        "if False:",
+        "records/avro_bytes.py",
+        "if data.take(_SYNC_BYTES) != marker:",
+        "if data.take(_SYNC_BYTES) == b'':",
         "transaction/test_timeline_repair.py",
     ),
     "an instant without a block counts as whole": Mutant(
-        "hudi/timeline/damaged_instants.py", "and blocks > 0", "", "transaction/test_timeline_repair.py"
+        "hudi/timeline/damaged_instants.py", "len(blocks) > 0", "True", "transaction/test_timeline_repair.py"
     ),
     "an instant is completed before its file has its name": Mutant(
         "hudi/storage/paths.py", "(?P<rest>[a-z]+(?:\\.[a-z]+)?)", "(?P<rest>.+)", "hudi/test_instant_files.py"

@@ -8,7 +8,6 @@ arrays in several blocks or with their sizes) does not pass, even if it is valid
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionConfig, SessionContext
 
+from hudi_ingest.records.avro_bytes import container_header, long_bytes
 from hudi_ingest.records.convert.avro.exact import FIXED_SIZES, FLOATS, INTEGERS, TIMESTAMPS, item_type
 from hudi_ingest.records.convert.fast_path import (
     Doubt,
@@ -66,7 +66,7 @@ class BatchReader:
         ]
         if not header_bytes:
             del members[0]
-        self._file_header = _file_header({"type": "record", "name": "guarded", "fields": members})
+        self._file_header = container_header({"type": "record", "name": "guarded", "fields": members}, _SYNC)
         _require_plain_unions(writer)
         self._finish = _finish_struct(writer, list(schema), "", resolution)
 
@@ -84,7 +84,7 @@ class BatchReader:
         body = joined.to_pybytes()
         if body.count(_GUARD) != len(datums) - 1:
             raise Doubt("a datum holds the guard")
-        block = _number(_ROWS_CLAIMED) + _number(len(body) + len(_GUARD))
+        block = long_bytes(_ROWS_CLAIMED) + long_bytes(len(body) + len(_GUARD))
         batch = _read_rows(len(datums), self._file_header, block, body, _GUARD, _SYNC)
         read, guards = batch.column("datum"), batch.column("guard")
         if len(read) != len(datums) or guards.cast(pa.binary()).unique().to_pylist() != [_GUARD]:
@@ -114,22 +114,6 @@ def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
             return next(_session(count).read_avro(str(path)).execute_stream()).to_pyarrow()
     except Exception as error:  # noqa: BLE001  # a full disk, or DataFusion, which has no class of its own; the exact path then judges
         raise Doubt(str(error)) from None
-
-
-def _file_header(schema: object) -> bytes:
-    text = json.dumps(schema).encode()
-    codec = _number(10) + b"avro.codec" + _number(4) + b"null"
-    return b"Obj\x01" + _number(2) + _number(11) + b"avro.schema" + _number(len(text)) + text + codec + b"\0" + _SYNC
-
-
-def _number(value: int) -> bytes:
-    """Encode a non-negative number as Avro does."""
-    value <<= 1
-    lower = bytearray()
-    while value > 0x7F:
-        lower.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*lower, value])
 
 
 def _require_plain_unions(type_: AvroType) -> None:
