@@ -22,6 +22,7 @@ from hudi_ingest.exceptions import (
     Fenced,
     IngestError,
     KafkaUnreachable,
+    LedgerUnreachable,
     PlanOutdated,
     TableMismatch,
     TableUnreachable,
@@ -290,6 +291,23 @@ def test_a_commit_that_is_fenced_says_why_its_first_try_failed(
         second.go_on()
     assert isinstance(second.failure, Fenced)
     assert str(second.failure).endswith(f" The first try failed: {text}")
+
+
+def test_a_commit_that_is_fenced_says_that_the_ledger_cannot_be_read(
+    model: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(_: str) -> TransactionRow:
+        raise LedgerUnreachable("its server is away")
+
+    commit = _op(model, "commit")
+    _until(model, commit, "guard passed")
+    monkeypatch.setattr(model.ledgers[0].transactions, "find", find)
+    commit.go_on(Fenced("rolled back"))
+    while not commit.over:
+        commit.go_on()
+    assert isinstance(commit.failure, Fenced)
+    text = "rolled back The ledger, which knows whether an earlier try failed, cannot be read: its server is away"
+    assert str(commit.failure) == text
 
 
 def test_p5_a_commit_is_flushed_before_anybody_is_told(model: Simulation) -> None:
