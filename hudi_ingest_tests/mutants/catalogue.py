@@ -295,8 +295,14 @@ MUTANTS: Mapping[str, Mutant] = {
     # transaction/protocol.py
     "why a commit failed first is forgotten": Mutant(
         "transaction/protocol.py",
-        "            self._note_failure(plan.transaction_id, error)\n",
-        "",
+        "self.ledger.transactions.note_failure(plan.transaction_id, str(error))",
+        "pass",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a long transaction loses its lock after a minute": Mutant(
+        "transaction/protocol.py",
+        "max(SHORTEST_STALE_SECONDS, self",
+        "min(SHORTEST_STALE_SECONDS, self",
         "transaction/test_protocol_steps.py",
     ),
     "a write does not look at its epoch": Mutant(
@@ -644,8 +650,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a cut that a write finds is not remembered": Mutant(
         "transaction/protocol.py",
-        "                    self._note_cut(error)\n",
-        "                    pass\n",
+        "        if isinstance(error, LogTruncated):",
+        "        if False:",
         "transaction/test_protocol_steps.py",
     ),
     "a begin does not say which record a slice follows": Mutant(
@@ -1476,6 +1482,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "",
         "operations/test_sweep.py",
     ),
+    "a sweep deletes what has changed since its first look": Mutant(
+        "operations/upkeep/sweep.py",
+        "                    if orphan in orphans_before\n",
+        "",
+        "operations/test_sweep.py",
+    ),
     "a sweep does not say that rows are hidden": Mutant(
         "operations/upkeep/sweep.py",
         "            unlisted = self._unlisted(kept)\n",
@@ -1578,6 +1590,18 @@ MUTANTS: Mapping[str, Mutant] = {
         "            list(pool.map(_sync, sorted(files)))\n            list(pool.map(_sync_folder, sorted(folders)))\n",
         "            list(pool.map(_sync_folder, sorted(folders)))\n            list(pool.map(_sync, sorted(files)))\n",
         "hudi/test_durability.py",
+    ),
+    "a write that lost a race tries on": Mutant(
+        "hudi/storage/s3.py",
+        "            if now.version != before.version:\n                raise WriteConflict(path)\n",
+        "",
+        "hudi/test_s3_storage.py::test_p4_a_write_that_lost_a_race_asks_once",
+    ),
+    "an upload ends in an empty part": Mutant(
+        "hudi/storage/s3.py",
+        "full = (len(content) - 1) // PART_BYTES",
+        "full = len(content) // PART_BYTES",
+        "hudi/test_s3_storage.py::test_a_file_of_whole_parts_ends_in_one_of_them",
     ),
     "objects that the store keeps count as deleted": Mutant(
         "hudi/storage/s3.py",
