@@ -28,7 +28,7 @@ from dagster._core.definitions.sensor_definition import SensorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, TopicMissing
@@ -130,7 +130,6 @@ def names_of(evaluation: Evaluation) -> list[str]:
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
-@settings(deadline=None, max_examples=50)
 def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
     pipelines: int, served: int, data: st.DataObject
 ) -> None:
@@ -152,7 +151,6 @@ def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
 
 
 @given(st.integers(0, 60), st.integers(1, 30), st.integers(0, 60))
-@settings(deadline=None, max_examples=30)
 def test_an_evaluation_never_has_more_results_that_count_than_it_may(looks: int, most: int, idle: int) -> None:
     pipelines = named(looks + idle)
     taken = Looks[bool]("looks")

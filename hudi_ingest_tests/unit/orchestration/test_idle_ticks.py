@@ -37,7 +37,7 @@ from hudi_ingest_tests.support.pipeline_files import Write, load
 SOURCE = TopicPartition("orders", 0)
 
 
-def test_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s19_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = {TopicPartition(name, 0): 1 for name in ("a", "b", "c")}
     asked = list[int]()
 
