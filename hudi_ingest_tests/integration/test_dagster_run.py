@@ -93,6 +93,7 @@ def execute(pipeline: Pipeline, instance: DagsterInstance, request: RunRequest) 
     )
 
 
+@pytest.mark.tier(1)
 def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 40)
     with DagsterInstance.ephemeral() as instance:
@@ -158,6 +159,7 @@ def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_r3_r4_by_default_a_small_transaction_has_an_op_for_each_kafka_partition_in_the_runs_process(
     ground: Ground, topic: str
 ) -> None:
@@ -202,6 +204,7 @@ def test_p4_a_plan_that_somebody_overtook_is_no_failure_of_the_coordinators_run(
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, transaction={"max_tasks": 1})
     ground.send_rows(0, 7)
@@ -277,6 +280,7 @@ def test_without_config_a_run_that_another_transaction_overtakes_plans_anew(
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     ground.send_rows(0, 10)
     ground.send_rows(1, 10)

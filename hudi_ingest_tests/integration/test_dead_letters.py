@@ -97,6 +97,7 @@ def letter_files(ground: Ground) -> set[Path]:
     return set(Path(ground.base_path, ".hoodie/hudi_ingest/dead_letters").rglob("*.parquet"))
 
 
+@pytest.mark.tier(1)
 def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fault: Fault) -> None:
     pipeline = make_pipeline(ground, on_bad_record="dead_letter", table={"rows_per_file": 4000})
     bad: dict[Place, bytes] = {}

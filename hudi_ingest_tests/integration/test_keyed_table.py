@@ -148,7 +148,8 @@ def age(file: Path, seconds: float) -> None:
     os.utime(file, (then, then))
 
 
-def test_p1_p3_one_row_per_key(keyed: KeyedGround) -> None:
+@pytest.mark.tier(1)
+def test_p1_p3_p8_one_row_per_key(keyed: KeyedGround) -> None:
     keyed.send(*((f"d{n % 2}", f"k{n}", n) for n in range(20)))
     assert keyed.run().rows == 20
     keyed.require_expected()
@@ -168,7 +169,8 @@ def test_p1_p3_one_row_per_key(keyed: KeyedGround) -> None:
     assert logs == {path for commit in commits for path in commit.files if ".log." in path}
 
 
-def test_p4_p5_failed_attempts_leave_no_log_files(keyed: KeyedGround, fault: Fault) -> None:
+@pytest.mark.tier(1)
+def test_h2_p3_p5_failed_attempts_leave_no_log_files(keyed: KeyedGround, fault: Fault) -> None:
     """A slice whose first attempt wrote files and was not reported, then an instant that is abandoned."""
     keyed.send(*(("d0", f"k{n}", 1000 + n) for n in range(3, 9)))
     protocol = keyed.ground.protocol(keyed.pipeline)
@@ -203,6 +205,7 @@ def test_p4_p5_failed_attempts_leave_no_log_files(keyed: KeyedGround, fault: Fau
     keyed.require_expected()
 
 
+@pytest.mark.tier(1)
 def test_p3_r9_a_file_that_comes_too_late_is_invisible_and_swept(keyed: KeyedGround) -> None:
     commit = PipelineTable(keyed.pipeline).commits()[-1]
     path = next(path for path in sorted(commit.files) if ".log." in path)
@@ -218,6 +221,7 @@ def test_p3_r9_a_file_that_comes_too_late_is_invisible_and_swept(keyed: KeyedGro
     keyed.require_expected(by_listing=True)
 
 
+@pytest.mark.tier(1)
 def test_p8_a_replay_to_the_committed_end_applies_all_changes_in_their_order(keyed: KeyedGround) -> None:
     """Of a table whose deletes are compacted away; a bad record is kept, and tried again by the replay."""
     pipeline = keyed.pipeline.model_copy(update={"on_bad_record": "dead_letter"})
@@ -308,6 +312,7 @@ def test_p8_a_dead_letter_becomes_a_row_unless_that_could_undo_a_newer_change(
         keyed.require_expected()
 
 
+@pytest.mark.tier(1)
 def test_p7_other_writers_change_the_table_between_transactions(keyed: KeyedGround, other: OtherWriter) -> None:
     other.sql("update {table} set n = 7000 where id = 'k4'")
     other.sql("delete from {table} where id in ('k10', 'k11')")
@@ -374,7 +379,8 @@ def test_p7_a_dropped_partition_gets_new_file_groups(keyed: KeyedGround, other: 
     keyed.require_expected(by_listing=True)
 
 
-def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: str, tmp_path: Path) -> None:
+@pytest.mark.tier(1)
+def test_p1_p2_s5_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: str, tmp_path: Path) -> None:
     ann, bob = {"id": 1, "name": "ann", "country": "eu"}, {"id": 2, "name": "bob", "country": "eu"}
     moved, renamed = {**ann, "country": "us"}, {**bob, "id": 3}
     with fresh_ground(bootstrap_servers, tmp_path) as ground:
@@ -410,7 +416,8 @@ def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: 
         assert sorted(tuple(row.values()) for row in by_rust) == expected
 
 
-def test_p1_values_that_an_update_left_out_are_those_of_the_keys_row(
+@pytest.mark.tier(1)
+def test_p1_s14_values_that_an_update_left_out_are_those_of_the_keys_row(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = {"id": "int64", "n": "int32", "title": "string", "scores": {"type": "array", "items": {"type": "int32"}}}

@@ -627,7 +627,7 @@ STEPS = st.lists(
 
 
 class TestModel:
-    @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(steps=STEPS)
     def test_any_sequence_keeps_one_open_a_table_and_growing_epochs(
         self, ledger: Ledger, steps: list[tuple[str, Any]]
@@ -1221,7 +1221,7 @@ for line in sys.stdin:
 ACTS = ("open", "close", "switch a", "switch b", "checkpoint", "age", "own a", "own b", "look")
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=st.lists(st.sampled_from(ACTS), min_size=5, max_size=40))
 def test_wishes_are_never_older_than_the_last_commit_of_any_process(sqlite_url: str, acts: list[str]) -> None:
     with Ledger.open(sqlite_url) as ledger:

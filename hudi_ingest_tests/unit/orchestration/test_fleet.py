@@ -29,7 +29,7 @@ from dagster._core.definitions.sensor_definition import SensorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, IngestError, TopicMissing
@@ -39,6 +39,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
+from hudi_ingest.operations.observation import AT_ONCE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
@@ -60,7 +61,6 @@ from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
 from hudi_ingest.orchestration.coordinator.sensor import report_look
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, open_instance
 from hudi_ingest.orchestration.jobs.run_config import require_startable, run_request
-from hudi_ingest.orchestration.looks import AT_ONCE
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.switch import Switches, activities, switch, switched
 from hudi_ingest.pipeline.file import pipeline_from
@@ -170,7 +170,6 @@ def names_of(evaluation: Evaluation) -> list[str]:
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
-@settings(deadline=None, max_examples=50)
 def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
     pipelines: int, served: int, data: st.DataObject
 ) -> None:
