@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cached_property, partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from hudi_ingest.exceptions import IngestError, Transient
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
@@ -36,6 +36,16 @@ _BROKERS_SHARE, _PATIENCE = 1 / 2, 1 / 3
 """The parts of a deadline in which clusters, and each of their answers, must come, so that tables can be read if a broker is silent."""
 Found = TypeVar("Found")
 Key = TypeVar("Key", bound=Hashable)
+
+
+class Named(Protocol):
+    """A pipeline, or anything else that is looked at."""
+
+    @property
+    def name(self) -> str: ...
+
+
+One = TypeVar("One", bound=Named)
 
 
 class Timeout(Transient):
@@ -63,8 +73,8 @@ class Looks(Generic[Found]):
 
     def take(
         self,
-        turns: Iterable[Pipeline],
-        look: Callable[[Pipeline], Found],
+        turns: Iterable[One],
+        look: Callable[[One], Found],
         seconds: float,
         *,
         most: int | None = None,

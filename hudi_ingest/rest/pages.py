@@ -35,7 +35,7 @@ from hudi_ingest.ledger.tables import TransactionRow, normal_base_path
 from hudi_ingest.local.stack import Stack
 from hudi_ingest.metrics.collector import Collector
 from hudi_ingest.metrics.families import Scene
-from hudi_ingest.model.finding import Finding, answer, first_sentence
+from hudi_ingest.model.finding import Finding, answer, first_sentence, problem
 from hudi_ingest.operations.health.judgement import (
     CATALOG_SYNCED,
     COMPACTED_IN_TIME,
@@ -70,24 +70,10 @@ _REMEDIES = {
     CATALOG_SYNCED: "docs/catalogs.md#when-the-catalog-is-away",
     COMPACTED_IN_TIME: "docs/operations.md#compaction",
     RUNS_SUCCEED: "docs/operations.md#messages",
+    "": "docs/operations.md#messages",
 }
+"""Where the documentation says what to do, by check; "" for a pipeline that did not answer."""
 _OTHER_REMEDY = "docs/ui.md#the-checks"
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a pipeline is not well: a check that fails, and where the documentation says what to do."""
-
-    check: str
-    text: str
-    remedy: str
-    warning: bool = False
-    run: str = ""
-    """The run that failed, if it is about one."""
-
-    @property
-    def sentence(self) -> str:
-        return first_sentence(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +83,8 @@ class FleetRow:
 
     record: PipelineState
     state: str
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Finding, ...]
+    """The checks that fail, warnings last, and that it did not answer."""
     waits_for: str
     rows: tuple[int, ...] | None
 
@@ -139,17 +126,11 @@ def _row(scene: Scene, record: PipelineState, committed: Mapping[str, Mapping[in
         checks = {name: check for name, check in checks.items() if not check.passed}
     state = state_of(checks.values(), record.is_on)
     failing = sorted((check for check in checks.values() if not check.passed), key=lambda check: check.warning)
-    reasons = [_reason(check) for check in failing]
     if silent:
-        reasons.append(Reason("", str(record.error), "docs/operations.md#messages"))
+        failing.append(problem(record.name, str(record.error)))
     counts = None if committed is None else committed.get(record.name, {})
     rows = None if counts is None else tuple(counts.get(number, 0) for number in range(PERIODS))
-    return FleetRow(record, state, tuple(reasons), _waits_for(scene, record), rows)
-
-
-def _reason(check: Finding) -> Reason:
-    run = str(check.figures.get("newest failed run", "")) if check.check == RUNS_SUCCEED else ""
-    return Reason(check.check, check.text, _REMEDIES.get(check.check, _OTHER_REMEDY), check.warning, run)
+    return FleetRow(record, state, tuple(failing), _waits_for(scene, record), rows)
 
 
 def _waits_for(scene: Scene, record: PipelineState) -> str:
@@ -295,12 +276,16 @@ def _template() -> Template:
         "duration": duration_text,
         "bars": bars,
         "words": words,
+        "sentence": first_sentence,
     }
     environment.globals |= {
         "page_of": lambda name: f"{PAGES}{quote(name)}",
         "query_of": lambda **values: "?" + urlencode({key: value for key, value in values.items() if value}),
         "runs_of": lambda name: f"/runs?{urlencode({'q[0]': f'tag:{tags.PIPELINE}={name}'})}",
         "asset_of": lambda name: f"/assets/{quote(name)}",
+        "remedy_of": lambda finding: _REMEDIES.get(finding.check, _OTHER_REMEDY),
+        # The run that failed, if it is about one.
+        "run_of": lambda finding: finding.figures.get("newest failed run", "") if finding.check == RUNS_SUCCEED else "",
         "plot_width": _WIDTH,
         "plot_height": _HEIGHT,
         "hours": PERIODS * PERIOD_SECONDS // 3600,
