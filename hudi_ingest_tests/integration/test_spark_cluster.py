@@ -16,11 +16,11 @@ import yaml
 from hudi import HudiTable
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.spark_servers import SparkCluster, spark_cluster
 from hudi_ingest.local.verification import verify
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest_tests.chaos.oracle import StoredTable, listed_files
+from hudi_ingest_tests.lab.spark_servers import SparkCluster, spark_cluster
 from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
