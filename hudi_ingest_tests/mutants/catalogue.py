@@ -1986,15 +1986,15 @@ MUTANTS: Mapping[str, Mutant] = {
         "records/convert/test_connect_json.py",
     ),
     "money has no column in Avro": Mutant(
-        "records/schema/avsc.py",
-        "        if precision == UNKNOWN_PRECISION:\n            precision = 38\n",
+        "records/schema/avro.py",
+        "    elif precision == UNKNOWN_PRECISION:\n        precision = 38\n",
         "",
         "records/convert/test_connect_avro.py",
     ),
     "the default of a column has more digits than it": Mutant(
         "records/schema/avro.py",
-        "10 ** min(type_.precision, 38)",
-        "10**type_.precision",
+        "10 ** min(tree.precision, 38)",
+        "10**tree.precision",
         "records/convert/test_connect_avro.py",
     ),
     "a name finds a pipeline that the folder keeps out": Mutant(

@@ -14,7 +14,7 @@ from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.hudi_options import ALLOWED, REASONS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import allowed, default, keys, nested_model, purposes
-from hudi_ingest.records.schema.avsc import AVRO_TYPES
+from hudi_ingest.records.schema.avro import AVRO_TYPES
 from hudi_ingest.records.schema.columns import DDL_TYPES
 
 TARGET = Path(__file__).parent.parent.parent / "docs" / "configuration.md"

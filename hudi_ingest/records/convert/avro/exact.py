@@ -38,7 +38,8 @@ from fastavro.schema import parse_schema
 
 from hudi_ingest.records.avro_bytes import AvroBytes
 from hudi_ingest.records.convert.converter import ABSENT, Mismatch, read_items, shortened
-from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
+from hudi_ingest.records.schema.avro import Resolution, wire_schema
+from hudi_ingest.records.schema.wire_type import WireType
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
@@ -65,7 +66,7 @@ _UNREADABLE = (EOFError, IndexError, ValueError, OverflowError, MemoryError)
 class DatumReader:
     """Reads datums of one writer's schema to rows of `schema`."""
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution) -> None:
+    def __init__(self, writer: WireType, schema: pa.Schema, resolution: Resolution) -> None:
         self._writer = writer
         self._wire = _strict(parse_schema(wire_schema(writer)))
         self._read = _value_reader(writer, pa.struct(list(schema)), "", resolution)
@@ -118,7 +119,7 @@ def _strict(schema: Any) -> Any:
     return schema
 
 
-def _field_reader(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Reader:
+def _field_reader(writer: WireType, field: pa.Field, path: str, resolution: Resolution) -> Reader:
     inner, nullable = writer.inner
     if inner.kind == "null":
         read: Reader = _refuse(in_words(field.type), "null")
@@ -154,7 +155,7 @@ def in_words(type_: pa.DataType) -> str:
     return str(type_)
 
 
-def _value_reader(writer: AvroType, type_: pa.DataType, path: str, resolution: Resolution) -> Reader:
+def _value_reader(writer: WireType, type_: pa.DataType, path: str, resolution: Resolution) -> Reader:
     """Return the reader of non-null values."""
     kind, logical = writer.kind, writer.logical
     if pa.types.is_struct(type_) and kind == "record":
@@ -191,7 +192,7 @@ def _value_reader(writer: AvroType, type_: pa.DataType, path: str, resolution: R
     return _refuse(in_words(type_), str(writer))
 
 
-def _struct_reader(writer: AvroType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Reader:
+def _struct_reader(writer: WireType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Reader:
     written = {name: (f"f{i}", part) for i, (name, part) in enumerate(zip(writer.names, writer.parts, strict=True))}
     members: list[tuple[str, str, Reader]] = []
     missing: dict[str, Any] = {}
@@ -304,7 +305,7 @@ def _read_text(value: bytes) -> str:
         raise Mismatch("string", f"bytes that are not UTF-8, at byte {error.start}") from None
 
 
-def pass_over(type_: AvroType, data: AvroBytes) -> None:
+def pass_over(type_: WireType, data: AvroBytes) -> None:
     """Pass over a value in a datum that fastavro has read. Raises ValueError at a number of more than 64 bits."""
     kind = type_.kind
     if kind in ("int", "long", "enum"):
@@ -324,7 +325,7 @@ def pass_over(type_: AvroType, data: AvroBytes) -> None:
         data.take(type_.size or FIXED_SIZES.get(kind, 0))
 
 
-def item_type(type_: AvroType) -> AvroType:
+def item_type(type_: WireType) -> WireType:
     if type_.kind == "array":
         return type_.parts[0]
-    return AvroType("record", names=("key", "value"), parts=(AvroType("string"), type_.parts[0]))
+    return WireType("record", names=("key", "value"), parts=(WireType("string"), type_.parts[0]))
