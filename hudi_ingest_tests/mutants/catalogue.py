@@ -292,11 +292,23 @@ MUTANTS: Mapping[str, Mutant] = {
         "(OperationalError, InterfaceError)",
         "ledger/test_postgresql.py",
     ),
+    "status is content with a table that hides rows": Mutant(
+        "cli/ingestion_commands.py",
+        " or each.is_table_broken for each in states",
+        " for each in states",
+        "cli/test_status_command.py",
+    ),
     # transaction/protocol.py
     "why a commit failed first is forgotten": Mutant(
         "transaction/protocol.py",
         "self.ledger.transactions.note_failure(plan.transaction_id, str(error))",
         "pass",
+        "transaction/test_protocol_steps.py",
+    ),
+    "a begin takes its first look for the one after its epoch": Mutant(
+        "transaction/protocol.py",
+        "            self.epoch.advance(number, plan.transaction_id)\n            self.timeline.forget()\n",
+        "            self.epoch.advance(number, plan.transaction_id)\n",
         "transaction/test_protocol_steps.py",
     ),
     "a long transaction loses its lock after a minute": Mutant(

@@ -187,6 +187,23 @@ def test_x4_a_commit_that_accepts_a_cut_forgets_it(ground: Ground) -> None:
     model.end()
 
 
+def test_p5_a_begin_looks_at_the_timeline_once_more_when_older_processes_are_fenced(ground: Ground) -> None:
+    """A process of an older transaction opens its instant after the begin's first look, which an object store is asked for once."""
+    model = Simulation(ground, setting=Setting(on_s3=True))
+    model.start(1, 3)
+    model.tick(0)
+    model.run_through(model.runs[-1])
+    model.produce(0, ["row"])
+    model.tick(0)
+    begin = model.programs[-1]
+    _until(model, begin, "ledger_opened")
+    late = model.world.new_instant()
+    _until(model, begin, "instant_recorded")
+    assert late.name not in model.world.active
+    model.finish_all()
+    model.end()
+
+
 def test_p2_an_op_that_begins_once_more_uses_another_id(model: Simulation) -> None:
     begin = model.programs[0]
     _until(model, begin, "epoch_advanced")
