@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ COLLECTED = pytest.StashKey[dict[tuple[Path, str], int]]()
 
 
 def tier_of(item: pytest.Item) -> int:
-    """The tier that the closest mark says, which is that of the parameters, of the function or of the file."""
+    """The tier that the closest mark says: that of the function or its parameters, or that of the file."""
     mark = item.get_closest_marker("tier")
     if mark is not None:
         return int(mark.args[0])
@@ -123,6 +123,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if tier_of(item) != tier])
         items[:] = [item for item in items if tier_of(item) == tier]
     items[:] = in_order(items, tier)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In tier 1 a test that is skipped has failed: `make test` proves the same wherever the README's requirements are met."""
+    report = yield
+    if report.skipped and item.config.getoption("--tier") == 1 and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{reason}\nTier 1 skips nothing. If the README does not ask for what this needs: `@pytest.mark.tier(2)`"
+        )
+    return report
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
