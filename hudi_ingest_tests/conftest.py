@@ -1,6 +1,6 @@
 """Real services for the tests: one broker and one Spark a session, a topic and a table of its own for each test.
 
-Each worker of `make test` is a session with services of its own. support/tiers.py says which tests run where, and in which order.
+Each worker of `make test` is a session with services of its own. support/tiers.py says which tests run in `make test`, and in which order.
 """
 
 from __future__ import annotations
@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from hudi_ingest import faults
 from hudi_ingest.home.folder import Home
@@ -20,76 +18,11 @@ from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest_tests.support import tiers
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.java import QUICK, QUICK_SPARK, ROOM, java_options
 from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tier", type=int, choices=tiers.TIERS, help="run the tests of this tier only")
-    parser.addoption(
-        "--record-durations", action="store_true", help=f"keep how long files took, in {tiers.DURATIONS.name}"
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """A run that fails must fail for what was changed, so it takes the examples of the last one unless new ones are asked for.
-
-    Workers side by side make each other slow, so neither an example nor drawing one has a deadline: speed is for the benchmark.
-    """
-    new = "HUDI_INGEST_NEW_EXAMPLES" in os.environ
-    settings.register_profile(
-        "hudi_ingest",
-        max_examples=tiers.examples(config.getoption("--tier"), new=new),
-        derandomize=not new,
-        deadline=None,
-        print_blob=True,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-    settings.load_profile("hudi_ingest")
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A tier's run imports no file without a test of it, unless that file is asked for by name."""
-    tier = config.getoption("--tier")
-    if tier is None or collection_path.suffix != ".py" or tiers.may_have(collection_path, tier):
-        return None
-    return not any(collection_path == Path(each.partition("::")[0]).resolve() for each in config.args) or None
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that needs neither broker nor JVM is a fast one. The longest files come first."""
-    config.stash[tiers.COLLECTED] = tiers.functions(items)
-    for item in items:
-        if not any(item.get_closest_marker(service) for service in ("kafka", "spark", "e2e")):
-            item.add_marker(pytest.mark.fast)
-    tier = config.getoption("--tier")
-    if tier is not None:
-        config.hook.pytest_deselected(items=[item for item in items if tiers.tier_of(item) != tier])
-        items[:] = [item for item in items if tiers.tier_of(item) == tier]
-    items[:] = tiers.in_order(items, tier)
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Name the tests that are too long for `make test`, and keep the durations if asked to."""
-    tier = config.getoption("--tier")
-    reports = [
-        report
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if isinstance(report, pytest.TestReport)
-    ]
-    if tier == 1:
-        for report in reports:
-            if report.when == "call" and report.duration > tiers.SECONDS_IN_TIER_1:
-                terminalreporter.write_line(
-                    f"{report.duration:.0f} s, too long for tier 1 unless the machine was busy: {report.nodeid}"
-                )
-    if tier is not None and config.getoption("--record-durations"):
-        tiers.record(tier, reports)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -315,7 +315,6 @@ def test_p8_a_dead_letter_becomes_a_row_unless_that_could_undo_a_newer_change(
         keyed.require_expected()
 
 
-@pytest.mark.tier(1)
 def test_p7_other_writers_change_the_table_between_transactions(keyed: KeyedGround, other: OtherWriter) -> None:
     other.sql("update {table} set n = 7000 where id = 'k4'")
     other.sql("delete from {table} where id in ('k10', 'k11')")

@@ -122,13 +122,13 @@ def tests() -> tuple[Test, ...]:
 
 
 def _tests_of(file: Path) -> Iterator[Test]:
-    text = file.read_text(encoding="utf-8")
-    tree = ast.parse(text)
+    module = ast.parse(file.read_text(encoding="utf-8"))
     default = 1 if UNIT in file.parents else 2
-    for node in tree.body:
+    for node in module.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
             default = int((_TIER.findall(ast.unparse(node.value)) or [default])[0])
-    for node in tree.body:
+    classes = [node for node in module.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test")]
+    for node in [*module.body, *(method for each in classes for method in each.body)]:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             marks = [_tiers_of(each, default) for each in node.decorator_list]
             yield Test(node.name, file, min((tier for each in marks for tier in each), default=default))

@@ -1,4 +1,4 @@
-"""The tiers of tests: `make test` runs 1, CI also 2, and `make nightly` also 3.
+"""The tiers of tests, a plugin of pytest: `make test` runs 1, CI also 2, and `make nightly` also 3.
 
 `@pytest.mark.tier(1)` puts a test into one. Without a mark, the tests of `unit` are in tier 1 and all others in tier 2. So a mark is for the few
 tests on real services that prove a row of docs/features.md in `make test`, for slow tests of `unit`, and for tests that take minutes.
@@ -7,11 +7,14 @@ tests on real services that prove a row of docs/features.md in `make test`, for 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 TIERS = (1, 2, 3)
 SECONDS_IN_TIER_1 = 10.0
@@ -26,7 +29,7 @@ COLLECTED = pytest.StashKey[dict[tuple[Path, str], int]]()
 
 
 def tier_of(item: pytest.Item) -> int:
-    """The tier that the closest mark says, which is that of the parameters, of the function or of the file."""
+    """The tier that the closest mark says: that of the function or its parameters, or that of the file."""
     mark = item.get_closest_marker("tier")
     if mark is not None:
         return int(mark.args[0])
@@ -77,3 +80,78 @@ def record(tier: int, reports: Iterable[pytest.TestReport]) -> None:
 
 def _file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0].removeprefix("hudi_ingest_tests/")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", type=int, choices=TIERS, help="run the tests of this tier only")
+    parser.addoption("--record-durations", action="store_true", help=f"keep how long files took, in {DURATIONS.name}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A run that fails must fail for what was changed, so it takes the examples of the last one unless new ones are asked for.
+
+    Workers side by side make each other slow, so neither an example nor drawing one has a deadline: speed is for the benchmark.
+    """
+    new = "HUDI_INGEST_NEW_EXAMPLES" in os.environ
+    settings.register_profile(
+        "hudi_ingest",
+        max_examples=examples(config.getoption("--tier"), new=new),
+        derandomize=not new,
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("hudi_ingest")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A tier's run imports no file without a test of it, unless that file is asked for by name."""
+    tier = config.getoption("--tier")
+    if tier is None or collection_path.suffix != ".py" or may_have(collection_path, tier):
+        return None
+    return not any(collection_path == Path(each.partition("::")[0]).resolve() for each in config.args) or None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests that need neither broker nor JVM as fast, leave other tiers out, and put the longest files first."""
+    config.stash[COLLECTED] = functions(items)
+    for item in items:
+        if not any(item.get_closest_marker(service) for service in ("kafka", "spark", "e2e")):
+            item.add_marker(pytest.mark.fast)
+    tier = config.getoption("--tier")
+    if tier is not None:
+        config.hook.pytest_deselected(items=[item for item in items if tier_of(item) != tier])
+        items[:] = [item for item in items if tier_of(item) == tier]
+    items[:] = in_order(items, tier)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In tier 1 a test that is skipped has failed: `make test` proves the same wherever the README's requirements are met."""
+    report = yield
+    if report.skipped and item.config.getoption("--tier") == 1 and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = (
+            f"{reason}\nTier 1 skips nothing. If the README does not ask for what this needs: `@pytest.mark.tier(2)`"
+        )
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Name the tests that are too long for `make test`, and keep the durations if asked to."""
+    tier = config.getoption("--tier")
+    reports = [
+        report
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+    ]
+    if tier == 1:
+        for report in reports:
+            if report.when == "call" and report.duration > SECONDS_IN_TIER_1:
+                terminalreporter.write_line(
+                    f"{report.duration:.0f} s, too long for tier 1 unless the machine was busy: {report.nodeid}"
+                )
+    if tier is not None and config.getoption("--record-durations"):
+        record(tier, reports)

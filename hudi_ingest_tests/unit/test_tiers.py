@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -65,3 +67,19 @@ def test_a_file_is_imported_for_the_tiers_that_it_may_have(tmp_path: Path) -> No
     assert [tier for tier in tiers.TIERS if tiers.may_have(plain, tier)] == [2]
     assert [tier for tier in tiers.TIERS if tiers.may_have(marked, tier)] == [2, 3]
     assert tiers.may_have(Path(__file__), 1)
+
+
+def test_a_run_of_tier_1_takes_its_tests_alone_and_fails_for_one_that_is_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "test_some.py"
+    file.write_text(
+        "import pytest\n"
+        "@pytest.mark.tier(1)\n"
+        "def test_works(): pass\n"
+        "@pytest.mark.tier(1)\n"
+        "def test_needs_more(): pytest.skip('no such program')\n"
+        "def test_of_ci(): assert False\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml", "--tier", "1", str(file)]
+    ran = subprocess.run(command, cwd=tiers.TESTS.parent, capture_output=True, text=True, timeout=300)
+    assert "1 failed, 1 passed, 1 deselected" in ran.stdout, ran.stdout + ran.stderr
+    assert "no such program\nTier 1 skips nothing." in ran.stdout

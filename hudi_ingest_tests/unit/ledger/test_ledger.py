@@ -983,19 +983,6 @@ class TestUrls:
         assert "s3cret" not in str(caught.value)
         assert caught.value.__cause__ is None
 
-    @pytest.mark.skipif(not POSTGRES_URL, reason="needs HUDI_INGEST_TEST_POSTGRES_URL")
-    def test_a_missing_schema_says_how_to_make_one(self) -> None:
-        placed = sa.make_url(str(POSTGRES_URL)).update_query_dict({"options": "-csearch_path=no_such_schema"})
-        with pytest.raises(EnvironmentProblem, match=r"no schema (.|\n)*CREATE SCHEMA"):
-            Ledger.open(placed.render_as_string(hide_password=False))
-
-    @pytest.mark.skipif(not POSTGRES_URL, reason="needs HUDI_INGEST_TEST_POSTGRES_URL")
-    def test_a_wrong_database_hides_the_password(self) -> None:
-        wrong = sa.make_url(str(POSTGRES_URL)).set(password="s3cret", database="no_such_database")
-        with pytest.raises(LedgerUnreachable, match="no_such_database") as caught:
-            Ledger.open(wrong.render_as_string(hide_password=False))
-        assert "s3cret" not in str(caught.value)
-
 
 class TestSqlite:
     def test_settings(self, sqlite_url: str) -> None:

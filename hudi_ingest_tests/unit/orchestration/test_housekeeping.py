@@ -153,7 +153,9 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dagster
         yield opened
 
 
-EVERYWHERE = pytest.mark.parametrize("anywhere", ["sqlite", "postgresql"], indirect=True)
+EVERYWHERE = pytest.mark.parametrize(
+    "anywhere", ["sqlite", pytest.param("postgresql", marks=pytest.mark.tier(2))], indirect=True
+)
 
 
 @pytest.fixture
