@@ -131,7 +131,7 @@ class Site:
     runs: float = 25
     """Dagster's max_concurrent_runs."""
     write_ops: float = 8
-    """`transaction.max_tasks`."""
+    """Ops of a transaction at most."""
     code_cores: float = 1
     """Ticks run in threads of one Python process."""
     dagster_cores: float = 8

@@ -67,7 +67,7 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a new file's name is not looked for before the broker is asked": Mutant(
         "operations/new_pipeline.py",
-        '    PipelineFiles(home).require_none(f"{stem}_{own}" if is_pattern else stem)\n',
+        "    PipelineFiles(home).require_none(name)\n",
         "",
         "operations/test_tried_proposals.py",
     ),
@@ -920,8 +920,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "two counters are swapped": Mutant(
         "transaction/write/task.py",
-        "skipped=outcome.skipped,\n                    filtered=outcome.filtered + dropped,",
-        "skipped=outcome.filtered + dropped,\n                    filtered=outcome.skipped,",
+        "skipped=outcome.skipped,\n            filtered=outcome.filtered + dropped,",
+        "skipped=outcome.filtered + dropped,\n            filtered=outcome.skipped,",
         "transaction/write/test_write.py",
     ),
     "a refused task leaves its files": Mutant(
