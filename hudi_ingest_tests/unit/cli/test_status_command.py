@@ -15,9 +15,9 @@ from hudi_ingest.cli.ingestion_commands import status
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import answer
-from hudi_ingest.operations.health import status as status_module
+from hudi_ingest.operations import state as state_module
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS
-from hudi_ingest.operations.health.status import PartitionStatus, PipelineStatus
+from hudi_ingest.operations.state import PartitionState, PipelineState
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
@@ -76,12 +76,11 @@ def test_a_table_that_hides_rows_fails_the_command(
     whole = answer("refunds", ACCOUNTING_HOLDS, True, "all is there")
     tables = {"orders": answer("orders", ACCOUNTING_HOLDS, passed, "the table hides rows"), "refunds": whole}
 
-    def statuses(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, PipelineStatus]:
-        partitions = (PartitionStatus("orders", 0, 5, 5, 0),)
-        names = [pipeline.name for pipeline in pipelines]
-        return {name: PipelineStatus(name, "/data", 3, partitions, (), table=tables[name]) for name in names}
+    def states(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, PipelineState]:
+        partitions = (PartitionState("orders", 0, 5, 5, 0),)
+        return {each.name: PipelineState(each, 3, partitions, table=tables[each.name]) for each in pipelines}
 
-    monkeypatch.setattr(status_module, "statuses", statuses)
+    monkeypatch.setattr(state_module, "states", states)
     runner = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"})
     one, both = runner.invoke(app, [status.__name__, "orders"]), runner.invoke(app, [status.__name__])
     assert one.exit_code == both.exit_code == (0 if passed else 1)
