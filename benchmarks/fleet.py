@@ -59,8 +59,8 @@ from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import DAGSTER
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE
 from hudi_ingest.orchestration.reports.checks import newest_results
+from hudi_ingest.orchestration.tags import ACTIVE
 from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.lab import postgresql

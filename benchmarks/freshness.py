@@ -171,7 +171,7 @@ def _prepare(home: Home, servers: str) -> list[str]:
             "base_path": f"{home.tables}/{{topic}}",
             "schema": "id string not null, n long, amount decimal(10,2)",
         },
-        "transaction": {"interval_seconds": INTERVAL_SECONDS, "single_op": True},
+        "transaction": {"interval_seconds": INTERVAL_SECONDS, "ops": "one"},
     }
     home.pipelines.mkdir(parents=True, exist_ok=True)
     (home.pipelines / f"{_TEMPLATE}.yaml").write_text(yaml.safe_dump(settings))

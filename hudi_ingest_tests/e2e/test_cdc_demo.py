@@ -15,7 +15,7 @@ from hudi_ingest_tests.lab.postgresql import programs
 from hudi_ingest_tests.lab.source_tables import WEIGHTS
 from hudi_ingest_tests.support.command_line import LAB, environment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 CHANGING_SECONDS = 30
 SECONDS = 800

@@ -14,7 +14,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest_tests.e2e.test_demo import processes_of
 from hudi_ingest_tests.support.command_line import LAB, environment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 RECORDS = 100_000
 SECONDS = 800

@@ -85,7 +85,7 @@ def mirror_of(ground: Ground) -> Changing:
     return Changing(ground, BEFORE, tables=own(ground))
 
 
-def test_p10_each_change_of_a_column_ends_as_documented_and_all_rows_are_right_in_both_readers(
+def test_s10_each_change_of_a_column_ends_as_documented_and_all_rows_are_right_in_both_readers(
     mirror: Changing,
 ) -> None:
     # Stops: the source drops a column, and renames one.
@@ -171,7 +171,7 @@ def test_p10_each_change_of_a_column_ends_as_documented_and_all_rows_are_right_i
     ]
 
 
-def test_p10_a_real_that_becomes_a_double_is_the_same_for_all_readers_before_and_after_compactions(
+def test_s10_a_real_that_becomes_a_double_is_the_same_for_all_readers_before_and_after_compactions(
     mirror: Changing,
 ) -> None:
     """As it is written, 0.1 for 0.1, from base files, log files and what compactions make of them."""

@@ -122,7 +122,8 @@ def ground(bootstrap_servers: str, tmp_path: Path) -> Iterator[Ground]:
         yield made
 
 
-def test_p1_each_table_has_the_key_of_its_records_and_a_changed_key_stops_only_its_table(ground: Ground) -> None:
+@pytest.mark.tier(1)
+def test_p1_s16_each_table_has_the_key_of_its_records_and_a_changed_key_stops_only_its_table(ground: Ground) -> None:
     orders: Columns = {"id": LONG, "note": TEXT}
     lines: Columns = {"line": LONG, "note": TEXT, "order": TEXT}
     mirror = Mirror(ground, {"orders": orders, "lines": lines})

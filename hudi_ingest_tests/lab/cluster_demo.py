@@ -160,7 +160,7 @@ def _write_pipeline(platform: Platform, records: int) -> Pipeline:
             "interval_seconds": 5,
             "max_records": -(-records // TRANSACTIONS),
             # The ops run in processes of their own even if the demo is a small one.
-            "fan_out_from": 0,
+            "ops": "parallel",
         },
     }
     folder = platform.home.pipelines
