@@ -40,7 +40,7 @@ _SETTINGS = (
     f"SET LOCAL statement_timeout = '{_BUSY_SECONDS + 10}s'; "
     f"SET LOCAL idle_in_transaction_session_timeout = '{2 * _BUSY_SECONDS}s'"
 )
-"""Of each transaction that writes: a process that hangs inside one must not block all the others. They end with it, because behind a
+"""Timeouts of each transaction that writes: a process that hangs inside one must not block all the others. They end with it, because behind a
 pooler the next transaction on the same connection may be another program's."""
 WRITES = "hudi_ingest_writes"
 _INODE = "hudi_ingest_inode"

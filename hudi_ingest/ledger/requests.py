@@ -262,7 +262,7 @@ class Requests(Repository):
             return frozenset(connection.execute(statement).scalars())
 
     def note_tick(self, pipeline: str, now: datetime) -> None:
-        """As `note_ticks` of one pipeline."""
+        """Note the tick of one pipeline; see `note_ticks`."""
         self.note_ticks([pipeline], now)
 
     def note_ticks(self, pipelines: Collection[str], now: datetime) -> None:

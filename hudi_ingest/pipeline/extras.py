@@ -18,7 +18,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "s3": ("botocore",),
     "sql": ("duckdb",),
 }
-"""By extra: the modules it installs."""
+"""The modules that each extra installs."""
 
 
 def require(extra: str) -> None:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 from dagster import Field, IntSource
-from dagster._serdes import ConfigurableClassData
 from dagster_postgres import (
     DagsterPostgresStorage,
     PostgresEventLogStorage,
@@ -49,9 +48,9 @@ _LOOK_SECONDS = 1.0
 _TABLES = "all tables"
 
 _engines: dict[tuple[str, int, int], sa.Engine] = {}
-"""By URL, most connections and statement timeout: Dagster makes storages anew in each tick, so they share the process's engines."""
+"""Engines by URL, most connections and statement timeout: Dagster makes storages anew in each tick, so they share the process's engines."""
 _known: set[tuple[str, str]] = set()
-"""By URL, what the database has: tables and migrations, which do not go away."""
+"""Contents of databases, by URL: tables and migrations, which do not go away."""
 
 
 def _engine(url: str, most: int, provider: PgTokenProvider | None, statement_timeout: int = 0) -> sa.Engine:
@@ -173,7 +172,7 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         self,
         postgres_url: str,
         should_autocreate_tables: bool = True,
-        inst_data: ConfigurableClassData | None = None,
+        inst_data: Any = None,
         token_provider: PgTokenProvider | None = None,
         max_connections: int = MOST,
     ) -> None:
@@ -201,9 +200,7 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         return {**cast("dict[str, Any]", DagsterPostgresStorage.config_type()), "max_connections": most}
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> PooledPostgresStorage:
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> PooledPostgresStorage:
         provider = None
         if config_value.get("auth_provider"):
             from dagster_postgres.utils import get_token_provider_from_config

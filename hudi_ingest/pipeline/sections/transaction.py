@@ -21,9 +21,9 @@ FAN_OUT_FROM = 100_000
 LONGEST_TICK_SECONDS = 30
 """Ticks also pick up requests, what a dead run has left, and a backlog, so they are never rarer."""
 _TICKS_A_SECOND = 12
-"""Of all sensors together; a tick of an idle pipeline takes 20 ms of CPU."""
+"""Ticks of all sensors together; a tick of an idle pipeline takes 20 ms of CPU."""
 _FRESH_TICKS_A_SECOND = 4
-"""Of all sensors with short intervals, besides the ticks when their transactions are due."""
+"""Ticks of all sensors with short intervals, besides the ticks when their transactions are due."""
 
 
 def shared_tick_seconds(wanted: int, sensors: int) -> int:

@@ -369,7 +369,7 @@ class TransformStep(Model):
         if self.keep is not None:
             return Keep(self.keep)
         if self.insert_kafka is not None:
-            return InsertKafka({**self.insert_kafka})
+            return InsertKafka({str(kind): name for kind, name in self.insert_kafka.items()})
         if self.flatten is not None:
             return Flatten(self.flatten)
         if self.rename is not None:
