@@ -16,7 +16,6 @@ from typing import Any
 from dagster import (
     DagsterInstance,
     DagsterRun,
-    DagsterRunStatus,
     DefaultScheduleStatus,
     Definitions,
     JobDefinition,
@@ -25,6 +24,7 @@ from dagster import (
     OpExecutionContext,
     Out,
     Output,
+    RepositoryDefinition,
     RunRequest,
     RunsFilter,
     ScheduleDefinition,
@@ -50,11 +50,11 @@ from hudi_ingest.orchestration.embedded.retention import (
     delete_ticks,
     sqlite_files,
 )
+from hudi_ingest.orchestration.failures import HOUSEKEEPING, as_dagster_failures
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.orchestration.jobs.resources import LEDGER, LEDGER_ONLY
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES, as_dagster_failures
+from hudi_ingest.orchestration.jobs.run_config import NO_RUN_RETRIES
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
-from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.orchestration.run_retention import (
     delete_runs,
     expired_runs,
@@ -74,7 +74,6 @@ _REPORTED_RUNS = 100
 _TICK_DAYS = 7
 _TRANSACTIONS = 10_000
 """Most transactions, and most requests, of a pipeline in the ledger."""
-JOB = "hudi_ingest_housekeeping"
 _RUN_SECONDS = 3600
 _APART = timedelta(minutes=30)
 
@@ -302,13 +301,12 @@ class Housekeeping:
 
 
 @contextmanager
-def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) -> Iterator[Housekeeping]:
-    """Yield the housekeeping of the home's pipelines, outside a run of Dagster's, in the Dagster at `$DAGSTER_HOME` or, without it, the
-    embedded stack's. Raises ConfigError."""
-    # Imported here because it loads the pipelines.
-    from hudi_ingest.orchestration.definitions import defs
-
-    own = OwnDefinitions.of(defs.get_repository_def())
+def housekeeping_of(
+    home: Home, settings: HousekeepingSettings, ledger: Ledger, repository: RepositoryDefinition
+) -> Iterator[Housekeeping]:
+    """Yield the housekeeping of the home's pipelines, whose definitions are in `repository`, outside a run of Dagster's, in the Dagster at
+    `$DAGSTER_HOME` or, without it, the embedded stack's. Raises ConfigError."""
+    own = OwnDefinitions.of(repository)
     pipelines, broken = load_each(home.pipelines)
     # A variable that names no instance is an error here, not a home without Dagster: what is not deleted there piles up.
     folder = os.environ.get(DAGSTER_VARIABLE) or dagster_folder(home)
@@ -317,7 +315,7 @@ def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) 
 
 
 @op(
-    name=f"{JOB}_op",
+    name=f"{HOUSEKEEPING}_op",
     description="Deletes old runs, events, ticks and rows of the ledger; see housekeeping.yaml.",
     out=Out(Nothing),
     required_resource_keys={LEDGER},
@@ -355,7 +353,7 @@ def housekeeping_job(suffix: str = "") -> JobDefinition:
     copies their jobs, to note where they come from."""
 
     @job(
-        name=f"{JOB}{suffix}",
+        name=f"{HOUSEKEEPING}{suffix}",
         description="Deletes expired runs and events of the code location's pipelines in Dagster, and their expired rows in the ledger.",
         tags={
             tags.HOUSEKEEPING: "true",
@@ -375,7 +373,7 @@ def housekeeping_schedule(enabled: bool, suffix: str = "") -> ScheduleDefinition
     """Return the schedule that runs the job once an hour."""
 
     @schedule(
-        name=f"{JOB}_hourly{suffix}",
+        name=f"{HOUSEKEEPING}_hourly{suffix}",
         job=housekeeping_job(suffix),
         cron_schedule="17 * * * *",
         execution_timezone="UTC",
@@ -391,26 +389,13 @@ def housekeeping_schedule(enabled: bool, suffix: str = "") -> ScheduleDefinition
 def next_run(instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
     """Request a run, unless one has not ended, or has just begun: the code location may have several schedules."""
     ours = {tags.HOUSEKEEPING: "true"}
-    active = instance.get_runs(RunsFilter(tags=ours, statuses=ACTIVE), limit=1)
+    active = instance.get_runs(RunsFilter(tags=ours, statuses=tags.ACTIVE), limit=1)
     if active:
         return SkipReason(f"run {active[0].run_id[:8]} of housekeeping has not ended")
     recent = instance.get_runs(RunsFilter(tags=ours, created_after=now - _APART), limit=1)
     if recent:
         return SkipReason(f"run {recent[0].run_id[:8]} has done the housekeeping in the last half hour")
     return RunRequest()
-
-
-def why_it_failed(instance: DagsterInstance) -> str:
-    """Why the newest run of housekeeping that has ended failed; "" if it succeeded, or none has ended."""
-    statuses = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
-    runs = instance.get_runs(RunsFilter(tags={tags.HOUSEKEEPING: "true"}, statuses=statuses), limit=1)
-    if not runs or runs[0].status is DagsterRunStatus.SUCCESS:
-        return ""
-    reason = why_failed(instance, runs[0].run_id) or "its page says why"
-    return (
-        f"The last run of {JOB}, {runs[0].run_id[:8]}, failed: {reason} While it fails, old runs, events and rows of the ledger pile "
-        "up. The next one comes within an hour; `hudi-ingest housekeeping` does its work now."
-    )
 
 
 def _location(run: DagsterRun) -> str | None:

@@ -23,7 +23,7 @@ from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipelin
 from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 INTERVAL_SECONDS = 5
 MOST_SECONDS = INTERVAL_SECONDS + 2

@@ -31,7 +31,7 @@ from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipelin
 from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.waiting import suspend, wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 SETTINGS = StackSettings(free_port(), free_port(), master="local[2]", driver_memory="1g")
 ROWS = 3

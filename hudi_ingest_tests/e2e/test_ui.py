@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.spark,
     pytest.mark.e2e,
-    pytest.mark.long,
+    pytest.mark.tier(3),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium is on the PATH"),
 ]
 

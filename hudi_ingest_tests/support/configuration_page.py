@@ -15,7 +15,7 @@ from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.hudi_options import ALLOWED, REASONS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import allowed, default, keys, nested_model, purposes
-from hudi_ingest.records.schema.avsc import AVRO_TYPES
+from hudi_ingest.records.schema.avro import AVRO_TYPES
 from hudi_ingest.records.schema.columns import DDL_TYPES
 
 _ROOTS: Sequence[tuple[type[BaseModel], str]] = (
@@ -162,6 +162,21 @@ def render() -> str:
             *_sections(AlertSettings, "alerts.yaml"),
         ]
     )
+
+
+def settings() -> Iterator[str]:
+    """The keys of all rows, each with those above it: `source.topics`, and of other files `engine.yaml.master`."""
+    for model, place in _ROOTS:
+        yield from _keys(model, place)
+
+
+def _keys(model: type[BaseModel], place: str) -> Iterator[str]:
+    for key, info in keys(model).items():
+        whole = f"{place}.{key}".lstrip(".")
+        yield whole
+        below = nested_model(info)
+        if below is not None:
+            yield from _keys(below, whole)
 
 
 def settings_named_by_no_test() -> list[str]:

@@ -28,7 +28,7 @@ from hudi_ingest.pipeline.settings.model import Whole, as_text, read_text
 from hudi_ingest.pipeline.settings.model import beside_the_file as _beside_the_file
 from hudi_ingest.pipeline.settings.references import Secret
 from hudi_ingest.records.kafka_columns import OFFSET
-from hudi_ingest.records.schema.avsc import parse_avsc
+from hudi_ingest.records.schema.avro import parse_avsc
 from hudi_ingest.records.schema.columns import TableSchema, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform.timestamps import UNITS, TimePartition, is_expression, parse_time_partition

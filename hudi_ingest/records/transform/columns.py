@@ -179,6 +179,16 @@ class Flatten:
             for field, path in parts
             if path.partition(".")[0] in self.fields
         }
+        named: dict[str, str] = {}
+        together = [
+            Problem(
+                places[field.name],
+                f"{first} and {path} would both be column {field.name}; rename one before",
+            )
+            for field, path in parts
+            if (first := named.setdefault(field.name, path)) != path
+        ]
+        require(together)
         require([*name_problems(output, places)])
         return output
 

@@ -104,7 +104,7 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         del os.environ[name]
 
 
-def test_a_transaction_starts_and_completes_with_its_offsets_and_columns(
+def test_s7_a_transaction_starts_and_completes_with_its_offsets_and_columns(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with backend() as found:

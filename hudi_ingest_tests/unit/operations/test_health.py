@@ -183,7 +183,7 @@ def test_d1_a_commit_of_a_clock_that_was_ahead_fails_the_check(pipeline: Pipelin
     ),
     st.integers(0, 3),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_p1_p2_what_transactions_commit_accounts_for_itself(
     pipeline: Pipeline, counts: list[tuple[int, int, TransactionKind]], skipped: int
 ) -> None:

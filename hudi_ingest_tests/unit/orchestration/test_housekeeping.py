@@ -67,7 +67,9 @@ from hudi_ingest.orchestration import housekeeping as kept
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
-from hudi_ingest.orchestration.housekeeping import JOB, Housekeeping, HousekeepingReport, next_run, why_it_failed
+from hudi_ingest.orchestration.failures import HOUSEKEEPING as JOB
+from hudi_ingest.orchestration.failures import why_housekeeping_failed
+from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport, next_run
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation
@@ -151,7 +153,9 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dagster
         yield opened
 
 
-EVERYWHERE = pytest.mark.parametrize("anywhere", ["sqlite", "postgresql"], indirect=True)
+EVERYWHERE = pytest.mark.parametrize(
+    "anywhere", ["sqlite", pytest.param("postgresql", marks=pytest.mark.tier(2))], indirect=True
+)
 
 
 @pytest.fixture
@@ -380,7 +384,7 @@ def test_overview_and_alerts_read_what_ticks_have_reported(anywhere: DagsterInst
         InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, SensorInstigatorData())
     )
     [row] = current_rows(anywhere, [orders])
-    assert (row.state, row.wrong) == (FAILING, "lag_below_limit: 7 records wait")
+    assert (row["state"], row["what is wrong"]) == (FAILING, "lag_below_limit: 7 records wait")
     [incident] = failing_checks(anywhere, [orders], AlertSettings())
     assert (incident.pipeline, incident.check, incident.text) == ("orders", LAG_BELOW_LIMIT, "7 records wait.")
     anywhere.report_runless_asset_event(observation(OVERVIEW, [row]))
@@ -618,15 +622,15 @@ def test_the_jobs_run_has_a_report(instance: DagsterInstance, tmp_path: Path, mo
 
 def test_a_failed_run_is_a_diagnosis_and_an_incident_until_one_succeeds(instance: DagsterInstance) -> None:
     ours = {tags.HOUSEKEEPING: "true"}
-    assert why_it_failed(instance) == ""
+    assert why_housekeeping_failed(instance) == ""
     failed = run_of(instance, 1, JOB, DagsterRunStatus.FAILURE, more=ours)
-    why = why_it_failed(instance)
+    why = why_housekeeping_failed(instance)
     assert why.startswith(f"The last run of hudi_ingest_housekeeping, {failed[:8]}, failed: ")
     assert [incident.text for incident in _housekeeping(instance)] == [why]
     run_of(instance, 0, JOB, DagsterRunStatus.STARTED, more=ours)
-    assert why_it_failed(instance) == why, "a run that has not ended proves nothing"
+    assert why_housekeeping_failed(instance) == why, "a run that has not ended proves nothing"
     run_of(instance, 0, JOB, more=ours)
-    assert (why_it_failed(instance), _housekeeping(instance)) == ("", [])
+    assert (why_housekeeping_failed(instance), _housekeeping(instance)) == ("", [])
 
 
 def test_the_sentence_of_freed_bytes_alone(instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger) -> None:

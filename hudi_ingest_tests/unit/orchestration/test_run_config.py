@@ -225,7 +225,7 @@ def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> Non
         ({"enabled": True}, DefaultSensorStatus.RUNNING),
     ],
 )
-def test_s1_the_file_says_whether_the_sensor_runs_at_once(
+def test_the_file_says_whether_the_sensor_runs_at_once(
     tmp_path: Path, settings: dict[str, bool], status: DefaultSensorStatus
 ) -> None:
     path = tmp_path / "orders.yaml"

@@ -533,7 +533,7 @@ def load_any(folder: Path, content: bytes) -> None:
         assert all(each.strip() for each in error.problems)
 
 
-any_file = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+any_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @any_file

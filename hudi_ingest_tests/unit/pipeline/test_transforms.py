@@ -116,6 +116,10 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
         ),
         ("- timestamp: {fields: [ts], format: epoch_millis, zone: Europe/Berlin}", "an epoch is always in UTC"),
         ("- flatten: [id]", "flatten[0]: id has type string; only a struct can be flattened"),
+        (
+            "[{rename: {user: c_city}}, {flatten: [c]}]",
+            "transforms[1].flatten[0]: c_city and c.city would both be column c_city; rename one before",
+        ),
         ("- constant: {column: x, type: int, value: a}", "constant.value: not a value of type int; found 'a'"),
         ("- constant: {column: id, value: a}", "constant.column: column id: is declared twice"),
         ("- insert_kafka: {}", "insert_kafka: must not be empty; found a mapping; allowed: {topic, partition"),
