@@ -364,14 +364,14 @@ def accept_losses(
 
 @app.command()
 def pause(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor off in Dagster, like the switch in its UI, or this one alone of a template's pipelines. A transaction
-    that is running still finishes."""
+    """Pause the pipeline: no transaction of it begins until it is resumed. The ledger keeps the switch. A transaction that is running
+    still finishes."""
     _switch(name, False, as_json)
 
 
 @app.command()
 def resume(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor on in Dagster, like the switch in its UI, or this one alone of a template's pipelines."""
+    """Turn the pipeline on, so that its transactions begin. The ledger keeps the switch."""
     _switch(name, True, as_json)
 
 

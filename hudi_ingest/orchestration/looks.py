@@ -7,14 +7,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Generic, TypeVar
-
-from hudi_ingest.pipeline.pipeline import Pipeline
+from typing import Generic, Protocol, TypeVar
 
 AT_ONCE = 8
 _MOST_THREADS = 32
 """Beyond this many looks that hang, others are taken one at a time."""
 Found = TypeVar("Found")
+
+
+class Named(Protocol):
+    """A pipeline, or whatever else is looked at."""
+
+    @property
+    def name(self) -> str: ...
+
+
+One = TypeVar("One", bound=Named)
 
 
 class Looks(Generic[Found]):
@@ -32,8 +40,8 @@ class Looks(Generic[Found]):
 
     def take(
         self,
-        turns: Iterable[Pipeline],
-        look: Callable[[Pipeline], Found],
+        turns: Iterable[One],
+        look: Callable[[One], Found],
         seconds: float,
         *,
         most: int | None = None,

@@ -110,7 +110,7 @@ def observation(name: str, rows: Sequence[OverviewRow]) -> AssetObservation:
 
 def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> list[OverviewRow]:
     """Return a row for each pipeline, by the newest results of its checks."""
-    switches = switches_of(instance, pipelines)
+    switches = switches_of(instance)
     results = newest_results(instance, pipelines)
     return [
         overview_row(
