@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ from hudi_ingest.cli.app import (
     print_nothing_to_do,
     print_plan,
     print_receipt,
+    print_result,
     say,
     say_left_out,
     show_schema,
@@ -211,10 +213,7 @@ def approve_schema(
     if not is_pattern(name):
         with ended_by_nothing_to_do(as_json):
             change = change_of(named_pipeline(name))
-        if as_json:
-            print_json(change.to_dict())
-        else:
-            _say_change(change)
+        print_result(as_json, change.to_dict(), _change_text(change))
         return
     pipelines = pipelines_like(name)
     changes, errors = list[SchemaChange](), dict[str, str]()
@@ -229,7 +228,7 @@ def approve_schema(
         print_json({"changes": [change.to_dict() for change in changes], "errors": errors})
     else:
         for change in changes:
-            _say_change(change)
+            say(_change_text(change))
         if not changes and not errors:
             say(f"no change waits in {counted(len(pipelines), 'pipeline')}")
     for error_text in errors.values():
@@ -238,11 +237,9 @@ def approve_schema(
         raise typer.Exit(1)
 
 
-def _say_change(change: SchemaChange) -> None:
-    say(f"{change.pipeline}:")
-    for line in change.changes:
-        say(line)
-    say(f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}")
+def _change_text(change: SchemaChange) -> str:
+    outcome = f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}"
+    return "\n".join([f"{change.pipeline}:", *change.changes, outcome])
 
 
 @app.command()
@@ -267,10 +264,7 @@ def sample(
     if len(starts) < len(from_ or ()):
         raise typer.BadParameter("--from names a partition twice; name each partition once")
     taken = take_sample(named_pipeline(name), starts or None, limit)
-    if as_json:
-        print_json(taken.to_dict())
-    else:
-        out.print(sample_view(taken))
+    print_result(as_json, taken.to_dict(), sample_view(taken))
 
 
 @app.command()
@@ -380,10 +374,8 @@ def _switch(name: str, on: bool, as_json: bool) -> None:
 
     pipeline = named_pipeline(name)
     changed = switch(Home.from_environment(), pipeline, on)
-    if as_json:
-        print_json({"pipeline": pipeline.name, "on": on, "changed": changed})
-        return
-    say(f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}")
+    text = f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}"
+    print_result(as_json, {"pipeline": pipeline.name, "on": on, "changed": changed}, text)
 
 
 @app.command()
@@ -398,7 +390,7 @@ def status(
     from hudi_ingest.cli.views import by_error, status_view, summary_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.local.stack import hanging_parts
-    from hudi_ingest.operations.health.status import statuses
+    from hudi_ingest.operations.state import states as states_of
     from hudi_ingest.orchestration.switch import activities
     from hudi_ingest.pipeline.folder import load_each
     from hudi_ingest.transaction.columns.decoding import format_problems
@@ -406,31 +398,32 @@ def status(
     home = Home.from_environment()
     pipelines, broken = ((named_pipeline(name),), ()) if name else load_each(home.pipelines, check=format_problems)
     with Ledger.open(home.ledger_url) as ledger:
-        answers = statuses(pipelines, ledger)
+        answers = states_of(pipelines, ledger)
     doing = activities(home, pipelines)
     hanging = hanging_parts(home)
-    states = [answer for answer in answers.values() if not isinstance(answer, IngestError)]
+    states = [
+        replace(answer, on=doing[name][0], activity=doing[name][1])
+        for name, answer in answers.items()
+        if not isinstance(answer, IngestError)
+    ]
     failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, IngestError)}
-    errors = {**failed, **{state.pipeline: str(state.error) for state in states if state.error}}
+    errors = {**failed, **{state.name: str(state.error) for state in states if state.error}}
     if as_json:
-        facts = [
-            {**state.to_dict(), **dict(zip(("on", "activity"), doing[state.pipeline], strict=True))} for state in states
-        ]
+        facts = [state.to_dict() for state in states]
         failures = [{"pipeline": name, "error": error} for name, error in failed.items()]
         files = [{"pipeline": file.name, "file": str(file.path), "error": "\n".join(file.problems)} for file in broken]
         print_json([*facts, *failures, *files])
     else:
         if name or len(pipelines) == 1:
             for state in states:
-                out.print(status_view(state, doing[state.pipeline][1]))
+                out.print(status_view(state))
         elif not pipelines and not broken:
             say(f"there is no pipeline file in {home.pipelines}; `hudi-ingest new TOPIC` writes one")
         elif states:
-            activity = {pipeline: text for pipeline, (_, text) in doing.items()}
-            out.print(summary_view(states, activity, datetime.now(timezone.utc)))
+            out.print(summary_view(states, datetime.now(timezone.utc)))
             say("`hudi-ingest status PIPELINE` shows partitions and transactions")
         for state in states:
-            say_left_out(state.pipeline, state.stopped)
+            say_left_out(state.name, state.stopped)
         for names, error in by_error(errors):
             err.print(f"error: {names}: {error}", style="red", markup=False)
         for file in broken:

@@ -20,10 +20,10 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.audit import NEVER_EXAMINED, Audit
-from hudi_ingest.operations.health.status import PipelineStatus
 from hudi_ingest.operations.requests.allowed_ranges import shown_slices
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
+from hudi_ingest.operations.state import PipelineState
 from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
 from hudi_ingest.operations.upkeep.recovery import Recovery, UnknownInstant
 from hudi_ingest.operations.upkeep.sweep import SweepResult
@@ -43,14 +43,11 @@ _MOST_OF_LINE = 1_000
 """Characters of a list of columns, or of a change: more than one screen of them hides the rest."""
 
 
-def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
-    """Render a status. `activity`: whether the pipeline is on, if the caller knows."""
+def status_view(status: PipelineState) -> RenderableType:
+    """Render a state for `status`."""
     # Not the table's title, which would break the path at the table's width.
-    title = Text(f"{status.pipeline} → {status.base_path}", style="italic")
-    offsets = Table()
-    offsets.add_column("partition")
-    for name in ("committed", "end", "lag"):
-        offsets.add_column(name, justify="right")
+    title = Text(f"{status.name} → {status.pipeline.table.base_path}", style="italic")
+    offsets = _table("partition", ">committed", ">end", ">lag")
     stopped = {loss.source for loss in status.stopped}
     for partition in status.partitions:
         committed = "-" if partition.committed is None else f"{partition.committed:,}"
@@ -68,7 +65,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     open_transactions = [Text(text, style="red") for text in undecided_texts(status)]
     change = status.schema_change
     approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
-    switch = [Text(f"Dagster: {activity}")] if activity else []
+    switch = [] if status.activity == "?" else [Text(f"Dagster: {status.activity}")]
     return Group(
         title,
         *switch,
@@ -89,14 +86,9 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     )
 
 
-def summary_view(states: Sequence[PipelineStatus], activities: Mapping[str, str], now: datetime) -> Table:
-    """Render a line for each pipeline. `activities`: by pipeline, whether it is on, in words."""
-    table = Table()
-    for name in ("pipeline", "state"):
-        table.add_column(name)
-    for name in ("lag", "oldest waiting", "last commit"):
-        table.add_column(name, justify="right")
-    table.add_column("look at")
+def summary_view(states: Sequence[PipelineState], now: datetime) -> Table:
+    """Render a line for each pipeline."""
+    table = _table("pipeline", "state", ">lag", ">oldest waiting", ">last commit", "look at")
     for status in states:
         look_at = [
             *(["stopped partitions"] if status.stopped else []),
@@ -109,14 +101,22 @@ def summary_view(states: Sequence[PipelineStatus], activities: Mapping[str, str]
         ]
         behind, committed = status.lag_seconds if status.lag else None, status.last_committed_at
         table.add_row(
-            status.pipeline,
-            re.split("[:,]", activities[status.pipeline])[0],
+            status.name,
+            re.split("[:,]", status.activity)[0],
             _count_text(status.lag),
             "-" if behind is None else duration_text(behind),
             "-" if committed is None else f"{duration_text((now - committed).total_seconds())} ago",
             ", ".join(look_at),
             style="red" if status.stopped or status.error else None,
         )
+    return table
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    """Return an empty table; `>` in front of a column's name puts its cells to the right."""
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
     return table
 
 
@@ -132,7 +132,7 @@ def by_error(errors: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(listed(names, _SHOWN_PIPELINES), error) for error, names in pipelines.items()]
 
 
-def age_text(status: PipelineStatus, now: datetime) -> str:
+def age_text(status: PipelineState, now: datetime) -> str:
     """Say how old the last commit and the oldest waiting record are."""
     committed_at = status.last_committed_at
     commit = "nothing committed yet"
@@ -147,7 +147,7 @@ def age_text(status: PipelineStatus, now: datetime) -> str:
     return f"{commit}; the oldest waiting record is {duration_text(status.lag_seconds)} old"
 
 
-def complete_texts(status: PipelineStatus) -> Iterator[str]:
+def complete_texts(status: PipelineState) -> Iterator[str]:
     """Say through which Kafka timestamp the table is complete, and which partitions hold it back; nothing without any timestamp."""
     through, observed = status.complete_through, status.observed_through
     back = (
@@ -166,7 +166,7 @@ def complete_texts(status: PipelineStatus) -> Iterator[str]:
         )
 
 
-def undecided_texts(status: PipelineStatus) -> Iterator[str]:
+def undecided_texts(status: PipelineState) -> Iterator[str]:
     """Explain why records after a partition's end are not read, a sentence for each partition."""
     for partition in status.partitions:
         if partition.undecided:
@@ -178,7 +178,7 @@ def undecided_texts(status: PipelineStatus) -> Iterator[str]:
             )
 
 
-def transaction_notes(status: PipelineStatus) -> Iterator[str]:
+def transaction_notes(status: PipelineState) -> Iterator[str]:
     """Explain aborted and dead transactions, a line each, but one for those that were aborted for the same reason."""
     aborted: dict[str, list[str]] = {}
     for row in status.transactions:
@@ -191,16 +191,12 @@ def transaction_notes(status: PipelineStatus) -> Iterator[str]:
         yield f"{listed(ids, len(ids))} {'was' if len(ids) == 1 else 'were'} aborted: {reason}"
 
 
-def transactions_view(status: PipelineStatus) -> RenderableType:
+def transactions_view(status: PipelineState) -> RenderableType:
     rows = status.transactions
     if not rows:
         return Text("no transactions in the ledger yet")
-    table = Table(title="last transactions", title_justify="left")
-    table.add_column("transaction")
-    table.add_column("state")
-    table.add_column("instant")
-    for name in ("rows", "files", "size", "seconds"):
-        table.add_column(name, justify="right")
+    columns = ("transaction", "state", "instant", ">rows", ">files", ">size", ">seconds")
+    table = _table(*columns, title="last transactions")
     for row in rows:
         seconds = ((row.ended_at or datetime.now(timezone.utc)) - row.began_at).total_seconds()
         table.add_row(
@@ -216,10 +212,8 @@ def transactions_view(status: PipelineStatus) -> RenderableType:
 
 
 def slices_view(title: str, slices: Sequence[Slice]) -> RenderableType:
-    table = Table(title=f"{title}: {counted(sum(each.count for each in slices), 'offset')}", title_justify="left")
-    table.add_column("partition")
-    for name in ("start", "end", "offsets"):
-        table.add_column(name, justify="right")
+    title = f"{title}: {counted(sum(each.count for each in slices), 'offset')}"
+    table = _table("partition", ">start", ">end", ">offsets", title=title)
     for slice_ in slices:
         table.add_row(str(slice_.source), f"{slice_.start:,}", f"{slice_.end:,}", f"{slice_.count:,}")
     return table
@@ -227,9 +221,7 @@ def slices_view(title: str, slices: Sequence[Slice]) -> RenderableType:
 
 def columns_view(columns: pa.Schema) -> RenderableType:
     """Render a table's columns and their types; a long type is cut, and --json shows all of it."""
-    table = Table(title="columns of the table", title_justify="left")
-    for name in ("column", "type", "null"):
-        table.add_column(name)
+    table = _table("column", "type", "null", title="columns of the table")
     for column in columns:
         kind = shortened(ddl_type(column.type), _MOST_CHARACTERS)
         table.add_row(column.name, Text(kind), "may be" if column.nullable else "never")

@@ -27,8 +27,8 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, QUESTIONS
-from hudi_ingest.operations.health.status import pipeline_status
 from hudi_ingest.operations.requests.planning import new_request
+from hudi_ingest.operations.state import full_state, state_now
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
@@ -44,6 +44,7 @@ from hudi_ingest.transaction.plan.planning import observe, plan_next
 from hudi_ingest.transaction.write import reports
 from hudi_ingest.transaction.write.reports import require_true_gaps
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.statements import statements_of
 from hudi_ingest_tests.support.ticks import MEMORY, tick
@@ -256,7 +257,7 @@ def test_records_that_arrive_while_status_asks_belong_to_no_open_transaction(
     ground.send_rows(0, 5)
     situation = observe(pipeline)
     ground.send_rows(0, 5, 5)
-    status = pipeline_status(pipeline, situation, ground.ledger)
+    status = full_state(seen(pipeline, situation), ground.ledger)
     assert [(each.end, each.undecided) for each in status.partitions] == [(5, None), (0, None)]
 
 
@@ -271,7 +272,7 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
         producer.produce(ground.name, str(number).encode(), partition=0)
     producer.flush(300)
     cluster = KafkaCluster(pipeline.source)
-    status = pipeline_status(pipeline, observe(pipeline), ground.ledger)
+    status = state_now(pipeline, ground.ledger)
     open_offsets = Slice(ground.name, 0, 10, 30)
     assert [(each.end, each.lag, each.undecided) for each in status.partitions] == [
         (10, 10, open_offsets),

@@ -24,12 +24,12 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS, Wishes
+from hudi_ingest.operations.observation import AT_ONCE, Looks
 from hudi_ingest.orchestration.coordinator.look import PASSES, Look
 from hudi_ingest.orchestration.coordinator.memory import Memory, PipelineMemory
 from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, next_tick, quiet_reasons
 from hudi_ingest.orchestration.coordinator.topics import Found
-from hudi_ingest.orchestration.looks import AT_ONCE, Looks
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
 from hudi_ingest.orchestration.switch import how_to_resume
 from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline

@@ -37,6 +37,7 @@ from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
+from hudi_ingest.operations.observation import AT_ONCE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
@@ -60,7 +61,6 @@ from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
 from hudi_ingest.orchestration.coordinator.sensor import report_look
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, open_instance
 from hudi_ingest.orchestration.jobs.run_config import require_startable, run_request
-from hudi_ingest.orchestration.looks import AT_ONCE, Looks
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.switch import activities, switch, switched
 from hudi_ingest.pipeline.file import pipeline_from
@@ -189,52 +189,6 @@ def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
             return
         waiting = {name: since for name, since in waiting.items() if name not in turns}
     pytest.fail(f"{patient} was due in {rounds} ticks, and had no turn")
-
-
-@given(st.integers(0, 60), st.integers(1, 30), st.integers(0, 60))
-@settings(deadline=None, max_examples=30)
-def test_an_evaluation_never_has_more_results_that_count_than_it_may(looks: int, most: int, idle: int) -> None:
-    pipelines = named(looks + idle)
-    taken = Looks[bool]("looks")
-    had: set[str] = set()
-    for _ in range(math.ceil(looks / most)):
-        found = taken.take(
-            [each for each in pipelines if each.name not in had],
-            lambda each: int(each.name[1:]) < looks,
-            300.0,
-            most=most,
-            counts=bool,
-        )
-        assert all(look.done() for look in found.values())
-        assert sum(look.result() for look in found.values()) <= most
-        had |= found.keys()
-    assert {f"p{number}" for number in range(looks)} <= had
-
-
-def test_one_that_hangs_has_one_look_at_a_time_and_answers_the_evaluation_after_it_has_ended() -> None:
-    hangs, began = threading.Event(), list[str]()
-
-    def look(pipeline: Pipeline) -> str:
-        began.append(pipeline.name)
-        if pipeline.name == "p0":
-            hangs.wait(300)
-        return pipeline.name
-
-    pipelines = named(2 * AT_ONCE)
-    taken = Looks[str]("looks")
-    try:
-        others = set[str]()
-        while len(others) < len(pipelines) - 1:
-            found = taken.take([each for each in pipelines if each.name not in others], look, 0.2)
-            others |= {name for name, each in found.items() if each.done()}
-        assert "p0" in taken.late()
-        assert began.count("p0") == 1
-    finally:
-        hangs.set()
-    wait_for(lambda: not taken.late(), "the look ends")
-    found = taken.take(pipelines[:1], look, 300.0)
-    assert found["p0"].result() == "p0"
-    assert began.count("p0") == 1, "its late answer is taken instead of a new look"
 
 
 def test_a_tick_counts_and_names_those_that_fail_and_ten_that_changed() -> None:

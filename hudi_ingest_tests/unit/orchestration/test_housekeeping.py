@@ -382,7 +382,7 @@ def test_overview_and_alerts_read_what_ticks_have_reported(anywhere: DagsterInst
         InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, SensorInstigatorData())
     )
     [row] = current_rows(anywhere, [orders])
-    assert (row.state, row.wrong) == (FAILING, "lag_below_limit: 7 records wait")
+    assert (row["state"], row["what is wrong"]) == (FAILING, "lag_below_limit: 7 records wait")
     [incident] = failing_checks(anywhere, [orders], AlertSettings())
     assert (incident.pipeline, incident.check, incident.text) == ("orders", LAG_BELOW_LIMIT, "7 records wait.")
     anywhere.report_runless_asset_event(observation(OVERVIEW, [row]))
