@@ -27,6 +27,7 @@ from hudi_ingest.cli.app import (
     print_nothing_to_do,
     print_plan,
     print_receipt,
+    print_result,
     say,
     say_left_out,
     show_schema,
@@ -164,10 +165,7 @@ def approve_schema(
     if not is_pattern(name):
         with ended_by_nothing_to_do(as_json):
             change = change_of(named_pipeline(name))
-        if as_json:
-            print_json(change.to_dict())
-        else:
-            _say_change(change)
+        print_result(as_json, change.to_dict(), _change_text(change))
         return
     pipelines = pipelines_like(name)
     changes, errors = list[SchemaChange](), dict[str, str]()
@@ -182,7 +180,7 @@ def approve_schema(
         print_json({"changes": [change.to_dict() for change in changes], "errors": errors})
     else:
         for change in changes:
-            _say_change(change)
+            say(_change_text(change))
         if not changes and not errors:
             say(f"no change waits in {counted(len(pipelines), 'pipeline')}")
     for error_text in errors.values():
@@ -191,11 +189,9 @@ def approve_schema(
         raise typer.Exit(1)
 
 
-def _say_change(change: SchemaChange) -> None:
-    say(f"{change.pipeline}:")
-    for line in change.changes:
-        say(line)
-    say(f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}")
+def _change_text(change: SchemaChange) -> str:
+    outcome = f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}"
+    return "\n".join([f"{change.pipeline}:", *change.changes, outcome])
 
 
 @app.command()
@@ -220,10 +216,7 @@ def sample(
     if len(starts) < len(from_ or ()):
         raise typer.BadParameter("--from names a partition twice; name each partition once")
     taken = take_sample(named_pipeline(name), starts or None, limit)
-    if as_json:
-        print_json(taken.to_dict())
-    else:
-        out.print(sample_view(taken))
+    print_result(as_json, taken.to_dict(), sample_view(taken))
 
 
 @app.command()
@@ -317,14 +310,14 @@ def accept_losses(
 
 @app.command()
 def pause(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor off in Dagster, like the switch in its UI, or this one alone of a template's pipelines. A transaction
-    that is running still finishes."""
+    """Pause the pipeline: no transaction of it begins until it is resumed. The ledger keeps the switch. A transaction that is running
+    still finishes."""
     _switch(name, False, as_json)
 
 
 @app.command()
 def resume(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor on in Dagster, like the switch in its UI, or this one alone of a template's pipelines."""
+    """Turn the pipeline on, so that its transactions begin. The ledger keeps the switch."""
     _switch(name, True, as_json)
 
 
@@ -333,10 +326,8 @@ def _switch(name: str, on: bool, as_json: bool) -> None:
 
     pipeline = named_pipeline(name)
     changed = switch(Home.from_environment(), pipeline, on)
-    if as_json:
-        print_json({"pipeline": pipeline.name, "on": on, "changed": changed})
-        return
-    say(f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}")
+    text = f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}"
+    print_result(as_json, {"pipeline": pipeline.name, "on": on, "changed": changed}, text)
 
 
 @app.command()

@@ -331,7 +331,7 @@ def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
 
 
 def _templates(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:
-    """Two files with templates of one name, which their sensors have."""
+    """Two files with templates of one name, by which commands and the ledger know them."""
     first = dict[str, int]()
     for position, pipeline in valid:
         earlier = first.setdefault(pipeline.template, position) if pipeline.template else position

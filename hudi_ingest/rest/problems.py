@@ -169,7 +169,7 @@ def _place(location: tuple[str | int, ...]) -> str | None:
 
 
 def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    # Not what a person has to mend, but a SensorNotLoaded and the like.
+    # Nothing that a person has to mend.
     passes = problem.status == 503 and problem.error != EnvironmentProblem.__name__
     retry = {"Retry-After": str(RETRY_SECONDS)} if passes else {}
     content = problem.model_dump(mode="json", exclude_none=True)

@@ -111,15 +111,12 @@ class EndedRuns:
 
 
 def must_wait(ended: EndedRuns, state: InstigatorState, *sensor: Any) -> bool:
-    """Whether the sensor's minimum interval, or a coordinator's rest, has not passed, and nothing that its cursor names has become due."""
+    """Whether the sensor's minimum interval has not passed, and nothing that its cursor names has become due."""
     data = state.instigator_data
     if not isinstance(data, SensorInstigatorData) or (next_tick := NextTick.of(data.cursor)) is None:
         return _IS_UNDER_MIN_INTERVAL(state, *sensor)
     ticked = max(data.last_tick_start_timestamp or 0.0, data.last_tick_timestamp or 0.0)
-    now = time.time()
-    if next_tick.is_due(ticked, now, ended.ended_at):
-        return False
-    return now < next_tick.rests_until or _IS_UNDER_MIN_INTERVAL(state, *sensor)
+    return not next_tick.is_due(ticked, time.time(), ended.ended_at) and _IS_UNDER_MIN_INTERVAL(state, *sensor)
 
 
 def kept_job(location: GrpcServerCodeLocation, selector: Any) -> Any:
