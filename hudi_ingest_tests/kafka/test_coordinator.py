@@ -27,6 +27,7 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, QUESTIONS
+from hudi_ingest.operations.observation import Observation, observe_all
 from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.operations.state import full_state, state_now
 from hudi_ingest.orchestration import tags
@@ -181,6 +182,9 @@ def test_p6_a_pattern_follows_its_topics_and_misses_one_that_disappeared(ground:
     assert observe(pipeline, shared.of(pipeline.source)).lag == observe(pipeline).lag
     with pytest.raises(TopicMissing, match="topic nowhere is not on the broker"):
         observe(missing, shared.of(missing.source))
+    own = observe_all([missing])[missing.name]
+    assert isinstance(own, Observation) and isinstance(own.error, TopicMissing)
+    assert "source.topics in the pipeline file" in str(own.error), "in the words for its own file"
     # The table's checkpoint remembers what it has read.
     cluster = KafkaCluster(pipeline.source)
     admin = AdminClient({"bootstrap.servers": ground.bootstrap_servers})
