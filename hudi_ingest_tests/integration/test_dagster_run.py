@@ -308,7 +308,10 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
 
 @pytest.mark.parametrize(
     ("settings", "small"),
-    [({}, (2, [(0, 0), (1, 0), (1, 1)])), ({"single_op": True}, (1, [(0, 0), (0, 1), (1, 0), (1, 1)]))],
+    [
+        pytest.param({}, (2, [(0, 0), (1, 0), (1, 1)]), marks=pytest.mark.tier(3)),
+        ({"single_op": True}, (1, [(0, 0), (0, 1), (1, 0), (1, 1)])),
+    ],
 )
 def test_r3_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_files(
     ground: Ground,
