@@ -38,13 +38,13 @@ demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample o
 	@$(VENV)/bin/hudi-ingest demo $(ARGS)
 
 cluster-demo: $(VENV)/requirements-dev.ready ## S3, a Spark cluster, a metastore and an ordinary Dagster here; a worker is killed meanwhile; ARGS="--records 200000"
-	@$(VENV)/bin/hudi-ingest cluster-demo $(ARGS)
+	@$(VENV)/bin/python -m hudi_ingest_tests.lab cluster-demo $(ARGS)
 
 cdc-demo: $(VENV)/requirements.ready ## a PostgreSQL table through Debezium to a Hudi table, with kills meanwhile, then compared; ARGS="--seconds 30"
-	@$(VENV)/bin/hudi-ingest cdc-demo $(ARGS)
+	@$(VENV)/bin/python -m hudi_ingest_tests.lab cdc-demo $(ARGS)
 
 mirror-demo: $(VENV)/requirements.ready ## the same with one pipeline file for ten tables, most with random columns, which change, too; ARGS="--tables 3 --seconds 30 --seed 7"
-	@$(VENV)/bin/hudi-ingest cdc-demo --tables 10 $(ARGS)
+	@$(VENV)/bin/python -m hudi_ingest_tests.lab cdc-demo --tables 10 $(ARGS)
 
 test: $(VENV)/requirements-dev.ready ## each promise and feature on a real broker, Spark, Hudi and Dagster, and all that needs none; WORKERS=2
 	@$(FETCH_JARS) 2>/dev/null & $(PYTEST) --tier 1 $(ARGS)
@@ -139,9 +139,10 @@ docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the mod
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
 	$(VENV)/bin/python -m hudi_ingest_tests.support.features_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.surfaces
+	$(VENV)/bin/python -m hudi_ingest_tests.support.house --lower
 
-house: $(VENV)/requirements-dev.ready ## the size and shape of the package
-	@$(VENV)/bin/python -m hudi_ingest_tests.support.house
+house: $(VENV)/requirements-dev.ready ## the size and shape of the package beside the budgets that a test holds; ARGS="--places CIRCLES"
+	@$(VENV)/bin/python -m hudi_ingest_tests.support.house $(ARGS)
 
 site: $(RELEASE)/requirements.ready ## build/site/site: the documentation with search and the Python API; fails for a warning or a dead link
 	@$(RELEASE)/bin/python -m hudi_ingest_tests.support.site build/site

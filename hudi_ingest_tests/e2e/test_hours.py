@@ -57,7 +57,7 @@ def test_an_hour_is_declared_within_an_interval_and_two_seconds(
                     enabled=True,
                     source={"topics": [topic], "lateness_seconds": end % 3600},
                     table={"base_path": str(tmp_path / topic), "partition_by": []},
-                    transaction={"interval_seconds": INTERVAL_SECONDS, "fan_out_from": 1_000_000},
+                    transaction={"interval_seconds": INTERVAL_SECONDS},
                     asset={"complete": "hourly"},
                 )
             before, ended = hour(end, 2), hour(end, 1)

@@ -47,7 +47,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ground, St
         write_pipeline(
             ground,
             source={"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}"},
-            transaction={"interval_seconds": 5, "timeout_seconds": 60, "fan_out_from": 1_000_000},
+            transaction={"interval_seconds": 5, "timeout_seconds": 60},
         )
         try:
             found = up(ground)

@@ -115,7 +115,7 @@ def run_old(old: Path, ground: Ground, *arguments: str) -> None:
 
 def write_pipelines(ground: Ground) -> None:
     """One that appends, one with a key, and a template of two topics."""
-    often = {"interval_seconds": 5, "fan_out_from": 1_000_000}
+    often = {"interval_seconds": 5}
     tables = ground.home.root.parent / "tables"
     write_pipeline(ground, enabled=True, transaction=often)
     keyed = {"base_path": str(tables / KEYED), "schema": "id string not null, n long", "partition_by": []}

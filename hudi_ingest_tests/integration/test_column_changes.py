@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import BadRecord, SchemaNotApproved
-from hudi_ingest.local.verification import read_with_spark
 from hudi_ingest.operations.upkeep.approvals import approve_schema_change
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest_tests.integration.test_mirror import LONG, TEXT, Columns, Mirror
+from hudi_ingest_tests.lab.row_comparison import read_with_spark
 from hudi_ingest_tests.support.ground import Ground, fresh_ground
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

@@ -18,7 +18,6 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
@@ -26,6 +25,7 @@ from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import protocol_for
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

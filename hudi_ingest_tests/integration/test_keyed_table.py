@@ -133,6 +133,9 @@ class OtherWriter:
 
 @pytest.fixture
 def other(keyed: KeyedGround) -> OtherWriter:
+    if not Path(keyed.ground.base_path, ".hoodie").exists():
+        keyed.send(("d0", "k0", 0))
+        keyed.run()
     spark = current_session(keyed.ground.home).newSession()
     name = keyed.ground.name
     spark.sql(f"create table if not exists {name} using hudi location '{keyed.ground.base_path}'")
@@ -642,6 +645,10 @@ def _with_zones(value: Any) -> Any:
 def test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commit(
     keyed: KeyedGround, other: OtherWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    keyed.send(("d0", "k18", 18))
+    keyed.run()
+    # File groups are looked up only once another writer has been there.
+    other.sql("update {table} set n = 19 where id = 'k18'")
     keyed.send(("d0", "k16", 160))
     protocol = keyed.ground.protocol(keyed.pipeline)
     opened = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), never)

@@ -19,7 +19,6 @@ from hudi import HudiTable
 
 from hudi_ingest.exceptions import BadRecord, SchemaRefused
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.verification import compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.folder import find_pipeline
@@ -27,6 +26,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.run import run_transaction
+from hudi_ingest_tests.lab.row_comparison import compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.registry import Registry
 from hudi_ingest_tests.support.serializers import avro_bytes

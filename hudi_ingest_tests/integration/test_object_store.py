@@ -28,7 +28,6 @@ from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import ReadCommits, Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.local.object_store import ObjectStore, find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
@@ -37,6 +36,7 @@ from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.lab.object_store import ObjectStore, find_versitygw, start_object_store
 from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.fault import Fault

@@ -294,8 +294,8 @@ def test_p6_d1_dagster_shows_the_stop_in_the_tick_the_run_the_asset_and_its_chec
 ) -> None:
     from hudi_ingest.operations.health.judgement import OFFSETS_HONOURED
     from hudi_ingest.orchestration import tags
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest_tests.support.ticks import tick
 
     ground.send_rows(0, 3)
     ground.run(pipeline)

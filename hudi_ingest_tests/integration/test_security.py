@@ -125,8 +125,8 @@ def test_a_port_of_another_protocol_ends_the_write_in_bounded_time(
 def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool, before: Callable[[], None]) -> str:
     """Executes in this process what the sensor requests, or what the Launchpad does without config; `before` it begins.
     Gives all that Dagster kept of the run."""
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest_tests.support.ticks import tick
 
     request = tick(pipeline, instance, datetime.now(timezone.utc)) if planned else RunRequest()
     assert isinstance(request, RunRequest), request

@@ -19,11 +19,11 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.pods import PODS
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.transactions import transaction_code
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]

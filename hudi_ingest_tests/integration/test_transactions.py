@@ -55,6 +55,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import protocol_for
+from hudi_ingest.transaction.write import job
 from hudi_ingest_tests.simulation.trace import POWER_CUT, add, read
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.fault import Fault
@@ -200,8 +201,11 @@ def test_d3_a_malformed_record_refuses_the_transaction_and_names_the_place(groun
     assert ground.ledger.transactions.history(pipeline.name)[0].state is TransactionState.ABORTED
 
 
-def test_a_long_slice_is_split_over_tasks_and_files(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, table={"rows_per_file": 1000, "partition_by": []})
+def test_a_long_slice_is_split_over_tasks_and_files(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline(ground, table={"partition_by": []})
+    monkeypatch.setattr(job, "ROWS_PER_FILE", 1000)
     ground.send_rows(0, 4500)
     receipt = ground.run(pipeline)
     assert receipt.files >= 5

@@ -23,12 +23,12 @@ from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.validation import check_online
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.secured_broker import PASSWORD, USER, SecuredBroker
+from hudi_ingest_tests.support.ticks import tick
 
 pytestmark = pytest.mark.kafka
 

@@ -51,7 +51,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
             {"timestamp": {"fields": ["paid_at"], "format": "iso8601"}},
             {"cast": {"amount": "string"}},
             {"mask": {"fields": ["card"], "method": "redact"}},
-            {"flatten": {"fields": ["customer"]}},
+            {"flatten": ["customer"]},
             {"sql": "select *, upper(id) || card as label from records"},
             {"constant": {"column": "origin", "value": "shop"}},
         ],

@@ -102,13 +102,16 @@ def test_s2_a_driver_is_told_where_executors_find_it_and_what_they_run() -> None
         {
             "master": "spark://one:7077",
             "driver_host": "two",
-            "bind_address": "0.0.0.0",
-            "driver_port": 7001,
-            "block_manager_port": 7002,
             "cores": 8,
             "archive": "/shared/env.tar.gz",
             "executor_jars": "/opt/jars/",
-            "spark_conf": {"spark.executor.extraJavaOptions": "-Xss4m", "spark.task.maxFailures": 2},
+            "spark_conf": {
+                "spark.driver.bindAddress": "0.0.0.0",
+                "spark.driver.port": 7001,
+                "spark.driver.blockManager.port": 7002,
+                "spark.executor.extraJavaOptions": "-Xss4m",
+                "spark.task.maxFailures": 2,
+            },
         }
     )
     options = session_options([], settings, {"spark.driver.extraJavaOptions": "-XX:+UseZGC"})

@@ -17,7 +17,7 @@ from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.pipeline.sections.table import Table
-from hudi_ingest.records.schema.avsc import parse_avsc
+from hudi_ingest.records.schema.avro import parse_avsc
 from hudi_ingest.records.schema.columns import (
     MAX_DEPTH,
     columns_of,

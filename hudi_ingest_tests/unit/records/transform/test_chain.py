@@ -226,7 +226,7 @@ def flat(field: pa.Field, value: Any, name: str) -> dict[str, Any]:
         return {name: value}
     found: dict[str, Any] = {}
     for each in field.type:
-        found |= flat(each, None if value is None else value[each.name], f"{name}__{each.name}")
+        found |= flat(each, None if value is None else value[each.name], f"{name}_{each.name}")
     return found
 
 
@@ -236,7 +236,7 @@ def test_k4_flatten_random_structs(data: st.DataObject, kind: pa.DataType, nulla
     schema = pa.schema([pa.field("x", pa.int32()), field, pa.field("y", pa.int32())])
     values = data.draw(st.lists(values_of(field), max_size=5))
     batch = pa.RecordBatch.from_pylist([{"x": i, "s": value, "y": -i} for i, value in enumerate(values)], schema=schema)
-    step = Flatten(("s",), "__")
+    step = Flatten(("s",))
     if not pa.types.is_struct(kind):
         with pytest.raises(TransformProblems, match="only a struct can be flattened"):
             step.output_schema(schema)
