@@ -209,7 +209,7 @@ def serve(
     # What follows loads Dagster and Spark's client, which takes some seconds, and a minute on a busy machine.
     progress("starting the REST API")
     try:
-        require("rest")
+        require("rest", "here")
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
     from hudi_ingest.rest.access import Allowed, access, is_loopback, read_token_place, write_token_place

@@ -229,7 +229,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
         )
     except ModuleNotFoundError as error:
         raise EnvironmentProblem(
-            f"ledger {shown_url(url)}: the PostgreSQL driver is missing ({error}). Run `pip install psycopg2-binary`."
+            f"ledger {shown_url(url)}: the PostgreSQL driver is missing ({error}). Install hudi-ingest[postgres] in this environment."
         ) from error
 
     @event.listens_for(engine, "begin")

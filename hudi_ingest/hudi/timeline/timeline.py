@@ -22,9 +22,10 @@ from hudi import HudiReadOptions, HudiTable
 from hudi_ingest.exceptions import IngestError, TableMismatch, TableUnreachable
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
+from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE, path_in
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
-from hudi_ingest.hudi.storage.storage import StoreError, beside, storage_at, store_remedy
+from hudi_ingest.hudi.storage.storage import StoreError, beside, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.storage_options import StorageOptions, is_s3

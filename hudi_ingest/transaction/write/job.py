@@ -43,8 +43,9 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.files.new_files import ROWS_PER_FILE, BaseFileLayout, KeyedLayout, Past, PastCommit
 from hudi_ingest.hudi.files.replaced_files import offsets_in_files
+from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import heartbeat_path
-from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
+from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
