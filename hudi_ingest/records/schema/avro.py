@@ -1,9 +1,4 @@
-"""Parse Avro schemas into the tree of types, and describe the layout of their bytes.
-
-Decoders get only the bytes' layout (`wire_schema`): no logical types, strings and enums as the bytes and numbers that
-they are written as, and maps as the arrays of key-value records that they are written as. So nothing that matters to a row
-is left to a decoder: not UTF-8, not the range of dates, not repeated keys.
-"""
+"""Parse Avro schemas into the tree of types. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +36,6 @@ _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _KINDS = _PRIMITIVES | _NAMED | {"array", "map"}
 _DEFAULT = "hudi_ingest.default"
 _NO_DECIMAL = "decimal, ignored for its "
-_WIRE = {"string": "bytes", "enum": "int"}
 
 
 class WriterSchemaProblem(ValueError):
@@ -65,11 +58,9 @@ def parse_writer(schema: RegisteredSchema) -> WireType:
         raise WriterSchemaProblem(f"its schema {problem}") from None
     except RecursionError:
         raise WriterSchemaProblem(f"its schema is nested deeper than {MAX_DEPTH} levels") from None
-    for path, kind, problem in _unreadable(tree, ""):
+    for path, kind, why in _unreadable(tree, ""):
         where = f"field {path}: " if path else ""
-        raise WriterSchemaProblem(
-            f"its schema {'is not Avro' if kind == 'unknown' else 'is refused'}: {where}{problem}"
-        )
+        raise WriterSchemaProblem(f"its schema {'is not Avro' if kind == 'unknown' else 'is refused'}: {where}{why}")
     return tree
 
 
@@ -462,34 +453,6 @@ def _may_be_no_bytes(type_: WireType) -> bool:
     if type_.kind == "record":
         return all(_may_be_no_bytes(part) for part in type_.parts)
     return type_.kind == "null" or (type_.kind == "fixed" and type_.size == 0)
-
-
-def wire_schema(type_: WireType) -> Any:
-    """Return an Avro schema with the same byte layout but no meaning. Its names are single letters with a number."""
-    return _wire(type_, count())
-
-
-def _wire(type_: WireType, numbers: Iterator[int]) -> Any:
-    if type_.kind == "record":
-        name = f"r{next(numbers)}"
-        fields = [{"name": f"f{i}", "type": _wire(part, numbers)} for i, part in enumerate(type_.parts)]
-        return {"type": "record", "name": name, "fields": fields}
-    if type_.kind == "union":
-        # A record of one field is encoded like the field, and keeps branches apart that would look alike.
-        many = type_.inner[0] is type_
-        return [
-            _wire(WireType("record", names=("of",), parts=(part,)) if many and part.kind != "null" else part, numbers)
-            for part in type_.parts
-        ]
-    if type_.kind == "array":
-        return {"type": "array", "items": _wire(type_.parts[0], numbers)}
-    if type_.kind == "map":
-        # The same bytes as a map, but repeated keys can be detected.
-        entry = WireType("record", names=("key", "value"), parts=(WireType("bytes"), type_.parts[0]))
-        return {"type": "array", "items": _wire(entry, numbers)}
-    if type_.kind == "fixed":
-        return {"type": "fixed", "name": f"x{next(numbers)}", "size": type_.size}
-    return _WIRE.get(type_.kind, type_.kind)
 
 
 def plain_values(schema: RegisteredSchema, data: Sequence[bytes]) -> tuple[Any, list[Any]]:
