@@ -128,7 +128,7 @@ def _finish_map(type_: pa.DataType, finish_value: Finish) -> Finish:
 
 def _struct(tree: WireType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> _Read:
     parts = [whole_layout(part, False) for part in tree.parts]
-    read: list[tuple[pa.Field, int, Finish] | pa.Scalar] = []
+    members: list[Member] = []
     for field in fields:
         inner = f"{path}.{field.name}".removeprefix(".")
         name = resolution.written_name(inner, tree.names)
@@ -137,19 +137,13 @@ def _struct(tree: WireType, fields: Sequence[pa.Field], path: str, resolution: R
             if parts[index].kept:
                 raise Doubt("two columns of one field")
             parts[index], finish = _value(tree.parts[index], field.type, inner, resolution)
-            read.append((field, index, finish))
+            members.append(struct_member(str(index), field.nullable, finish))
         elif inner in resolution.unfit or (not field.nullable and inner not in resolution.defaults):
             raise Doubt("a required field that is not there")
         else:
-            read.append(pa.scalar(resolution.defaults.get(inner), field.type))
-    places = {index: place for place, index in enumerate(index for index, part in enumerate(parts) if part.kept)}
-    members = [_constant(each) if isinstance(each, pa.Scalar) else _member(*each, places) for each in read]
+            members.append(_constant(pa.scalar(resolution.defaults.get(inner), field.type)))
     return node_of(tree, tuple(parts)), struct_column(fields, members)
 
 
 def _constant(missing: pa.Scalar) -> Member:
     return lambda structs: pa.repeat(missing, len(structs))
-
-
-def _member(field: pa.Field, index: int, finish: Finish, places: dict[int, int]) -> Member:
-    return struct_member(places[index], field.nullable, finish)

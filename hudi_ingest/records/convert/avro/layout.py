@@ -1,7 +1,7 @@
 """The layout of a type's bytes, and whole batches of datums as columns of plain numbers and bytes.
 
 A column has no meaning: strings and enums are the bytes and numbers that they are written as, and maps are lists of keys and values. So
-nothing that matters to a row is decided here: not UTF-8, not the range of dates, not repeated keys.
+nothing that matters to a row is decided here: not UTF-8, not the range of dates, not repeated keys. Fields go by their places, as text.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class Layout:
         buffers = [None if valid is None or valid.all() else _bitmap(valid)]
         content = [self._column(part, counts, values, None) for part in parts if self._nodes[part].kept]
         if node.kind == "record":
-            kind = pa.struct([pa.field(str(place), column.type) for place, column in enumerate(content)])
+            names = [str(place) for place, part in enumerate(parts) if self._nodes[part].kept]
+            kind = pa.struct([pa.field(name, column.type) for name, column in zip(names, content, strict=True)])
             return pa.Array.from_buffers(kind, count, buffers, children=content)
         own, sizes = values[number][0], values[number][-1]
         kind = _PLAIN.get(node.kind, pa.int64())
