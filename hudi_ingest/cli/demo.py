@@ -23,10 +23,9 @@ from hudi_ingest.local.progress import Report, one_interrupt
 from hudi_ingest.local.samples import PARTITIONS, TOPIC, OrderProducer
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.local.verification import Verification, verify
-from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status
+from hudi_ingest.operations.state import PipelineState, state_now
 from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import observe
 
 RECORDS_ONCE = 200_000
 PER_SECOND = 2_000
@@ -66,8 +65,8 @@ def run_demo(home: Home, settings: StackSettings, console: Console, report: Repo
                     status = _status(pipeline, ledger)
                     if live is not None:
                         live.update(_view(status, stack, producer), refresh=True)
-                    elif isinstance(status, PipelineStatus) and status.sequence > reported:
-                        reported = status.sequence
+                    elif isinstance(status, PipelineState) and (status.sequence or 0) > reported:
+                        reported = status.sequence or 0
                         committed = sum(partition.committed or 0 for partition in status.partitions)
                         report(f"transaction {reported}: {committed:,} of {producer.count:,} orders committed")
                     time.sleep(_REFRESH_SECONDS)
@@ -129,13 +128,13 @@ def _await_all_committed(pipeline: Pipeline, home: Home, began: float, report: R
     with Ledger.open(home.ledger_url) as ledger:
         while True:
             status = _status(pipeline, ledger)
-            if isinstance(status, PipelineStatus):
+            if isinstance(status, PipelineState):
                 committed = sum(partition.committed or 0 for partition in status.partitions)
                 if committed != reported or time.monotonic() - reported_at > _REPORT_SECONDS:
                     reported, reported_at = committed, time.monotonic()
                     report(f"{reported_at - began:.0f} s: {committed:,} of {RECORDS_ONCE:,} committed")
                 if committed == RECORDS_ONCE:
-                    return status.sequence
+                    return status.sequence or 0
             if time.monotonic() - began > ONCE_SECONDS:
                 raise EnvironmentProblem(
                     f"not all records were committed within {ONCE_SECONDS} s. Look for the runs' errors in {home.logs} and {home.dagster}."
@@ -143,15 +142,15 @@ def _await_all_committed(pipeline: Pipeline, home: Home, began: float, report: R
             time.sleep(_REFRESH_SECONDS)
 
 
-def _status(pipeline: Pipeline, ledger: Ledger) -> PipelineStatus | IngestError:
+def _status(pipeline: Pipeline, ledger: Ledger) -> PipelineState | IngestError:
     try:
-        return pipeline_status(pipeline, observe(pipeline), ledger)
+        return state_now(pipeline, ledger)
     except (KafkaUnreachable, TableUnreachable) as error:
         return error
 
 
-def _view(status: PipelineStatus | IngestError, stack: Stack, producer: OrderProducer) -> RenderableType:
-    body = status_view(status) if isinstance(status, PipelineStatus) else Text(str(status), style="yellow")
+def _view(status: PipelineState | IngestError, stack: Stack, producer: OrderProducer) -> RenderableType:
+    body = status_view(status) if isinstance(status, PipelineState) else Text(str(status), style="yellow")
     foot = Text(
         f"{producer.count:,} orders produced in this session   Dagster UI {stack.url}   Ctrl-C stops everything"
     )

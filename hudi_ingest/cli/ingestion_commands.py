@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -376,7 +377,7 @@ def resume(name: PipelineName, as_json: AsJson = False) -> None:
 
 
 def _switch(name: str, on: bool, as_json: bool) -> None:
-    from hudi_ingest.orchestration.coordinator.switch import switch
+    from hudi_ingest.orchestration.switch import switch
 
     pipeline = named_pipeline(name)
     changed = switch(Home.from_environment(), pipeline, on)
@@ -394,50 +395,52 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show committed offsets, lag and recent transactions; of several pipelines, a line for each. Exits with 1 if a partition is stopped
-    or has no leader, a pipeline's status cannot be read, a file cannot be loaded or a part of the embedded Dagster hangs."""
+    or has no leader, a table does not list or account for what its commits say, a pipeline's status cannot be read, a file cannot be
+    loaded or a part of the embedded Dagster hangs."""
     from hudi_ingest.cli.views import by_error, status_view, summary_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.local.stack import hanging_parts
-    from hudi_ingest.operations.health.status import statuses
-    from hudi_ingest.orchestration.coordinator.switch import activities
+    from hudi_ingest.operations.state import states as states_of
+    from hudi_ingest.orchestration.switch import activities
     from hudi_ingest.pipeline.folder import load_each
     from hudi_ingest.transaction.columns.decoding import format_problems
 
     home = Home.from_environment()
     pipelines, broken = ((named_pipeline(name),), ()) if name else load_each(home.pipelines, check=format_problems)
     with Ledger.open(home.ledger_url) as ledger:
-        answers = statuses(pipelines, ledger)
+        answers = states_of(pipelines, ledger)
     doing = activities(home, pipelines)
     hanging = hanging_parts(home)
-    states = [answer for answer in answers.values() if not isinstance(answer, IngestError)]
+    states = [
+        replace(answer, on=doing[name][0], activity=doing[name][1])
+        for name, answer in answers.items()
+        if not isinstance(answer, IngestError)
+    ]
     failed = {name: str(answer) for name, answer in answers.items() if isinstance(answer, IngestError)}
-    errors = {**failed, **{state.pipeline: str(state.error) for state in states if state.error}}
+    errors = {**failed, **{state.name: str(state.error) for state in states if state.error}}
     if as_json:
-        facts = [
-            {**state.to_dict(), **dict(zip(("on", "activity"), doing[state.pipeline], strict=True))} for state in states
-        ]
+        facts = [state.to_dict() for state in states]
         failures = [{"pipeline": name, "error": error} for name, error in failed.items()]
         files = [{"pipeline": file.name, "file": str(file.path), "error": "\n".join(file.problems)} for file in broken]
         print_json([*facts, *failures, *files])
     else:
         if name or len(pipelines) == 1:
             for state in states:
-                out.print(status_view(state, doing[state.pipeline][1]))
+                out.print(status_view(state))
         elif not pipelines and not broken:
             say(f"there is no pipeline file in {home.pipelines}; `hudi-ingest new TOPIC` writes one")
         elif states:
-            activity = {pipeline: text for pipeline, (_, text) in doing.items()}
-            out.print(summary_view(states, activity, datetime.now(timezone.utc)))
+            out.print(summary_view(states, datetime.now(timezone.utc)))
             say("`hudi-ingest status PIPELINE` shows partitions and transactions")
         for state in states:
-            say_left_out(state.pipeline, state.stopped)
+            say_left_out(state.name, state.stopped)
         for names, error in by_error(errors):
             err.print(f"error: {names}: {error}", style="red", markup=False)
         for file in broken:
             err.print(f"error: {file.in_one_line}", style="red", markup=False)
     for why in hanging:
         err.print(f"error: {why}", style="red", markup=False)
-    if errors or broken or hanging or any(state.stopped or state.lag is None for state in states):
+    if errors or broken or hanging or any(each.stopped or each.lag is None or each.is_table_broken for each in states):
         raise typer.Exit(1)
 
 

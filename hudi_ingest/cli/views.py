@@ -20,10 +20,10 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.model.transaction import TransactionSchema
 from hudi_ingest.operations.audit import NEVER_EXAMINED, Audit
-from hudi_ingest.operations.health.status import PipelineStatus
 from hudi_ingest.operations.requests.allowed_ranges import shown_slices
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, RetrySurvey
 from hudi_ingest.operations.requests.replaced_files import ReplaySurvey
+from hudi_ingest.operations.state import PipelineState
 from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
 from hudi_ingest.operations.upkeep.recovery import Recovery, UnknownInstant
 from hudi_ingest.operations.upkeep.sweep import SweepResult
@@ -43,10 +43,10 @@ _MOST_OF_LINE = 1_000
 """Characters of a list of columns, or of a change: more than one screen of them hides the rest."""
 
 
-def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
-    """Render a status. `activity`: whether the pipeline is on, if the caller knows."""
+def status_view(status: PipelineState) -> RenderableType:
+    """Render a state for `status`."""
     # Not the table's title, which would break the path at the table's width.
-    title = Text(f"{status.pipeline} → {status.base_path}", style="italic")
+    title = Text(f"{status.name} → {status.pipeline.table.base_path}", style="italic")
     offsets = Table()
     offsets.add_column("partition")
     for name in ("committed", "end", "lag"):
@@ -59,7 +59,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
         offsets.add_row(str(partition.source), committed, end, _count_text(partition.lag), style=style)
     offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
-    broken = status.table if status.table is not None and not status.table.passed else None
+    broken = status.table if status.is_table_broken else None
     # Of a table that does not exist yet there is nothing to say.
     found = (broken, status.catalog, status.compaction if status.sequence else None)
     findings = [Text(each.text, style="" if each.passed else "red") for each in found if each is not None]
@@ -68,7 +68,7 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     open_transactions = [Text(text, style="red") for text in undecided_texts(status)]
     change = status.schema_change
     approval = [Text(f"waits for approval: {change.sentence}", style="red")] if change else []
-    switch = [Text(f"Dagster: {activity}")] if activity else []
+    switch = [] if status.activity == "?" else [Text(f"Dagster: {status.activity}")]
     return Group(
         title,
         *switch,
@@ -89,8 +89,8 @@ def status_view(status: PipelineStatus, activity: str = "") -> RenderableType:
     )
 
 
-def summary_view(states: Sequence[PipelineStatus], activities: Mapping[str, str], now: datetime) -> Table:
-    """Render a line for each pipeline. `activities`: by pipeline, whether it is on, in words."""
+def summary_view(states: Sequence[PipelineState], now: datetime) -> Table:
+    """Render a line for each pipeline."""
     table = Table()
     for name in ("pipeline", "state"):
         table.add_column(name)
@@ -99,6 +99,7 @@ def summary_view(states: Sequence[PipelineStatus], activities: Mapping[str, str]
     table.add_column("look at")
     for status in states:
         look_at = [
+            *(["the table"] if status.is_table_broken else []),
             *(["stopped partitions"] if status.stopped else []),
             *(["partitions without a leader"] if status.leaderless else []),
             *(["open transactions of producers"] if any(undecided_texts(status)) else []),
@@ -109,13 +110,13 @@ def summary_view(states: Sequence[PipelineStatus], activities: Mapping[str, str]
         ]
         behind, committed = status.lag_seconds if status.lag else None, status.last_committed_at
         table.add_row(
-            status.pipeline,
-            re.split("[:,]", activities[status.pipeline])[0],
+            status.name,
+            re.split("[:,]", status.activity)[0],
             _count_text(status.lag),
             "-" if behind is None else duration_text(behind),
             "-" if committed is None else f"{duration_text((now - committed).total_seconds())} ago",
             ", ".join(look_at),
-            style="red" if status.stopped or status.error else None,
+            style="red" if status.stopped or status.error or status.is_table_broken else None,
         )
     return table
 
@@ -132,7 +133,7 @@ def by_error(errors: Mapping[str, str]) -> list[tuple[str, str]]:
     return [(listed(names, _SHOWN_PIPELINES), error) for error, names in pipelines.items()]
 
 
-def age_text(status: PipelineStatus, now: datetime) -> str:
+def age_text(status: PipelineState, now: datetime) -> str:
     """Say how old the last commit and the oldest waiting record are."""
     committed_at = status.last_committed_at
     commit = "nothing committed yet"
@@ -147,7 +148,7 @@ def age_text(status: PipelineStatus, now: datetime) -> str:
     return f"{commit}; the oldest waiting record is {duration_text(status.lag_seconds)} old"
 
 
-def complete_texts(status: PipelineStatus) -> Iterator[str]:
+def complete_texts(status: PipelineState) -> Iterator[str]:
     """Say through which Kafka timestamp the table is complete, and which partitions hold it back; nothing without any timestamp."""
     through, observed = status.complete_through, status.observed_through
     back = (
@@ -166,7 +167,7 @@ def complete_texts(status: PipelineStatus) -> Iterator[str]:
         )
 
 
-def undecided_texts(status: PipelineStatus) -> Iterator[str]:
+def undecided_texts(status: PipelineState) -> Iterator[str]:
     """Explain why records after a partition's end are not read, a sentence for each partition."""
     for partition in status.partitions:
         if partition.undecided:
@@ -178,7 +179,7 @@ def undecided_texts(status: PipelineStatus) -> Iterator[str]:
             )
 
 
-def transaction_notes(status: PipelineStatus) -> Iterator[str]:
+def transaction_notes(status: PipelineState) -> Iterator[str]:
     """Explain aborted and dead transactions, a line each, but one for those that were aborted for the same reason."""
     aborted: dict[str, list[str]] = {}
     for row in status.transactions:
@@ -191,7 +192,7 @@ def transaction_notes(status: PipelineStatus) -> Iterator[str]:
         yield f"{listed(ids, len(ids))} {'was' if len(ids) == 1 else 'were'} aborted: {reason}"
 
 
-def transactions_view(status: PipelineStatus) -> RenderableType:
+def transactions_view(status: PipelineState) -> RenderableType:
     rows = status.transactions
     if not rows:
         return Text("no transactions in the ledger yet")

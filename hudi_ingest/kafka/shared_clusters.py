@@ -72,8 +72,10 @@ class SourceSnapshot:
 
 def snapshot(sources: Sequence[KafkaSource], seconds: float) -> ClusterSnapshot:
     """Look at all topics of the sources, which are of one cluster and log in alike; waits at most `seconds` for each of its answers.
-    Raises KafkaRefused for unusable settings."""
+    Raises KafkaUnreachable and KafkaRefused if it answers none."""
     with kept_cluster(_every_topic(sources[0], seconds)) as cluster:
+        # One error for all pipelines, instead of one about each topic.
+        cluster.require_answer()
         return _snapshot(cluster, sources, cluster.each_watermarks)
 
 

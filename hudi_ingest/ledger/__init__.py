@@ -18,7 +18,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from operator import add
@@ -86,12 +86,12 @@ class Overview:
     """`counters` and `open` are by base path, `ticked` by pipeline, `requests` (the active ones) by pipeline and kind, `rows` by
     table of the ledger. `size_bytes` counts its tables, with SQLite the whole file."""
 
-    counters: Mapping[str, Mapping[str, float]]
-    open: Mapping[str, TransactionRow]
-    ticked: Mapping[str, datetime]
-    requests: Mapping[tuple[str, str], int]
-    rows: Mapping[str, int]
-    size_bytes: int
+    counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    open: Mapping[str, TransactionRow] = field(default_factory=dict)
+    ticked: Mapping[str, datetime] = field(default_factory=dict)
+    requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    rows: Mapping[str, int] = field(default_factory=dict)
+    size_bytes: int = 0
     services: tuple[ServiceRun, ...] = ()
 
 

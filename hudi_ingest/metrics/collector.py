@@ -12,50 +12,40 @@ import platform
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any, Protocol
 
 import hudi_ingest
 from hudi_ingest.exceptions import ConfigError, IngestError
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.files.read_amplification import files_to_merge, read_amplification, why_due
-from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
+from hudi_ingest.hudi.files.read_amplification import files_to_merge
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.records import first_times
-from hudi_ingest.kafka.shared_clusters import ClusterSnapshot, snapshot
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, Overview
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.metrics.definitions import Family
-from hudi_ingest.metrics.families import (
-    DagsterRecord,
-    LedgerRecord,
-    OpenRecord,
-    PipelineRecord,
-    Scene,
-    TableRecord,
-    TableSize,
-    families,
-)
+from hudi_ingest.metrics.families import DagsterRecord, Scene, families
+from hudi_ingest.model.deadline import started
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.health.status import PartitionStatus, findings_now, findings_on_commits, partition_statuses
+from hudi_ingest.operations.observation import Looks, Observation, observe_all
+from hudi_ingest.operations.state import PartitionState, PipelineState, TableSize, table_state
 from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation, observe, stopped_partitions
+from hudi_ingest.transaction.plan.planning import Situation
 
 _logger = logging.getLogger(__name__)
 KEPT_SECONDS = 10.0
 """Scrapes within this time get the same values."""
 LONGEST_SECONDS = 8.0
 """For one scene; Prometheus gives up after ten by default."""
-TIMEOUT = "Timeout"
-"""The error of a pipeline that has not answered in time."""
 RELOAD_SECONDS = 60.0
-_AT_ONCE = 8
 MOST_ASKED = 200
 """Partitions of one cluster that are asked about for one scene, those with the largest lag first."""
 _KEPT_SIZE_SECONDS = 600.0
@@ -67,17 +57,6 @@ class DagsterView(Protocol):
     """A view of Dagster's instance, which orchestration implements."""
 
     def look(self, pipelines: Sequence[Pipeline]) -> DagsterRecord: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """The answers of one pipeline's table and broker. `committed` is None if the table, `situation` if either could not be read."""
-
-    pipeline: Pipeline
-    committed: CommittedState | None
-    situation: Situation | None
-    error: str = ""
-    reason: str = ""
 
 
 class Collector:
@@ -94,10 +73,11 @@ class Collector:
         self._dagster = dagster
         self._kept_seconds = kept_seconds
         self._longest_seconds = longest_seconds
-        self._silence = f"Its table has not answered within {longest_seconds:g} s."
         self._lock = threading.Lock()
         self._seen: tuple[float, Scene, list[Family]] | None = None
-        self._questions = _Questions()
+        self._looks = Looks[Any]("metrics")
+        self._asked: dict[str, Future[Any]] = {}
+        """What the ledger and Dagster were asked: a question that has not ended is not asked a second time."""
         self._sizes = TableSizes()
         self._times: dict[tuple[Any, ...], WaitingTimes] = {}
         self._on_commits: dict[str, tuple[Pipeline, str, list[Finding], datetime]] = {}
@@ -120,44 +100,36 @@ class Collector:
             return self._seen[1:]
 
     def close(self) -> None:
-        self._questions.close()
         self._sizes.close()
 
     def look(self) -> Scene:
         """Look at everything now. Raises ConfigError if the pipelines folder cannot be read."""
-        started, now = time.monotonic(), datetime.now(timezone.utc)
-        until = started + self._longest_seconds
+        began, now = time.monotonic(), datetime.now(timezone.utc)
+        until = began + self._longest_seconds
         pipelines, broken = self._pipelines()
-        by_cluster: dict[tuple[Any, ...], list[Pipeline]] = defaultdict(list)
-        for pipeline in pipelines:
-            by_cluster[settings_of(pipeline.source)].append(pipeline)
-        ask = self._questions.ask
-        ledger = ask("ledger", self._ledger)
-        dagster = ask("dagster", self._dagster.look, pipelines) if self._dagster else None
-        patience = self._longest_seconds / 3
-        clusters = {
-            key: ask(("cluster", key), snapshot, [pipeline.source for pipeline in own], patience)
-            for key, own in by_cluster.items()
-        }
-        # Half of the time, so that tables can be read if a broker does not answer.
-        _wait(clusters.values(), started + self._longest_seconds / 2)
-        looks = {
-            pipeline.name: ask(("table", pipeline.name), _look, pipeline, _answer(clusters[key]))
-            for key, own in by_cluster.items()
-            for pipeline in own
-        }
-        _wait([*looks.values(), ledger, *([dagster] if dagster else [])], until)
-        seen = {name: _answer(future) for name, future in looks.items()}
-        waited = self._waited(by_cluster, [look for look in seen.values() if look is not None], now, until)
-        of_dagster = _answer(dagster) if dagster else None
-        records = [self._record(pipeline, seen[pipeline.name], waited, of_dagster, now) for pipeline in pipelines]
+        questions: dict[str, Callable[[], Any]] = {"ledger": self._ledger}
+        if self._dagster is not None:
+            questions["dagster"] = partial(self._dagster.look, pipelines)
+        for name, question in questions.items():
+            if name not in self._asked or self._asked[name].done():
+                self._asked[name] = started(question)
+        seen = observe_all(pipelines, self._longest_seconds, looks=self._looks)
+        waited = self._waited([each for each in seen.values() if isinstance(each, Observation)], now, until)
+        wait(self._asked.values(), timeout=max(0.0, until - time.monotonic()))
+        ledger, of_dagster = (_answer(self._asked.get(each)) for each in ("ledger", "dagster"))
+        states = [self._state(pipeline, seen[pipeline.name], waited, of_dagster, now) for pipeline in pipelines]
         return Scene(
             at=now,
-            took_seconds=time.monotonic() - started,
-            pipelines=tuple(records),
+            took_seconds=time.monotonic() - began,
+            pipelines=tuple(states),
             broken_files=tuple(file.path.name for file in broken),
-            ledger=_answer(ledger),
-            dagster_up=of_dagster is not None if dagster and (of_dagster is None or of_dagster.is_there) else None,
+            ledger=ledger,
+            overdue=frozenset(path for path, row in ledger.open.items() if is_over(row, lambda run_id: None))
+            if ledger
+            else frozenset(),
+            dagster_up=of_dagster is not None
+            if self._dagster and (of_dagster is None or of_dagster.is_there)
+            else None,
             versions=(hudi_ingest.__version__, platform.python_version()),
         )
 
@@ -172,95 +144,64 @@ class Collector:
             self._loaded = (version, pipelines, broken)
         return self._loaded[1], self._loaded[2]
 
-    def _ledger(self) -> LedgerRecord:
+    def _ledger(self) -> Overview:
         with Ledger.open(self._home.ledger_url) as ledger:
-            overview = ledger.overview()
-        return LedgerRecord(
-            counters=overview.counters,
-            open={
-                table: OpenRecord(row.began_at, is_over(row, lambda run_id: None))
-                for table, row in overview.open.items()
-            },
-            ticked=overview.ticked,
-            requests=overview.requests,
-            rows=overview.rows,
-            size_bytes=overview.size_bytes,
-            services=overview.services,
-        )
+            return ledger.overview()
 
     def _waited(
-        self,
-        by_cluster: Mapping[tuple[Any, ...], Sequence[Pipeline]],
-        looks: Sequence[_Look],
-        now: datetime,
-        until: float,
+        self, observations: Sequence[Observation], now: datetime, until: float
     ) -> dict[tuple[str, TopicPartition], float]:
-        keys = {pipeline.name: key for key, own in by_cluster.items() for pipeline in own}
-        waiting: dict[tuple[Any, ...], list[Waiting]] = {key: [] for key in by_cluster}
-        for look in looks:
-            if look.situation is not None:
-                waiting[keys[look.pipeline.name]] += _waiting(look.pipeline, look.situation)
+        waiting: dict[tuple[Any, ...], list[Waiting]] = defaultdict(list)
+        for each in observations:
+            if each.observed is not None:
+                waiting[settings_of(each.pipeline.source)] += _waiting(each.pipeline, each.observed)
         self._times = {key: self._times.get(key) or WaitingTimes() for key in waiting}
-        questions = [
-            self._questions.ask(("times", key), self._times[key].learn, pieces)
-            for key, pieces in waiting.items()
-            if pieces
-        ]
-        _wait(questions, until)
+        questions = {("times", key): partial(self._times[key].learn, own) for key, own in waiting.items() if own}
+        self._looks.ask(questions, until - time.monotonic())
         found: dict[tuple[str, TopicPartition], float] = {}
         for key, pieces in waiting.items():
             found.update(ages(pieces, self._times[key], now.timestamp()))
         return found
 
-    def _record(
+    def _state(
         self,
         pipeline: Pipeline,
-        look: _Look | None,
+        seen: Observation | IngestError,
         waited: Mapping[tuple[str, TopicPartition], float],
         dagster: DagsterRecord | None,
         now: datetime,
-    ) -> PipelineRecord:
-        running = dagster.running.get(pipeline.name) if dagster else None
-        record = PipelineRecord(
-            name=pipeline.name,
-            base_path=pipeline.table.base_path.rstrip("/"),
-            sensor=pipeline.coordinator,
-            enabled=pipeline.enabled if running is None else running,
-            interval_seconds=pipeline.transaction.interval_seconds,
-            error=TIMEOUT if look is None else look.error,
-            reason=self._silence if look is None else look.reason,
-            activity=dagster.activity.get(pipeline.name, "?") if dagster else "?",
-            ttl_days=pipeline.table.ttl.days if pipeline.table.ttl else None,
-            findings=dagster.findings.get(pipeline.name, ()) if dagster else (),
+    ) -> PipelineState:
+        known = dagster or DagsterRecord()
+        on = known.running.get(pipeline.name)
+        if isinstance(seen, IngestError):
+            state = PipelineState(pipeline, error=seen)
+        else:
+            own = {source: age for (name, source), age in waited.items() if name == pipeline.name}
+            try:
+                state = self._state_with_ages(seen, own, now, on is False)
+            except IngestError as error:
+                state = table_state(replace(seen, observed=None, error=error))
+            commits = seen.committed.commits
+            state = replace(state, size=self._sizes.of(seen.table, commits[0].instant) if commits else None)
+        findings = (*known.findings.get(pipeline.name, ()), *state.findings)
+        return replace(state, on=on, activity=known.activity.get(pipeline.name, "?"), findings=findings)
+
+    def _state_with_ages(
+        self, seen: Observation, own: Mapping[TopicPartition, float], now: datetime, paused: bool
+    ) -> PipelineState:
+        state = table_state(seen)
+        if seen.observed is None:
+            return state
+        partitions = tuple(
+            replace(each, lag_seconds=0.0 if each.lag == 0 else own.get(each.source)) for each in state.partitions
         )
-        if look is None or look.committed is None:
-            return record
-        commits = look.committed.commits
-        record = replace(record, table=_table(pipeline, look.committed, now))
-        if commits:
-            record = replace(record, size=self._sizes.of(pipeline, commits[0].instant))
-        situation = look.situation
-        if situation is None:
-            return record
-        own = {source: age for (name, source), age in waited.items() if name == pipeline.name}
-        try:
-            return replace(
-                record,
-                partitions=_partitions(pipeline, situation, own),
-                findings=(*record.findings, *self._findings(pipeline, situation, own, now, running is False)),
-            )
-        except IngestError as error:
-            return replace(record, error=type(error).__name__, reason=str(error))
+        findings = tuple(self._findings(seen, own, now, paused))
+        return replace(state, partitions=partitions, lag_seconds=_behind(partitions), findings=findings)
 
     def _findings(
-        self,
-        pipeline: Pipeline,
-        situation: Situation,
-        own: Mapping[TopicPartition, float],
-        now: datetime,
-        paused: bool,
+        self, seen: Observation, own: Mapping[TopicPartition, float], now: datetime, paused: bool
     ) -> list[Finding]:
-        commits = situation.committed.commits
+        pipeline, commits = seen.pipeline, seen.committed.commits
         newest = commits[0].instant if commits else ""
         known = self._on_commits.get(pipeline.name)
         if (
@@ -270,49 +211,16 @@ class Collector:
             or (now - known[3]).total_seconds() >= _ON_COMMITS_SECONDS
             or not all(finding.passed for finding in known[2])
         ):
-            known = (pipeline, newest, findings_on_commits(pipeline, situation), now)
+            known = (pipeline, newest, seen.findings_on_commits, now)
             self._on_commits[pipeline.name] = known
         oldest = max(own.values(), default=None)
-        return [*findings_now(pipeline, situation, now, oldest=lambda: oldest, paused=paused), *known[2]]
+        return [*seen.findings_now(oldest=lambda: oldest, paused=paused), *known[2]]
 
 
-def _look(pipeline: Pipeline, cluster: ClusterSnapshot | None) -> _Look:
-    """Look at the table, with what the broker said. A table that cannot be read is an error, as is a broker that did not answer."""
-    if cluster is not None:
-        try:
-            situation = observe(pipeline, cluster.of(pipeline.source))
-            return _Look(pipeline, situation.committed, situation)
-        except IngestError as error:
-            why, reason = type(error).__name__, str(error)
-    else:
-        why, reason = TIMEOUT, f"The brokers {pipeline.source.bootstrap_servers} have not answered in time."
-    try:
-        return _Look(pipeline, PipelineTable(pipeline).committed(), None, why, reason)
-    except IngestError as error:
-        return _Look(pipeline, None, None, type(error).__name__, str(error))
-
-
-def _table(pipeline: Pipeline, committed: CommittedState, now: datetime) -> TableRecord:
-    checkpoint = committed.checkpoint
-    found = read_amplification(committed.commits) if pipeline.table.is_keyed else None
-    return TableRecord(
-        sequence=checkpoint.sequence if checkpoint else 0,
-        totals=checkpoint.totals if checkpoint else {},
-        expectations=tuple(expectation.name for expectation in pipeline.expectations),
-        dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
-        committed_at=committed.last_committed_at,
-        amplification=found,
-        compaction_due=found is not None and bool(why_due(pipeline.table.compaction, found, now)),
-    )
-
-
-def _partitions(
-    pipeline: Pipeline, situation: Situation, waited: Mapping[TopicPartition, float]
-) -> tuple[PartitionStatus, ...]:
-    return tuple(
-        replace(each, lag_seconds=0.0 if each.lag == 0 else waited.get(each.source))
-        for each in partition_statuses(situation, stopped_partitions(pipeline, situation))
-    )
+def _behind(partitions: Sequence[PartitionState]) -> float | None:
+    """Return the age of the oldest waiting record; None if that of one partition is unknown."""
+    known = [each.lag_seconds for each in partitions if each.lag_seconds is not None]
+    return max(known) if known and len(known) == len(partitions) else None
 
 
 def _waiting(pipeline: Pipeline, situation: Situation) -> list[Waiting]:
@@ -332,31 +240,9 @@ def _waiting(pipeline: Pipeline, situation: Situation) -> list[Waiting]:
     ]
 
 
-class _Questions:
-    """Questions that threads of this process are asking. One that has not ended is not asked again."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_AT_ONCE, "metrics")
-        self._asked: dict[object, Future[Any]] = {}
-
-    def ask(self, key: object, question: Any, *arguments: Any) -> Future[Any]:
-        asked = self._asked.get(key)
-        if asked is None or asked.done():
-            asked = self._pool.submit(question, *arguments)
-            self._asked[key] = asked
-        return asked
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _wait(questions: Iterable[Future[Any]], until: float) -> None:
-    wait(list(questions), timeout=max(0.0, until - time.monotonic()))
-
-
-def _answer(question: Future[Any]) -> Any:
+def _answer(question: Future[Any] | None) -> Any:
     """The answer; None if there is none yet, or it is an error, which is logged."""
-    if not question.done():
+    if question is None or not question.done():
         return None
     try:
         return question.result()
@@ -430,44 +316,50 @@ def ages(
 
 
 class TableSizes:
-    """`of` answers at once, with None until the table's files have been listed for the first time."""
+    """`of` answers at once, with None until the table's files have been listed for the first time, one table after another."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._pool = ThreadPoolExecutor(1, "table-sizes")
         self._known: dict[str, tuple[float, str, TableSize | None]] = {}
-        self._queued = set[str]()
+        self._queued: dict[str, tuple[PipelineTable, str]] = {}
+        self._reads = False
         self._lock = threading.Lock()
 
-    def of(self, pipeline: Pipeline, instant: str) -> TableSize | None:
+    def of(self, table: PipelineTable, instant: str) -> TableSize | None:
         """The size as of some minutes ago. `instant`: the table's newest commit; without a new one nothing is read again."""
-        path = pipeline.table.base_path
+        path = table.pipeline.table.base_path
         with self._lock:
             read_at, known_instant, size = self._known.get(path, (0.0, "", None))
-            outdated = known_instant != instant and (size is None or self._clock() - read_at > _KEPT_SIZE_SECONDS)
-            if outdated and path not in self._queued:
-                self._queued.add(path)
-                self._pool.submit(self._read, pipeline, instant)
+            if known_instant != instant and (size is None or self._clock() - read_at > _KEPT_SIZE_SECONDS):
+                self._queued.setdefault(path, (table, instant))
+                if not self._reads:
+                    self._reads = True
+                    started(self._read)
         return size
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def _read(self, pipeline: Pipeline, instant: str) -> None:
-        path = pipeline.table.base_path
-        size = None
-        try:
-            size = _size(pipeline)
-        except IngestError as error:
-            _logger.warning("the size of the table of %s is unknown: %s", pipeline.name, error)
         with self._lock:
-            self._known[path] = (self._clock(), instant, size)
-            self._queued.discard(path)
+            self._queued.clear()
+
+    def _read(self) -> None:
+        while True:
+            with self._lock:
+                self._reads = bool(self._queued)
+                if not self._reads:
+                    return
+                path, (table, instant) = next(iter(self._queued.items()))
+            size = None
+            try:
+                size = _size(table)
+            except Exception as error:  # noqa: BLE001 - the next table's turn comes all the same
+                _logger.warning("the size of the table of %s is unknown: %s", table.pipeline.name, error)
+            with self._lock:
+                self._known[path] = (self._clock(), instant, size)
+                self._queued.pop(path, None)
 
 
-def _size(pipeline: Pipeline) -> TableSize:
-    table = pipeline.table
-    groups = PipelineTable(pipeline).timeline.file_groups()
+def _size(of: PipelineTable) -> TableSize:
+    table, groups = of.pipeline.table, of.timeline.file_groups()
     partitions = aged_partitions(table, groups)
     return TableSize(
         sum(partition.size_bytes for partition in partitions),

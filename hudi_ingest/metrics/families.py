@@ -7,87 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from hudi_ingest.hudi.files.read_amplification import ReadAmplification
-from hudi_ingest.ledger import ServiceRun, counters
+from hudi_ingest.ledger import Overview, ServiceRun, counters
+from hudi_ingest.ledger.tables import normal_base_path
 from hudi_ingest.metrics import definitions as m
 from hudi_ingest.metrics.definitions import Distribution, Family, Metric
 from hudi_ingest.model.counts import CONTROL
 from hudi_ingest.model.finding import Finding
-from hudi_ingest.model.report import Totals, violations_in
-from hudi_ingest.operations.health.status import PartitionStatus
-
-
-@dataclass(frozen=True, slots=True)
-class TableRecord:
-    """Measures of a pipeline's table."""
-
-    sequence: int = 0
-    totals: Totals = field(default_factory=dict)
-    expectations: tuple[str, ...] = ()
-    """The names of those in the pipeline file."""
-    dead_letters: int = 0
-    committed_at: datetime | None = None
-    amplification: ReadAmplification | None = None
-    """None of a table that is not keyed."""
-    compaction_due: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TableSize:
-    """Measures from a listing of the table's live files."""
-
-    size_bytes: int
-    partitions: int
-    small_files: int | None = None
-    """Those that clustering would merge; None of a keyed table."""
-    partition_ends: tuple[datetime, ...] = ()
-    """When the table's partitions ended, as far as that is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineRecord:
-    """One pipeline. What could not be read is None or empty, and `error` says why."""
-
-    name: str
-    enabled: bool
-    interval_seconds: float
-    error: str = ""
-    """The class of the error; "" if the pipeline is up."""
-    reason: str = ""
-    """The error in words."""
-    activity: str = "?"
-    """Whether its sensor begins transactions, in words with the next step."""
-    partitions: tuple[PartitionStatus, ...] = ()
-    table: TableRecord | None = None
-    findings: tuple[Finding, ...] = ()
-    size: TableSize | None = None
-    base_path: str = ""
-    ttl_days: int | None = None
-    """`table.ttl`; None if data is kept for ever."""
-    sensor: str = ""
-    """The sensor in Dagster that begins its transactions."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenRecord:
-    """An open transaction of the ledger."""
-
-    began_at: datetime
-    overdue: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRecord:
-    """The ledger's part, by base path or by pipeline."""
-
-    counters: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    open: Mapping[str, OpenRecord] = field(default_factory=dict)
-    ticked: Mapping[str, datetime] = field(default_factory=dict)
-    requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    """By pipeline and kind."""
-    rows: Mapping[str, int] = field(default_factory=dict)
-    size_bytes: int | None = None
-    services: tuple[ServiceRun, ...] = ()
+from hudi_ingest.model.report import violations_in
+from hudi_ingest.operations.state import PipelineState
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +38,12 @@ class Scene:
 
     at: datetime
     took_seconds: float
-    pipelines: tuple[PipelineRecord, ...] = ()
+    pipelines: tuple[PipelineState, ...] = ()
     broken_files: tuple[str, ...] = ()
-    ledger: LedgerRecord | None = None
+    ledger: Overview | None = None
     """None if it did not answer."""
+    overdue: frozenset[str] = frozenset()
+    """The base paths of the ledger's open transactions whose owner is gone, or past its deadline."""
     dagster_up: bool | None = None
     """None without a Dagster."""
     versions: tuple[str, str] = ("", "")
@@ -174,21 +103,21 @@ def families(scene: Scene) -> list[Family]:
         _housekeeping(samples, scene.ledger, scene.at)
     for pipeline in scene.pipelines:
         _pipeline(samples, pipeline, scene.at)
-        if pipeline.table is not None:
-            _table(samples, pipeline.name, pipeline.table)
+        if pipeline.sequence is not None:
+            _table(samples, pipeline, pipeline.sequence)
         if scene.ledger is not None:
             _of_ledger(samples, pipeline, scene.ledger, scene)
     return [Family(metric, samples.values[metric]) for metric in m.METRICS if metric in samples.values]
 
 
-def _pipeline(samples: _Samples, pipeline: PipelineRecord, at: datetime) -> None:
-    name = pipeline.name
+def _pipeline(samples: _Samples, pipeline: PipelineState, at: datetime) -> None:
+    name, ttl = pipeline.name, pipeline.pipeline.table.ttl
     samples.add(m.UP, not pipeline.error, name)
     if pipeline.error:
-        samples.add(m.ERROR, 1, name, pipeline.error)
-    samples.add(m.ENABLED, pipeline.enabled, name)
-    samples.add(m.INTERVAL, pipeline.interval_seconds, name)
-    for partition in pipeline.partitions:
+        samples.add(m.ERROR, 1, name, type(pipeline.error).__name__)
+    samples.add(m.ENABLED, pipeline.is_on, name)
+    samples.add(m.INTERVAL, pipeline.pipeline.transaction.interval_seconds, name)
+    for partition in () if pipeline.error else pipeline.partitions:
         labels = (name, partition.topic, str(partition.partition))
         samples.add(m.COMMITTED, partition.committed, *labels)
         samples.add(m.END, partition.end, *labels)
@@ -204,16 +133,17 @@ def _pipeline(samples: _Samples, pipeline: PipelineRecord, at: datetime) -> None
         samples.add(m.TABLE_BYTES, pipeline.size.size_bytes, name)
         samples.add(m.TABLE_PARTITIONS, pipeline.size.partitions, name)
         samples.add(m.SMALL_FILES, pipeline.size.small_files, name)
-        if pipeline.ttl_days is not None:
-            before = at - timedelta(days=pipeline.ttl_days)
+        if ttl is not None:
+            before = at - timedelta(days=ttl.days)
             samples.add(m.EXPIRED_PARTITIONS, sum(end < before for end in pipeline.size.partition_ends), name)
 
 
-def _table(samples: _Samples, name: str, table: TableRecord) -> None:
+def _table(samples: _Samples, table: PipelineState, sequence: int) -> None:
+    name, expectations = table.name, [each.name for each in table.pipeline.expectations]
     samples.add(m.DEAD_LETTERS, table.dead_letters, name)
-    samples.add(m.TRANSACTIONS, table.sequence, name, "committed")
-    if table.committed_at is not None:
-        samples.add(m.LAST_COMMIT, table.committed_at.timestamp(), name)
+    samples.add(m.TRANSACTIONS, sequence, name, "committed")
+    if table.last_committed_at is not None:
+        samples.add(m.LAST_COMMIT, table.last_committed_at.timestamp(), name)
     for kind in sorted({_LIVE, *table.totals}):
         totals = table.totals.get(kind, {})
         for counted, metric in _TOTALS.items():
@@ -221,7 +151,7 @@ def _table(samples: _Samples, name: str, table: TableRecord) -> None:
             samples.add(metric, totals.get(counted, 0), name, kind)
         for record in CONTROL:
             samples.add(m.CONTROL_RECORDS, totals.get(record, 0), name, kind, record)
-        for expectation, count in {**dict.fromkeys(table.expectations, 0), **violations_in(totals)}.items():
+        for expectation, count in {**dict.fromkeys(expectations, 0), **violations_in(totals)}.items():
             samples.add(m.VIOLATIONS, count, name, kind, expectation)
         for counted, fate in _FATES.items():
             samples.add(m.BAD, totals.get(counted, 0), name, kind, fate)
@@ -236,8 +166,9 @@ def _table(samples: _Samples, name: str, table: TableRecord) -> None:
         samples.add(m.COMPACTION_DUE, table.compaction_due, name)
 
 
-def _of_ledger(samples: _Samples, pipeline: PipelineRecord, ledger: LedgerRecord, scene: Scene) -> None:
-    name, counts = pipeline.name, ledger.counters.get(pipeline.base_path, {})
+def _of_ledger(samples: _Samples, pipeline: PipelineState, ledger: Overview, scene: Scene) -> None:
+    name, path = pipeline.name, normal_base_path(pipeline.pipeline.table.base_path)
+    counts = ledger.counters.get(path, {})
     samples.add(m.TRANSACTIONS, counts.get(counters.ABORTED, 0), name, "aborted")
     for counted, metric in _COUNTERS.items():
         samples.add(metric, counts.get(counted, 0), name)
@@ -246,20 +177,20 @@ def _of_ledger(samples: _Samples, pipeline: PipelineRecord, ledger: LedgerRecord
             samples.add(m.TICK_FAILURES, value, name, counted.removeprefix(counters.TICK_FAILURES))
     for phase, distribution in _seconds(counts):
         samples.add(m.TRANSACTION_SECONDS, distribution, name, phase)
-    opened = ledger.open.get(pipeline.base_path)
+    opened = ledger.open.get(path)
     samples.add(m.OPEN_SECONDS, max(0.0, (scene.at - opened.began_at).total_seconds()) if opened else 0, name)
-    samples.add(m.OPEN_OVERDUE, opened is not None and opened.overdue, name)
+    samples.add(m.OPEN_OVERDUE, path in scene.overdue, name)
     ticked = ledger.ticked.get(name)
-    samples.add(m.LAST_TICK, ticked.timestamp() if ticked else None, name, pipeline.sensor)
+    samples.add(m.LAST_TICK, ticked.timestamp() if ticked else None, name, pipeline.pipeline.coordinator)
     for (requested, kind), count in ledger.requests.items():
         if requested == name:
             samples.add(m.REQUESTS, count, name, kind)
     for run in ledger.services:
-        if run.base_path == pipeline.base_path:
+        if run.base_path == path:
             _service(samples, run, counts, name, scene.at)
 
 
-def _housekeeping(samples: _Samples, ledger: LedgerRecord, at: datetime) -> None:
+def _housekeeping(samples: _Samples, ledger: Overview, at: datetime) -> None:
     """Housekeeping is no pipeline's, so its label `pipeline` is empty."""
     for run in ledger.services:
         if not run.base_path:

@@ -31,11 +31,11 @@ from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import duration_text, listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.ledger.tables import TransactionRow
+from hudi_ingest.ledger.tables import TransactionRow, normal_base_path
 from hudi_ingest.local.stack import Stack
-from hudi_ingest.metrics.collector import TIMEOUT, Collector
-from hudi_ingest.metrics.families import OpenRecord, PipelineRecord, Scene
-from hudi_ingest.model.finding import Finding, answer, first_sentence
+from hudi_ingest.metrics.collector import Collector
+from hudi_ingest.metrics.families import Scene
+from hudi_ingest.model.finding import Finding, answer, first_sentence, problem
 from hudi_ingest.operations.health.judgement import (
     CATALOG_SYNCED,
     COMPACTED_IN_TIME,
@@ -44,9 +44,11 @@ from hudi_ingest.operations.health.judgement import (
     RUNS_SUCCEED,
     UP_TO_DATE,
 )
+from hudi_ingest.operations.observation import Timeout
+from hudi_ingest.operations.state import PipelineState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.reports.instance_view import InstanceView
-from hudi_ingest.orchestration.reports.overview import STATES, overview_row
+from hudi_ingest.orchestration.reports.overview import STATES, state_of
 from hudi_ingest.pipeline.code_location import load_alert_settings
 from hudi_ingest.pipeline.extras import require
 from hudi_ingest.rest.access import PAGES
@@ -68,40 +70,27 @@ _REMEDIES = {
     CATALOG_SYNCED: "docs/catalogs.md#when-the-catalog-is-away",
     COMPACTED_IN_TIME: "docs/operations.md#compaction",
     RUNS_SUCCEED: "docs/operations.md#messages",
+    "": "docs/operations.md#messages",
 }
+"""Where the documentation says what to do, by check; "" for a pipeline that did not answer."""
 _OTHER_REMEDY = "docs/ui.md#the-checks"
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """Why a pipeline is not well: a check that fails, and where the documentation says what to do."""
-
-    check: str
-    text: str
-    remedy: str
-    warning: bool = False
-    run: str = ""
-    """The run that failed, if it is about one."""
-
-    @property
-    def sentence(self) -> str:
-        return first_sentence(self.text)
-
-
-@dataclass(frozen=True, slots=True)
 class FleetRow:
-    """A pipeline. `lag`: offsets that wait, and `behind`: for how many seconds the oldest has; None if unknown, as
-    `committed_at`. `rows`: that were committed in each of PERIODS, the newest last; None if the ledger did not say."""
+    """A pipeline. `state`: of the overview's. `rows`: that were committed in each of PERIODS, the newest last; None if the ledger did
+    not say."""
 
-    name: str
+    record: PipelineState
     state: str
-    reasons: tuple[Reason, ...]
-    lag: int | None
-    behind: float | None
-    committed_at: datetime | None
+    reasons: tuple[Finding, ...]
+    """The checks that fail, warnings last, and that it did not answer."""
     waits_for: str
     rows: tuple[int, ...] | None
-    record: PipelineRecord
+
+    @property
+    def name(self) -> str:
+        return self.record.name
 
     @property
     def rows_a_minute(self) -> float | None:
@@ -126,63 +115,42 @@ def selected(rows: Sequence[FleetRow], text: str = "", state: str = "") -> list[
     ]
 
 
-def _row(scene: Scene, record: PipelineRecord, committed: Mapping[str, Mapping[int, int]] | None) -> FleetRow:
+def _row(scene: Scene, record: PipelineState, committed: Mapping[str, Mapping[int, int]] | None) -> FleetRow:
     checks = {finding.check: finding for finding in record.findings}
-    if record.error and record.error != TIMEOUT:
+    silent = isinstance(record.error, Timeout)
+    if record.error and not silent:
         # As the ticks report it.
-        text = f"It is unknown whether records are waiting: {record.reason}"
+        text = f"It is unknown whether records are waiting: {record.error}"
         checks[UP_TO_DATE] = answer(record.name, UP_TO_DATE, False, text)
     elif record.error:
         checks = {name: check for name, check in checks.items() if not check.passed}
-    state = overview_row(record.name, checks, record.enabled).state
+    state = state_of(checks.values(), record.is_on)
     failing = sorted((check for check in checks.values() if not check.passed), key=lambda check: check.warning)
-    reasons = [_reason(check) for check in failing]
-    if record.error == TIMEOUT:
-        reasons.append(Reason("", record.reason, "docs/operations.md#messages"))
-    lags = [partition.lag for partition in record.partitions]
-    ages = [partition.lag_seconds for partition in record.partitions]
-    lag = sum(each for each in lags if each is not None) if lags and None not in lags else None
-    behind = max(each for each in ages if each is not None) if ages and None not in ages else None
+    if silent:
+        failing.append(problem(record.name, str(record.error)))
     counts = None if committed is None else committed.get(record.name, {})
-    return FleetRow(
-        name=record.name,
-        state=state,
-        reasons=tuple(reasons),
-        lag=lag,
-        behind=behind,
-        committed_at=record.table.committed_at if record.table else None,
-        waits_for=_waits_for(scene, record, lag),
-        rows=None if counts is None else tuple(counts.get(number, 0) for number in range(PERIODS)),
-        record=record,
-    )
+    rows = None if counts is None else tuple(counts.get(number, 0) for number in range(PERIODS))
+    return FleetRow(record, state, tuple(failing), _waits_for(scene, record), rows)
 
 
-def _reason(check: Finding) -> Reason:
-    run = str(check.figures.get("newest failed run", "")) if check.check == RUNS_SUCCEED else ""
-    return Reason(check.check, check.text, _REMEDIES.get(check.check, _OTHER_REMEDY), check.warning, run)
-
-
-def _waits_for(scene: Scene, record: PipelineRecord, lag: int | None) -> str:
+def _waits_for(scene: Scene, record: PipelineState) -> str:
     """The step that comes next: by Dagster's switch, then by the ledger, then by the lag."""
     ledger = scene.ledger
-    opened = ledger.open.get(record.base_path) if ledger else None
+    path = normal_base_path(record.pipeline.table.base_path)
+    opened = ledger.open.get(path) if ledger else None
+    if path in scene.overdue:
+        return "the next begin, which clears a transaction whose owner is gone"
     if opened is not None:
-        return _running(opened, scene.at)
+        return f"its transaction, which began {duration_text((scene.at - opened.began_at).total_seconds())} ago"
     if record.activity not in ("on", "?"):
         return record.activity.removeprefix("on, but ")
     asked = ledger.requests.items() if ledger else ()
     requests = [f"{count:,} × {kind}" for (pipeline, kind), count in asked if pipeline == record.name]
     if requests:
         return f"its next tick, to go on with {', '.join(requests)}"
-    if lag is None or ledger is None:
+    if record.lag is None or ledger is None:
         return "?"
-    return "its next tick" if lag else "records"
-
-
-def _running(opened: OpenRecord, now: datetime) -> str:
-    if opened.overdue:
-        return "the next begin, which clears a transaction whose owner is gone"
-    return f"its transaction, which began {duration_text((now - opened.began_at).total_seconds())} ago"
+    return "its next tick" if record.lag else "records"
 
 
 def summary(rows: Sequence[FleetRow]) -> list[tuple[str, int]]:
@@ -247,7 +215,8 @@ def fleet_html(rows: list[FleetRow], query: Mapping[str, str], **shared: Any) ->
 
 def pipeline_html(row: FleetRow, transactions: tuple[TransactionRow, ...], **shared: Any) -> str:
     """The page of one pipeline, with the partitions of the largest lag first and its newest transactions."""
-    partitions = sorted(row.record.partitions, key=lambda each: (each.lag is not None, -(each.lag or 0), each.source))
+    known = () if row.record.error else row.record.partitions
+    partitions = sorted(known, key=lambda each: (each.lag is not None, -(each.lag or 0), each.source))
     return _template().render(
         **shared,
         title=row.name,
@@ -307,12 +276,16 @@ def _template() -> Template:
         "duration": duration_text,
         "bars": bars,
         "words": words,
+        "sentence": first_sentence,
     }
     environment.globals |= {
         "page_of": lambda name: f"{PAGES}{quote(name)}",
         "query_of": lambda **values: "?" + urlencode({key: value for key, value in values.items() if value}),
         "runs_of": lambda name: f"/runs?{urlencode({'q[0]': f'tag:{tags.PIPELINE}={name}'})}",
         "asset_of": lambda name: f"/assets/{quote(name)}",
+        "remedy_of": lambda finding: _REMEDIES.get(finding.check, _OTHER_REMEDY),
+        # The run that failed, if it is about one.
+        "run_of": lambda finding: finding.figures.get("newest failed run", "") if finding.check == RUNS_SUCCEED else "",
         "plot_width": _WIDTH,
         "plot_height": _HEIGHT,
         "hours": PERIODS * PERIOD_SECONDS // 3600,

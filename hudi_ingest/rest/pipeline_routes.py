@@ -16,14 +16,14 @@ from hudi_ingest.examination import examine
 from hudi_ingest.exceptions import IngestError, NoSuchOffset, NothingToDo
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.operations.health.status import PipelineStatus, pipeline_status, statuses
+from hudi_ingest.operations import state as records
 from hudi_ingest.operations.next_plan import next_plan
 from hudi_ingest.operations.pipeline_files import PipelineFiles
 from hudi_ingest.operations.sample import take_sample
 from hudi_ingest.operations.upkeep.approvals import accept_loss, approve_schema_change, schema_change
 from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
 from hudi_ingest.operations.upkeep.savepoints import create_savepoint, delete_savepoint, list_savepoints
-from hudi_ingest.orchestration.coordinator.switch import activities, switch
+from hudi_ingest.orchestration.switch import activities, switch
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.models import (
     ApprovalBody,
@@ -41,7 +41,7 @@ from hudi_ingest.rest.models import (
     TtlPlan,
 )
 from hudi_ingest.rest.named import HomeOf, Named, NamedFile, in_spark_process, written_base_path
-from hudi_ingest.transaction.plan.planning import observe, plan_accepting
+from hudi_ingest.transaction.plan.planning import plan_accepting
 
 ROUTES = APIRouter(tags=["state"])
 TABLE = APIRouter(tags=["table"])
@@ -60,7 +60,7 @@ def get_all_status(home: HomeOf) -> list[PipelineState]:
         if file.problems
     ]
     with Ledger.open(home.ledger_url) as ledger:
-        answers = statuses(pipelines, ledger)
+        answers = records.states(pipelines, ledger)
     paths = {pipeline.name: file.path for file in files for pipeline in file.pipelines}
     doing = activities(home, pipelines)
     states = [_state(pipeline, answers[pipeline.name], doing, paths.get(pipeline.name)) for pipeline in pipelines]
@@ -71,13 +71,13 @@ def get_all_status(home: HomeOf) -> list[PipelineState]:
 def get_status(home: HomeOf, pipeline: Named, file: NamedFile) -> PipelineState:
     """Committed offsets, lag and recent transactions. 503 if Kafka, table or ledger do not answer."""
     with Ledger.open(home.ledger_url) as ledger:
-        status = pipeline_status(pipeline, observe(pipeline), ledger)
+        status = records.state_now(pipeline, ledger)
     return _state(pipeline, status, activities(home, [pipeline]), file)
 
 
 def _state(
     pipeline: Pipeline,
-    status: PipelineStatus | IngestError,
+    status: records.PipelineState | IngestError,
     doing: Mapping[str, tuple[bool | None, str]],
     path: pathlib.Path | None,
 ) -> PipelineState:

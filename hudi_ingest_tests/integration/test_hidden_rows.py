@@ -12,7 +12,8 @@ from hudi_ingest.exceptions import TableMismatch, TransactionInFlight
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS
-from hudi_ingest.operations.health.status import findings_on_commits, pipeline_status
+from hudi_ingest.operations.health.status import findings_on_commits
+from hudi_ingest.operations.state import full_state, state_now
 from hudi_ingest.operations.upkeep.recovery import recover
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -20,6 +21,7 @@ from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, contents, make_pipeline, produced
+from hudi_ingest_tests.support.observations import seen
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -46,7 +48,7 @@ def test_p5_p7_rows_that_the_metadata_table_has_lost_are_told_and_brought_back(
         if number == 1:
             # Replaced and compacted files are none that are missed.
             run_services(pipeline, home=ground.home, report=lambda line: None)
-    status = pipeline_status(pipeline, observe(pipeline), ground.ledger)
+    status = state_now(pipeline, ground.ledger)
     assert status.table is not None and status.table.passed, status.table
     damaged = newest_log(ground)
     if how == "emptied":
@@ -59,7 +61,7 @@ def test_p5_p7_rows_that_the_metadata_table_has_lost_are_told_and_brought_back(
         ground.run(pipeline)
     situation = observe(pipeline)
     for found in (
-        pipeline_status(pipeline, situation, ground.ledger).table,
+        full_state(seen(pipeline, situation), ground.ledger).table,
         *findings_on_commits(pipeline, situation)[:1],
     ):
         assert found is not None and found.check == ACCOUNTING_HOLDS and not found.passed

@@ -26,14 +26,16 @@ from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS, Mark, mark_of
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
-from hudi_ingest.operations.health.status import findings_now, pipeline_status
+from hudi_ingest.operations.health.status import findings_now
 from hudi_ingest.operations.requests.asked_ranges import in_time
 from hudi_ingest.operations.requests.planning import known_state
-from hudi_ingest.orchestration.coordinator.sensor import tick
+from hudi_ingest.operations.state import full_state
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
 from hudi_ingest_tests.support.java import QUICK, java_options
+from hudi_ingest_tests.support.observations import seen
+from hudi_ingest_tests.support.ticks import tick
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -116,7 +118,7 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         (warning,) = receipt.warnings
         assert f"consumer group {pipeline.group_id} was not updated" in warning
         situation = observe(hasty)
-        status = pipeline_status(hasty, situation, ground.ledger)
+        status = full_state(seen(hasty, situation), ground.ledger)
         assert [(part.committed, part.end, part.lag) for part in status.partitions] == [(8, 8, 0), (5, None, None)]
         assert status.lag is None
         assert status_view(status)

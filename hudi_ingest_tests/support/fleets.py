@@ -6,10 +6,11 @@ import random
 from datetime import datetime, timedelta
 from typing import Any
 
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable
 from hudi_ingest.home.folder import Home
-from hudi_ingest.ledger import Ledger
+from hudi_ingest.ledger import Ledger, Overview
 from hudi_ingest.ledger.tables import TRANSACTIONS
-from hudi_ingest.metrics.families import LedgerRecord, OpenRecord, PipelineRecord, Scene, TableRecord
+from hudi_ingest.metrics.families import Scene
 from hudi_ingest.model.finding import answer
 from hudi_ingest.operations.health.judgement import (
     DEAD_LETTERS,
@@ -18,7 +19,10 @@ from hudi_ingest.operations.health.judgement import (
     RUNS_SUCCEED,
     UP_TO_DATE,
 )
-from hudi_ingest.operations.health.status import PartitionStatus
+from hudi_ingest.operations.observation import Timeout
+from hudi_ingest.operations.state import PartitionState, PipelineState
+from hudi_ingest_tests.support.observations import open_row
+from hudi_ingest_tests.support.pipeline_files import pipeline_named
 
 RUN = "793acfd8-4a4e-4c1c-9a58-0d7c53f64a11"
 HOSTILE = "1 record of orders:2 cannot become a row. Its field <script>alert('note')</script> & \"more\" is no number: correct the schema."
@@ -29,21 +33,21 @@ NAMES = ("orders", "payments", "returns", "stock", "visits", "clicks", "carts", 
 def scene(count: int, now: datetime) -> Scene:
     """`count` pipelines, ten at least: the first six are not well, each in a way of its own."""
     records = [_record(number, now) for number in range(count)]
-    open_ = {records[7].base_path: OpenRecord(now - timedelta(seconds=12), False)}
-    ledger = LedgerRecord(open=open_, requests={(records[8].name, "replay"): 1})
-    return Scene(now, 0.1, tuple(records), ("shop.yaml",), ledger, True, ("0.1.0", "3.11"))
+    opened = open_row(records[7].name, now - timedelta(seconds=12))
+    ledger = Overview(open={opened.table: opened}, requests={(records[8].name, "replay"): 1})
+    return Scene(now, 0.1, tuple(records), ("shop.yaml",), ledger, dagster_up=True, versions=("0.1.0", "3.11"))
 
 
 def name_of(number: int) -> str:
     return f"{NAMES[number % len(NAMES)]}_{number:03d}" if number >= len(NAMES) else NAMES[number]
 
 
-def _record(number: int, now: datetime) -> PipelineRecord:
+def _record(number: int, now: datetime) -> PipelineState:
     name = name_of(number)
     lags = [0, 0, 0, 0] if number % 4 else [120, 35, 0, 210]
     findings = [answer(name, UP_TO_DATE, True, "No records are waiting."), answer(name, LAG_BELOW_LIMIT, True, "0.")]
-    error = reason = ""
-    activity, enabled, stopped = "on", True, False
+    error: IngestError | None = None
+    activity, on, stopped = "on", True, False
     if number == 0:
         figures = {"newest failed run": RUN}
         findings.append(answer(name, RUNS_SUCCEED, False, f"The last 3 runs of {name} failed: {HOSTILE}", figures))
@@ -53,34 +57,31 @@ def _record(number: int, now: datetime) -> PipelineRecord:
         findings.append(answer(name, OFFSETS_HONOURED, False, text))
         stopped = True
     elif number == 2:
-        error, reason = "KafkaUnreachable", "broker kafka-3.example.com:9092 did not answer within 10 s. Start it."
+        error = KafkaUnreachable("broker kafka-3.example.com:9092 did not answer within 10 s. Start it.")
     elif number == 3:
         text = "12 dead letters pending: `hudi-ingest dead-letters list stock` says why."
         findings.append(answer(name, DEAD_LETTERS, False, text, warns=True))
     elif number == 4:
-        error, reason = "Timeout", "Its table has not answered within 8 s."
+        error = Timeout("Its table has not answered within 8 s.")
     elif number == 5:
-        activity, enabled = f"paused: `hudi-ingest resume {name}` turns it on", False
-    known = not error
+        activity, on = f"paused: `hudi-ingest resume {name}` turns it on", False
     partitions = tuple(
-        PartitionStatus(
+        PartitionState(
             name, partition, 9_000 + number, 9_000 + number + lag, lag, None, None, stopped and not partition, lag / 40
         )
         for partition, lag in enumerate(lags)
-        if known
+        if not error
     )
-    table = TableRecord(sequence=1_204 + number, committed_at=now - timedelta(seconds=7 + number % 50))
-    return PipelineRecord(
-        name=name,
-        enabled=enabled,
-        interval_seconds=10,
-        error=error,
-        reason=reason,
-        activity=activity,
+    return PipelineState(
+        pipeline_named(name, transaction__interval_seconds=10),
+        sequence=None if isinstance(error, Timeout) else 1_204 + number,
         partitions=partitions,
-        table=None if error == "Timeout" else table,
+        last_committed_at=None if isinstance(error, Timeout) else now - timedelta(seconds=7 + number % 50),
+        lag_seconds=None if error else max(lags) / 40,
+        error=error,
+        on=on,
+        activity=activity,
         findings=() if error else tuple(findings),
-        base_path=f"/data/{name}",
     )
 
 
@@ -100,13 +101,13 @@ def fill_ledger(home: Home, shown: Scene, every_minutes: int = 5) -> None:
         connection.execute(TRANSACTIONS.insert(), rows)
 
 
-def _transaction(record: PipelineRecord, sequence: int, ended: datetime, chance: random.Random) -> dict[str, Any]:
+def _transaction(record: PipelineState, sequence: int, ended: datetime, chance: random.Random) -> dict[str, Any]:
     pace = 40 + len(record.name) % 7 * 350
     rows = chance.randrange(pace, pace * 4)
     return {
         "transaction_id": f"{record.name}-{sequence}",
         "pipeline": record.name,
-        "base_path": record.base_path,
+        "base_path": record.pipeline.table.base_path,
         "sequence": sequence,
         "epoch": sequence + 1,
         "state": "committed",

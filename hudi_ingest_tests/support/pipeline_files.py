@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from hudi_ingest.exceptions import ConfigError
-from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.file import load_pipeline, pipeline_from
 from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -38,6 +38,12 @@ def document(**changes: Any) -> dict[str, Any]:
         else:
             target[last] = value
     return data
+
+
+def pipeline_named(name: str, **changes: Any) -> Pipeline:
+    """A pipeline of this name, whose table is /data/<name>."""
+    content = document(**{"name": name, "table__base_path": f"/data/{name}", **changes})
+    return pipeline_from(content, Path(), "here", {})
 
 
 def load(write: Write, environment: Mapping[str, str] | None = None, **changes: Any) -> Pipeline:

@@ -3,13 +3,15 @@ transaction and requests."""
 
 from __future__ import annotations
 
+import math
 import os  # files: rights of the table's folder
 from collections.abc import Callable, Container, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from functools import partial
+from itertools import count
 from pathlib import Path  # files: the table's folder
 
+from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, HOME_VARIABLE, Home, embedded_broker, missing_because
 from hudi_ingest.home.liveness import first_listening
@@ -19,15 +21,13 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.finding import Finding, State, examined, ok, problem, stated, warning
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor import existing_ledger
-from hudi_ingest.operations.health.status import findings_now, findings_on_commits
+from hudi_ingest.operations.observation import Looks, look_at
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.schema_change import proposed_schema
-from hudi_ingest.transaction.plan.planning import Situation, observe
+from hudi_ingest.transaction.plan.planning import Situation
 
-AT_ONCE = 8
-"""How many pipelines are examined at the same time; each waits for its broker and table most of the time."""
 _SHOWN = 10
 """Names of pipelines in one diagnosis."""
 _LATE_TICKS = 6
@@ -64,19 +64,23 @@ def folder_diagnoses(home: Home, pipelines: Sequence[Pipeline], broken: Sequence
 def pipelines_diagnoses(
     home: Home, pipelines: Sequence[Pipeline], report: Callable[[str], None], off: Container[str] = ()
 ) -> Iterator[Finding]:
-    """Examine all pipelines, AT_ONCE at a time. `report` gets a line for each. `off`: names of those whose sensors are off, and do
+    """Examine all pipelines, some at a time. `report` gets a line for each. `off`: names of those whose sensors are off, and do
     not tick."""
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="examine") as executor:
-        clusters = sorted({pipeline.source.bootstrap_servers for pipeline in pipelines})
-        silent = {
-            servers: why for servers, why in zip(clusters, executor.map(_why_silent, clusters), strict=True) if why
-        }
-        for servers, why in silent.items():
-            yield _silent_cluster(home, servers, why, pipelines)
-        examinations = [executor.submit(_examine, home, pipeline, silent, off) for pipeline in pipelines]
-        for number, (pipeline, examination) in enumerate(zip(pipelines, examinations, strict=True), 1):
-            yield from examination.result()
-            report(f"{pipeline.name}: examined, {number} of {len(pipelines)}")
+    clusters = sorted({pipeline.source.bootstrap_servers for pipeline in pipelines})
+    asked = Looks[str]("examine").ask({servers: partial(_why_silent, servers) for servers in clusters}, math.inf)
+    silent = {servers: why for servers in clusters if (why := asked[servers].result())}
+    for servers, why in silent.items():
+        yield _silent_cluster(home, servers, why, pipelines)
+    numbers = count(1)
+
+    def examine(pipeline: Pipeline) -> list[Finding]:
+        found = _examine(home, pipeline, silent, off)
+        report(f"{pipeline.name}: examined, {next(numbers)} of {len(pipelines)}")
+        return found
+
+    looks = Looks[list[Finding]]("examine").take(pipelines, examine, math.inf)
+    for pipeline in pipelines:
+        yield from looks[pipeline.name].result()
 
 
 def _why_silent(servers: str) -> str:
@@ -105,14 +109,12 @@ def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Finding
     """Diagnose all that needs no broker."""
     yield warning(subject, f"No broker answers at {pipeline.source.bootstrap_servers}; see above.")
     table = PipelineTable(pipeline)
-    yield from examined(subject, partial(_table, table))
+    try:
+        table.committed()
+    except IngestError as error:
+        yield problem(subject, str(error))
     if pipeline.source.schema_registry is not None and pipeline.source.topics:
         proposed_schema(pipeline, table.timeline)
-
-
-def _table(table: PipelineTable) -> tuple[Finding, ...]:
-    table.committed()
-    return ()
 
 
 def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: Container[str] = ()) -> list[Finding]:
@@ -136,9 +138,9 @@ def _situation(subject: str, pipeline: Pipeline, now: datetime, is_off: bool) ->
     if refused:
         # The rest would say the same again, after the same time-outs.
         return
-    situation = observe(pipeline)
-    yield ok(subject, _state_text(situation, now))
-    findings = [*findings_now(pipeline, situation, now, paused=is_off), *findings_on_commits(pipeline, situation)]
+    observation = look_at(pipeline, at=now)
+    yield ok(subject, _state_text(observation.situation, now))
+    findings = [*observation.findings_now(paused=is_off), *observation.findings_on_commits]
     yield from (stated(finding) for finding in findings if not finding.passed)
 
 

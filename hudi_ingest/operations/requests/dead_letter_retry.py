@@ -105,8 +105,7 @@ class RetrySurvey:
 def survey_retry(pipeline: Pipeline) -> RetrySurvey:
     """Convert all pending dead letters in this process, without writing anything and without comparing them with the rows of a keyed
     table. Raises TableUnreachable, TransformFailed, and what `resolve_schema` and `row_maker_of` raise."""
-    table = PipelineTable(pipeline)
-    checkpoint, waiting = _waiting(table)
+    table, checkpoint, waiting = _waiting(pipeline)
     plans = tuple(_plans(pipeline, checkpoint, table.storage, waiting))
     rows, left_out, bad = 0, 0, 0
     notes: list[BadRecordNote] = []
@@ -131,8 +130,7 @@ def plan_retry(
 ) -> RetryPlan | None:
     """Plan the next transaction of a retry that was requested at `filed_at`; None if nothing remains. Raises
     TableUnreachable."""
-    table = PipelineTable(pipeline)
-    checkpoint, waiting = _waiting(table)
+    table, checkpoint, waiting = _waiting(pipeline)
     return plan_letters(pipeline, checkpoint, table.storage, untried(waiting, passed_over, instants, filed_at))
 
 
@@ -153,7 +151,7 @@ def untried(
 
 def waiting_letters(pipeline: Pipeline) -> tuple[WaitingFile, ...]:
     """Return the files with pending dead letters. Raises TableUnreachable."""
-    return _waiting(PipelineTable(pipeline))[1]
+    return _waiting(pipeline)[2]
 
 
 def plan_letters(
@@ -198,9 +196,10 @@ def plan_letters(
     )
 
 
-def _waiting(table: PipelineTable) -> tuple[Checkpoint | None, tuple[WaitingFile, ...]]:
+def _waiting(pipeline: Pipeline) -> tuple[PipelineTable, Checkpoint | None, tuple[WaitingFile, ...]]:
+    table = PipelineTable(pipeline)
     checkpoint = table.committed().checkpoint
-    return checkpoint, DeadLetterLog(table.storage).waiting(checkpoint.letters if checkpoint else None)
+    return table, checkpoint, DeadLetterLog(table.storage).waiting(checkpoint.letters if checkpoint else None)
 
 
 def withheld_letters(waiting: Sequence[WaitingFile]) -> int:
@@ -245,7 +244,8 @@ def _overlap(places: Places, ranges: dict[TopicPartition, list[tuple[int, int]]]
 
 def letter_counts(pipeline: Pipeline) -> tuple[LetterCount, ...]:
     """Count pending dead letters by commit, partition and error. Raises TableUnreachable."""
-    return tuple(count_letters(*_pending(pipeline)))
+    table, _, waiting = _waiting(pipeline)
+    return tuple(count_letters(table.storage, waiting))
 
 
 def pending_letters(
@@ -255,11 +255,6 @@ def pending_letters(
 
     Raises TableUnreachable.
     """
-    letters = find_letters(*_pending(pipeline), source=source, offset=offset, text=error)
+    table, _, waiting = _waiting(pipeline)
+    letters = find_letters(table.storage, waiting, source=source, offset=offset, text=error)
     return tuple(itertools.islice(letters, limit))
-
-
-def _pending(pipeline: Pipeline) -> tuple[TableStorage, tuple[WaitingFile, ...]]:
-    table = PipelineTable(pipeline)
-    checkpoint = table.committed().checkpoint
-    return table.storage, DeadLetterLog(table.storage).waiting(checkpoint.letters if checkpoint else None)

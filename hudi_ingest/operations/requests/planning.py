@@ -150,7 +150,7 @@ def completed(
             "The coordinator plans again on its own."
         )
     if isinstance(plan, ReplayPlan) and not plan.upserts:
-        plan = replace(plan, replaces=files_of(pipeline, situation.committed.checkpoint, plan.slices))
+        plan = replace(plan, replaces=files_of(PipelineTable(pipeline), situation.committed.checkpoint, plan.slices))
     return replace(plan, transaction_id=planned.transaction_id)
 
 
@@ -225,25 +225,24 @@ def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[
         return ReplaySurvey(pipeline.name, upserts, (), MissingRows(0, 0), 1, upserts=True)
     remaining = to_read(context, TransactionKind.REPLAY, requested)
     slices = as_slices(remaining)
-    files = files_of(pipeline, context.checkpoint, slices)
     table = PipelineTable(pipeline)
+    files = files_of(table, context.checkpoint, slices)
     accounts = accounted_slices(table.commits(), pipeline.transaction_key)
     present = offsets_in_files(table.storage, files, slices)
     transactions = -(-total(remaining) // most_offsets(pipeline, context))
     return ReplaySurvey(pipeline.name, remaining, files, missing_rows(slices, present, accounts), transactions)
 
 
-def files_of(pipeline: Pipeline, checkpoint: Checkpoint | None, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
+def files_of(table: PipelineTable, checkpoint: Checkpoint | None, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
     """Return the live files with rows of the slices, which their replay replaces. Raises RangeRefused, TableUnreachable,
     OSError."""
-    where = f"the replay of pipeline {pipeline.name} is refused; nothing was written"
+    where = f"the replay of pipeline {table.pipeline.name} is refused; nothing was written"
     topics = {source.topic for source in checkpoint.offsets} if checkpoint else set()
-    if "topic" not in pipeline.table.kafka_columns and len(topics) > 1:
+    if "topic" not in table.pipeline.table.kafka_columns and len(topics) > 1:
         problem = (
             "the table has rows of several topics but no column _kafka_topic (table.kafka_columns lacks topic), so it is not "
             "known which rows to replace. Ingest the topics into a new table that has the column"
         )
         raise RangeRefused(where, [problem])
-    table = PipelineTable(pipeline)
     read = partial(read_kafka_columns, table.storage)
     return files_to_replace(table.timeline.files(), slices, read, where)

@@ -120,8 +120,7 @@ class SchemaChange:
 def schema_change(pipeline: Pipeline) -> SchemaChange:
     """The change that waits. Asks the registry if the columns come from there. Raises NothingToDo if there is none, and what
     `proposed_schema` raises."""
-    timeline = PipelineTable(pipeline).timeline
-    schema = _waiting_change(pipeline, timeline)
+    timeline, schema = _waiting_change(pipeline)
     approved = is_approved(pipeline, timeline, schema)
     return SchemaChange(pipeline.name, schema.origin, schema.changes, fingerprint(schema), approved)
 
@@ -131,8 +130,7 @@ def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> Sc
 
     Raises SchemaRefused if another one waits now, NothingToDo, TableUnreachable, and what `proposed_schema` raises.
     """
-    timeline = PipelineTable(pipeline).timeline
-    schema = _waiting_change(pipeline, timeline)
+    timeline, schema = _waiting_change(pipeline)
     found = fingerprint(schema)
     if expected not in (None, found):
         lines = "; ".join(schema.changes)
@@ -144,10 +142,11 @@ def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> Sc
     return SchemaChange(pipeline.name, schema.origin, schema.changes, found, approved=True)
 
 
-def _waiting_change(pipeline: Pipeline, timeline: Timeline) -> TransactionSchema:
+def _waiting_change(pipeline: Pipeline) -> tuple[Timeline, TransactionSchema]:
+    timeline = PipelineTable(pipeline).timeline
     schema = proposed_schema(pipeline, timeline)
     if schema.changes:
-        return schema
+        return timeline, schema
     if not timeline.exists():
         reason = "the table does not exist yet; its first transaction creates it with the columns of its records"
         raise NothingToDo(pipeline.name, reason)

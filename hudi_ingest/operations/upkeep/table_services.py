@@ -133,12 +133,12 @@ class TableServices:
         require_services(self.pipeline, cluster=cluster, compact=compact)
         is_keyed = self.pipeline.table.is_keyed
         table = self.pipeline.table.base_path
-        timeline = PipelineTable(self.pipeline).timeline
-        if not timeline.exists():
+        own = PipelineTable(self.pipeline)
+        if not own.timeline.exists():
             return ServicesResult(self.pipeline.name, table, (), 0 if clean else None)
-        require_own_table(self.pipeline, timeline.properties())
+        require_own_table(self.pipeline, own.timeline.properties())
         with self._alone():
-            for text in repair_timeline(PipelineTable(self.pipeline), self.ledger):
+            for text in repair_timeline(own, self.ledger):
                 report(text)
             clusterings = self._cluster(report) if not is_keyed and cluster is not False else ()
             compactions = self._compact(report) if is_keyed and compact is not False else ()

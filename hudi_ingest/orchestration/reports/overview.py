@@ -7,7 +7,7 @@ has them as they are: here they would be old, and leave no room for reasons.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -29,10 +29,10 @@ from dagster import (
 
 from hudi_ingest.model.finding import Finding, first_sentence
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, UP_TO_DATE
-from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.orchestration.reports.materialization import metadata_table
+from hudi_ingest.orchestration.switch import switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 NAME = "hudi_ingest_overview"
@@ -53,17 +53,8 @@ _LONGEST = 240
 """Characters: some five lines in a window of 1,500 pixels, so that the other pipelines stay on the page."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverviewRow:
-    """A pipeline at a glance."""
-
-    pipeline: str
-    state: str
-    wrong: str = ""
-
-    def to_dict(self) -> dict[str, str]:
-        """Return the row for people."""
-        return {"pipeline": self.pipeline, "state": self.state, "what is wrong": self.wrong}
+Row = dict[str, str]
+"""A pipeline at a glance, by the names of `_COLUMNS`."""
 
 
 def overview_definitions(pipelines: Sequence[Pipeline], suffix: str = "") -> Definitions:
@@ -98,17 +89,17 @@ def _sensor(name: str, pipelines: Sequence[Pipeline]) -> SensorDefinition:
     return overview
 
 
-def observation(name: str, rows: Sequence[OverviewRow]) -> AssetObservation:
+def observation(name: str, rows: Sequence[Row]) -> AssetObservation:
     """Build the observation of these rows, worst first."""
     metadata: dict[str, Any] = {
         "state": summary(rows),
-        **{f"pipelines/{state}": MetadataValue.int(sum(row.state == state for row in rows)) for state in STATES},
-        "pipelines": metadata_table(_COLUMNS, [row.to_dict() for row in rows]),
+        **{f"pipelines/{state}": MetadataValue.int(sum(row["state"] == state for row in rows)) for state in STATES},
+        "pipelines": metadata_table(_COLUMNS, rows),
     }
     return AssetObservation(AssetKey([name]), description=f"{summary(rows)}.", metadata=metadata)
 
 
-def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> list[OverviewRow]:
+def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> list[Row]:
     """Return a row for each pipeline, by the newest results of its checks."""
     switches = switches_of(instance, pipelines)
     results = newest_results(instance, pipelines)
@@ -149,43 +140,42 @@ class _Reported:
         return self.texts != now.texts and now.at - self.at >= REPEAT_SECONDS
 
 
-def _states(rows: Sequence[OverviewRow]) -> dict[str, str]:
+def _states(rows: Sequence[Row]) -> dict[str, str]:
     # A failing check's text has numbers in it, so only its name says that something else is wrong.
-    return {row.pipeline: f"{row.state} {row.wrong.partition(':')[0]}" for row in rows}
+    return {row["pipeline"]: f"{row['state']} {row['what is wrong'].partition(':')[0]}" for row in rows}
 
 
-def _texts(rows: Sequence[OverviewRow]) -> dict[str, str]:
-    return {row.pipeline: row.wrong for row in rows if row.wrong}
+def _texts(rows: Sequence[Row]) -> dict[str, str]:
+    return {row["pipeline"]: row["what is wrong"] for row in rows if row["what is wrong"]}
 
 
-def overview_row(pipeline: str, checks: Mapping[str, Finding], running: bool) -> OverviewRow:
+def overview_row(pipeline: str, checks: Mapping[str, Finding], running: bool) -> Row:
     """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on."""
     failing = sorted(
         ((name, check) for name, check in checks.items() if not check.passed), key=lambda entry: entry[1].warning
     )
-    return OverviewRow(
-        pipeline,
-        _state(failing, bool(checks), running),
-        "; ".join(f"{name}: {_beginning(check.text)}" for name, check in failing),
-    )
+    wrong = "; ".join(f"{name}: {_beginning(check.text)}" for name, check in failing)
+    return {"pipeline": pipeline, "state": state_of(checks.values(), running), "what is wrong": wrong}
 
 
-def worst_first(rows: Sequence[OverviewRow]) -> list[OverviewRow]:
-    return sorted(rows, key=lambda row: (STATES.index(row.state), row.pipeline))
+def worst_first(rows: Sequence[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (STATES.index(row["state"]), row["pipeline"]))
 
 
-def summary(rows: Sequence[OverviewRow]) -> str:
+def summary(rows: Sequence[Row]) -> str:
     """Count the pipelines by state, worst first."""
-    counts = {state: sum(row.state == state for row in rows) for state in STATES}
+    counts = {state: sum(row["state"] == state for row in rows) for state in STATES}
     return ", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "no pipelines"
 
 
-def _state(failing: Sequence[tuple[str, Finding]], is_reported: bool, running: bool) -> str:
+def state_of(checks: Collection[Finding], running: bool) -> str:
+    """Return which of STATES a pipeline is in, by its checks' newest results. `running`: whether its sensor is on."""
+    failing = [check for check in checks if not check.passed]
     if failing:
-        return WARNING if all(check.warning for _, check in failing) else FAILING
+        return WARNING if all(check.warning for check in failing) else FAILING
     if not running:
         return PAUSED
-    return WELL if is_reported else UNKNOWN
+    return WELL if checks else UNKNOWN
 
 
 def _beginning(text: str) -> str:

@@ -59,9 +59,9 @@ def parse_writer(schema: RegisteredSchema) -> WireType:
         raise WriterSchemaProblem(f"its schema {problem}") from None
     except RecursionError:
         raise WriterSchemaProblem(f"its schema is nested deeper than {MAX_DEPTH} levels") from None
-    for path, kind, why in _unreadable(tree, ""):
+    for path, kind, reason in _unreadable(tree, ""):
         where = f"field {path}: " if path else ""
-        raise WriterSchemaProblem(f"its schema {'is not Avro' if kind == 'unknown' else 'is refused'}: {where}{why}")
+        raise WriterSchemaProblem(f"its schema {'is not Avro' if kind == 'unknown' else 'is refused'}: {where}{reason}")
     return tree
 
 

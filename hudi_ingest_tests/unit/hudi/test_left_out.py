@@ -200,7 +200,6 @@ MOVE = st.tuples(CHANGE, st.sampled_from("abcd"))
 STEP = st.one_of(st.just("compact"), st.lists(st.one_of(CHANGE, MOVE), min_size=1, max_size=12))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     steps=st.lists(STEP, min_size=1, max_size=6),
     batch=st.sampled_from([1, 3, 20]),
@@ -511,7 +510,7 @@ def read_back(content: bytes, table: pa.Table) -> pa.Table:
     return change.rows
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(test_avro_rows.some_rows(ALL_TYPES).filter(bool))
 def test_log_files_give_back_values_of_all_types(rows: list[dict[str, Any]]) -> None:
     keys = pa.array([str(number) for number in range(len(rows))])

@@ -8,23 +8,28 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
-from hudi_ingest.kafka.shared_clusters import ClusterSnapshot
 from hudi_ingest.ledger import Ledger, counters
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.metrics import collector as module
-from hudi_ingest.metrics.collector import TIMEOUT, Collector
-from hudi_ingest.metrics.families import DagsterRecord, PipelineRecord, Scene
+from hudi_ingest.metrics.collector import Collector
+from hudi_ingest.metrics.families import DagsterRecord, Scene
 from hudi_ingest.model.finding import Finding, answer
+from hudi_ingest.operations import observation
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, RUNS_SUCCEED
+from hudi_ingest.operations.observation import Observation, Timeout
+from hudi_ingest.operations.state import PipelineState
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.waiting import wait_for
 
 
@@ -45,7 +50,7 @@ def home(tmp_path: Path) -> Home:
     return home
 
 
-def of(scene: Scene, name: str) -> PipelineRecord:
+def of(scene: Scene, name: str) -> PipelineState:
     return next(pipeline for pipeline in scene.pipelines if pipeline.name == name)
 
 
@@ -69,23 +74,25 @@ class Dagster:
         return DagsterRecord(True, {"orders": True}, {"orders": (answer("orders", RUNS_SUCCEED, False, "no"),)})
 
 
-def test_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:
+def test_s7_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:
     with Ledger.open(home.ledger_url) as ledger:
         ledger.counters.add(str(home.root / "orders"), {counters.ABORTED: 2})
     with closing(Collector(home, Dagster(), longest_seconds=6)) as collector:
-        scene = look_until(collector, lambda scene: scene.ledger is not None and of(scene, "users").error != TIMEOUT)
+        scene = look_until(
+            collector, lambda scene: scene.ledger is not None and not isinstance(of(scene, "users").error, Timeout)
+        )
         assert scene.broken_files == ("bad.yaml",)
         assert scene.dagster_up is True
-        assert {pipeline.name: pipeline.error for pipeline in scene.pipelines} == dict.fromkeys(
-            ("orders", "users"), "KafkaUnreachable"
+        assert {pipeline.name: type(pipeline.error) for pipeline in scene.pipelines} == dict.fromkeys(
+            ("orders", "users"), KafkaUnreachable
         )
         orders = of(scene, "orders")
-        assert orders.enabled
-        assert not of(scene, "users").enabled
+        assert orders.is_on
+        assert not of(scene, "users").is_on
         assert [finding.check for finding in orders.findings] == [RUNS_SUCCEED]
-        assert orders.table is not None
+        assert orders.sequence == 0
         assert scene.ledger is not None
-        assert scene.ledger.counters[orders.base_path] == {counters.ABORTED: 2}
+        assert scene.ledger.counters[orders.pipeline.table.base_path] == {counters.ABORTED: 2}
 
 
 @pytest.fixture
@@ -99,19 +106,19 @@ def test_a_table_that_hangs_is_left_out_and_not_asked_again(
     home: Home, monkeypatch: pytest.MonkeyPatch, released: threading.Event
 ) -> None:
     asked = list[str]()
-    look = module._look
+    look = observation.look_at
 
-    def hang(pipeline: Pipeline, cluster: ClusterSnapshot | None) -> module._Look:
+    def hang(pipeline: Pipeline, *arguments: Any, **named: Any) -> Observation:
         asked.append(pipeline.name)
         if pipeline.name == "orders":
             released.wait(240)
-        return look(pipeline, cluster)
+        return look(pipeline, *arguments, **named)
 
-    monkeypatch.setattr(module, "_look", hang)
+    monkeypatch.setattr(observation, "look_at", hang)
     with closing(Collector(home, longest_seconds=0.6)) as collector:
         for _ in range(2):
-            scene = look_until(collector, lambda scene: of(scene, "users").table)
-            assert of(scene, "orders").error == TIMEOUT
+            scene = look_until(collector, lambda scene: of(scene, "users").sequence is not None)
+            assert isinstance(of(scene, "orders").error, Timeout)
         assert asked.count("orders") == 1
         released.set()
 
@@ -159,14 +166,14 @@ def test_p7_what_a_table_lists_is_looked_at_now_and_then_and_each_time_while_it_
         looks[0] += 1
         return [answer("orders", ACCOUNTING_HOLDS, passed[0], "no")]
 
-    monkeypatch.setattr(module, "findings_on_commits", findings)
-    monkeypatch.setattr(module, "findings_now", lambda *_, **__: [])
+    monkeypatch.setattr(observation, "findings_on_commits", findings)
+    monkeypatch.setattr(observation, "findings_now", lambda *_, **__: [])
     now = datetime.now(timezone.utc)
     with closing(Collector(home)) as collector:
 
         def found(seconds: float) -> bool:
             situation = Situation(CommittedState(True), {}, {}, {})
-            [finding] = collector._findings(pipeline, situation, {}, now + timedelta(seconds=seconds), False)
+            [finding] = collector._findings(seen(pipeline, situation), {}, now + timedelta(seconds=seconds), False)
             return finding.passed
 
         assert found(0) and found(599) and looks == [1]

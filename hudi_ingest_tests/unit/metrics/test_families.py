@@ -14,52 +14,53 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 from starlette.testclient import TestClient
 
+from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.hudi.files.read_amplification import ReadAmplification
-from hudi_ingest.ledger import ServiceRun, counters
+from hudi_ingest.ledger import Overview, ServiceRun, counters
 from hudi_ingest.metrics.definitions import METRICS, Family
 from hudi_ingest.metrics.exporters import OtlpExport, is_configured, metrics_app
 from hudi_ingest.metrics.families import (
-    LedgerRecord,
-    OpenRecord,
-    PipelineRecord,
     Scene,
-    TableRecord,
-    TableSize,
     families,
 )
 from hudi_ingest.model.complete_through import Completeness
 from hudi_ingest.model.finding import answer
-from hudi_ingest.operations.health.status import PartitionStatus
+from hudi_ingest.operations.state import PartitionState, PipelineState, TableSize
 from hudi_ingest_tests.support.http_server import QuietHandler, serving
+from hudi_ingest_tests.support.observations import open_row
+from hudi_ingest_tests.support.pipeline_files import pipeline_named
 from hudi_ingest_tests.support.silent_server import silent_server
 
 NOW = datetime(2026, 11, 23, 10, 0, tzinfo=timezone.utc)
-WELL = PipelineRecord(
-    "orders",
-    enabled=True,
-    interval_seconds=60.0,
-    base_path="/data/orders",
-    sensor="orders_coordinator",
+EXPECTATIONS = [{"name": name, "condition": "n > 0"} for name in ("small", "named")]
+WELL = PipelineState(
+    pipeline_named(
+        "orders",
+        transaction__interval_seconds=60,
+        expectations=EXPECTATIONS,
+        table__ttl={"days": 30},
+        table__partition_by=["dt"],
+    ),
+    sequence=3,
+    on=True,
     partitions=(
-        PartitionStatus("o.1", 0, 5, 9, 4, lag_seconds=12.5, complete=Completeness(1_500)),
-        PartitionStatus("o.1", 1, None, 7, 7, stopped=True),
+        PartitionState("o.1", 0, 5, 9, 4, lag_seconds=12.5, complete=Completeness(1_500)),
+        PartitionState("o.1", 1, None, 7, 7, stopped=True),
     ),
-    table=TableRecord(
-        3,
-        {"ingest": {"rows": 100, "bytes": 2_000, "bad_kept": 3, "gaps": 2, "violates:small": 7}, "replay": {"rows": 9}},
-        ("small", "named"),
-        dead_letters=3,
-        committed_at=NOW,
-        amplification=ReadAmplification(2, 4, 1_000, 2, 3, None),
-        compaction_due=True,
-    ),
+    totals={
+        "ingest": {"rows": 100, "bytes": 2_000, "bad_kept": 3, "gaps": 2, "violates:small": 7},
+        "replay": {"rows": 9},
+    },
+    dead_letters=3,
+    last_committed_at=NOW,
+    amplification=ReadAmplification(2, 4, 1_000, 2, 3, None),
+    compaction_due=True,
     findings=(
         answer("orders", "up_to_date", True, ""),
         answer("orders", "lag_below_limit", False, "", warns=True),
         answer("orders", "accounting_holds", False, ""),
     ),
     size=TableSize(5_000, 3, 2, (NOW - timedelta(days=31), NOW - timedelta(days=29))),
-    ttl_days=30,
 )
 COUNTS = {
     counters.ABORTED: 2.0,
@@ -69,9 +70,9 @@ COUNTS = {
     **counters.timed({"total": 0.7}),
     "seconds/total/0.9": 1.0,
 }
-LEDGER = LedgerRecord(
+LEDGER = Overview(
     counters={"/data/orders": COUNTS},
-    open={"/data/orders": OpenRecord(NOW - timedelta(seconds=30), overdue=True)},
+    open={"/data/orders": open_row("orders", NOW - timedelta(seconds=30))},
     ticked={"orders": NOW},
     requests={("orders", "backfill"): 1},
     rows={"ingest_slices": 12},
@@ -83,10 +84,9 @@ LEDGER = LedgerRecord(
         ServiceRun("/data/deleted", "ttl", "deleted", NOW),
     ),
 )
-BROKEN = PipelineRecord(
-    "broken", enabled=False, interval_seconds=60.0, error="KafkaUnreachable", base_path="/data/broken"
-)
-SCENE = Scene(NOW, 0.25, (WELL, BROKEN), ("bad.yaml",), LEDGER, True, ("0.1.0", "3.11.2"))
+BROKEN = PipelineState(pipeline_named("broken"), error=KafkaUnreachable("away"))
+OVERDUE = frozenset({"/data/orders"})
+SCENE = Scene(NOW, 0.25, (WELL, BROKEN), ("bad.yaml",), LEDGER, OVERDUE, True, ("0.1.0", "3.11.2"))
 
 
 def values(found: Sequence[Family]) -> dict[tuple[str, ...], object]:

@@ -20,14 +20,16 @@ from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import LOOPBACK, free_port
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
-from hudi_ingest.operations.health.status import status_without_broker
 from hudi_ingest.operations.next_plan import next_plan
+from hudi_ingest.operations.state import full_state
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
+from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.registry import canned_registry
 
 AVRO = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "n", "type": "long"}]}
@@ -78,6 +80,7 @@ def test_every_part_tells_its_problems_although_the_others_fail(tmp_path: Path) 
         assert expected in told
 
 
+@pytest.mark.tier(2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not write")
 def test_a_table_folder_that_cannot_be_created_is_a_problem() -> None:
     with TemporaryDirectory() as folder, canned_registry({}) as (url, _):
@@ -132,9 +135,8 @@ def test_a_plan_a_status_and_a_validation_of_another_pipelines_table_say_what_a_
         with pytest.raises(TableMismatch, match=r"belongs to pipeline sales.*name this pipeline sales"):
             next_plan(Pipeline.model_validate(settings), ledger)
         with pytest.raises(TableMismatch, match="belongs to pipeline sales"):
-            status_without_broker(
-                Pipeline.model_validate(settings), CommittedState(True), ledger, datetime.now(timezone.utc)
-            )
+            found = Situation(CommittedState(True), {}, {}, {})
+            full_state(seen(Pipeline.model_validate(settings), found), ledger)
         path = tmp_path / "orders.yaml"
         path.write_text(yaml.safe_dump(settings))
         told = answer(ground_without_broker.home, "validate", str(path))

@@ -14,7 +14,8 @@ from hudi_ingest.exceptions.problems import counted, duration_text
 from hudi_ingest.ledger import Owner, TransactionRow
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health.status import PartitionStatus, PipelineStatus
+from hudi_ingest.operations.state import PartitionState, PipelineState
+from hudi_ingest_tests.support.pipeline_files import pipeline_named
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=timezone.utc)
 
@@ -40,12 +41,12 @@ def row(number: int, state: TransactionState, **changes: object) -> TransactionR
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-def status(*rows: TransactionRow, **changes: object) -> PipelineStatus:
-    partitions = (PartitionStatus("orders", 0, 5, 8, 3),)
-    return replace(PipelineStatus("orders", "/data/orders", 3, partitions, rows), **changes)  # type: ignore[arg-type]
+def status(*rows: TransactionRow, **changes: object) -> PipelineState:
+    partitions = (PartitionState("orders", 0, 5, 8, 3),)
+    return replace(PipelineState(pipeline_named("orders"), 3, partitions, rows), **changes)  # type: ignore[arg-type]
 
 
-def shown(found: PipelineStatus) -> str:
+def shown(found: PipelineState) -> str:
     console = Console(width=160)
     with console.capture() as captured:
         console.print(status_view(found))
@@ -72,7 +73,7 @@ def test_the_ages_of_the_last_commit_and_of_the_oldest_waiting_record_are_shown(
 
 def test_records_behind_an_open_transaction_are_told() -> None:
     text = " ".join(
-        shown(status(partitions=(PartitionStatus("orders", 0, 8, 8, 0, undecided=Slice("orders", 0, 8, 20)),))).split()
+        shown(status(partitions=(PartitionState("orders", 0, 8, 8, 0, undecided=Slice("orders", 0, 8, 20)),))).split()
     )
     assert (
         "orders:0 has 12 offsets from 8 on that are not readable yet: a producer has a transaction open there." in text
@@ -82,7 +83,9 @@ def test_records_behind_an_open_transaction_are_told() -> None:
 
 def test_the_tables_path_stays_in_one_piece() -> None:
     path = "/data/lake/orders/customers/europe"
-    assert f"orders → {path}\n" in re.sub(" +\n", "\n", shown(status(base_path=path)))
+    assert f"orders → {path}\n" in re.sub(
+        " +\n", "\n", shown(status(pipeline=pipeline_named("orders", table__base_path=path)))
+    )
 
 
 def test_a_dead_transaction_is_not_shown_as_open_and_an_aborted_one_has_its_reason() -> None:
@@ -126,7 +129,7 @@ def test_an_error_of_many_pipelines_is_said_once() -> None:
 
 
 def test_a_partition_without_a_leader_has_an_unknown_lag_and_is_named_with_what_to_do() -> None:
-    found = status(partitions=(PartitionStatus("orders", 0, 5, 8, 3), PartitionStatus("orders", 1, 7, None, None)))
+    found = status(partitions=(PartitionState("orders", 0, 5, 8, 3), PartitionState("orders", 1, 7, None, None)))
     assert found.lag is None
     lines = [re.sub(r"[│ ]+", " ", line).strip() for line in shown(found).splitlines()]
     assert {"orders:0 5 8 3", "orders:1 7 ? ?", "all ?"} <= set(lines)

@@ -55,7 +55,7 @@ def test_a_pipelines_state_is_that_of_its_worst_check(
     checks: dict[str, Finding], running: bool, state: str, wrong: str
 ) -> None:
     row = overview_row("orders", checks, running)
-    assert (row.state, row.wrong) == (state, wrong)
+    assert (row["state"], row["what is wrong"]) == (state, wrong)
 
 
 def test_the_table_has_the_worst_first_and_no_numbers_that_grow_old() -> None:
@@ -64,19 +64,19 @@ def test_the_table_has_the_worst_first_and_no_numbers_that_grow_old() -> None:
         overview_row("b", {"x": _check(False)}, True),
         overview_row("a", {"x": _check(False)}, True),
     ]
-    assert [*rows[0].to_dict()] == ["pipeline", "state", "what is wrong"]
-    assert [row.pipeline for row in worst_first(rows)] == ["a", "b", "orders"]
+    assert [*rows[0]] == ["pipeline", "state", "what is wrong"]
+    assert [row["pipeline"] for row in worst_first(rows)] == ["a", "b", "orders"]
     assert summary(rows) == "2 failing, 1 well"
 
 
 def test_a_long_text_is_cut_to_fit_its_cell() -> None:
     sentence = "The last 2 runs of orders failed, the newest is 47c9a80a: BadRecord: pipeline orders, topic orders:0, offset 7, field amount"
-    assert overview_row(
-        "orders", {"runs_succeed": _check(False, text=f"{sentence}. See the run.")}, True
-    ).wrong.endswith(sentence)
+    assert overview_row("orders", {"runs_succeed": _check(False, text=f"{sentence}. See the run.")}, True)[
+        "what is wrong"
+    ].endswith(sentence)
     row = overview_row("orders", {"runs_succeed": _check(False, text="no " * 200)}, True)
-    assert len(row.wrong) < 270
-    assert row.wrong.endswith("…")
+    assert len(row["what is wrong"]) < 270
+    assert row["what is wrong"].endswith("…")
 
 
 def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> No
         observations = instance.fetch_observations(AssetKey(["hudi_ingest_overview"]), limit=10).records
         instance.add_instigator_state(seen(InstigatorStatus.STOPPED))
         paused, other = current_rows(instance, [orders, payments])
-    assert (paused.state, paused.wrong, other.state) == ("paused", "", "not reported yet")
+    assert (paused["state"], paused["what is wrong"], other["state"]) == ("paused", "", "not reported yet")
     assert len(observations) == 2
     newest = observations[0].asset_observation
     assert newest is not None

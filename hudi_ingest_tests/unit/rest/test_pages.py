@@ -15,7 +15,7 @@ from types import FrameType
 import pytest
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.metrics.families import Scene, TableRecord
+from hudi_ingest.metrics.families import Scene
 from hudi_ingest.rest.pages import (
     FLEET,
     PERIODS,
@@ -68,16 +68,16 @@ def test_the_worst_come_first_and_each_says_what_it_waits_for() -> None:
 def test_what_is_unknown_is_a_question_mark() -> None:
     rows = {row.name: row for row in _rows()}
     for name in ("returns", "visits"):
-        assert (rows[name].lag, rows[name].behind) == (None, None)
+        assert (rows[name].record.lag, rows[name].record.lag_seconds) == (None, None)
     cells = re.findall(r'<td class="figure"[^>]*>(.*?)</td>', fleet_html([rows["returns"]], {}, **SHARED))
     assert cells == ["?", "?"]
-    empty = replace(SCENE.pipelines[6], table=TableRecord())
+    empty = replace(SCENE.pipelines[6], sequence=0, last_committed_at=None)
     assert ">none</td>" in fleet_html(fleet(replace(SCENE, pipelines=(empty,)), None), {}, **SHARED)
     assert fleet(SCENE, None)[0].rows is None
     assert fleet(replace(SCENE, ledger=None), None)[0].waits_for == "?"
     leaderless = replace(SCENE.pipelines[6].partitions[0], lag=None)
     record = replace(SCENE.pipelines[6], partitions=(*SCENE.pipelines[6].partitions, leaderless))
-    assert fleet(replace(SCENE, pipelines=(record,)), None)[0].lag is None
+    assert fleet(replace(SCENE, pipelines=(record,)), None)[0].record.lag is None
 
 
 def test_nothing_of_a_record_becomes_markup() -> None:

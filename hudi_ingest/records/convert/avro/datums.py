@@ -52,6 +52,15 @@ def _longer(at: int, end: int) -> tuple[int, int]:
     return 0, 0
 
 
+@hot
+def _fixed_at(kind: int, at: int, end: int) -> tuple[int, int]:
+    """Return the bits of a number or a truth, and where it ends; 0 if it is cut off."""
+    size = 8 if kind == _DOUBLE else 4 if kind == _FLOAT else 1
+    if end - at < size:
+        return 0, 0
+    return (word(at) if size == 8 else int32(at) if size == 4 else byte(at)), at + size
+
+
 @compiled("int64(int64, int64, int64, int64)")
 def walk(node: int, at: int, end: int, index: int) -> int:
     """Return where a value ends, or 0 if there is none. Keeps it as number `index` of its node."""
@@ -71,19 +80,10 @@ def walk(node: int, at: int, end: int, index: int) -> int:
             put_word(kept + 8 * index, at)
             put_word(word(node + SIZES) + 8 * index, size)
         return at + size
-    value = 0
-    if kind == _DOUBLE:
-        if end - at < 8:
+    if kind in (_DOUBLE, _FLOAT, _BOOLEAN):
+        value, at = _fixed_at(kind, at, end)
+        if at == 0:
             return 0
-        value, at = word(at), at + 8
-    elif kind == _FLOAT:
-        if end - at < 4:
-            return 0
-        value, at = int32(at), at + 4
-    elif kind == _BOOLEAN:
-        if end == at:
-            return 0
-        value, at = byte(at), at + 1
     else:
         value, at = _long_at(at, end)
         if at == 0:
@@ -126,12 +126,16 @@ def walk(node: int, at: int, end: int, index: int) -> int:
     return at
 
 
-@compiled("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
-def walk_all(
-    root: int, data: int, starts: int, header_bytes: int, count: int, counters: int, levels: int, whole: int
-) -> int:
-    """Walk over the datums that are marked as `whole`, unmark those that are not, and return how many are. `counters`: of `levels`
-    levels, and as much room behind them."""
+DATA, STARTS, HEADER_BYTES, WHOLE, COUNTERS, LEVELS = range(0, 48, 8)
+"""Words of a batch: addresses of its bytes, of where each datum's begin in them and the last's end, of a byte for each that says whether it
+is whole, and of the counters of LEVELS levels, which have as much room behind them."""
+
+
+@compiled("int64(int64, int64, int64)")
+def walk_all(root: int, batch: int, count: int) -> int:
+    """Walk over the first datums of a batch that are marked as whole, unmark those that are not, and return how many are."""
+    data, starts, whole = word(batch + DATA), word(batch + STARTS), word(batch + WHOLE)
+    counters, levels, header_bytes = word(batch + COUNTERS), word(batch + LEVELS), word(batch + HEADER_BYTES)
     done = 0
     for datum in range(count):
         if byte(whole + datum) == 0:

@@ -83,9 +83,12 @@ class Layout:
         counters = np.zeros(2 * self._count, np.int64)
         table[:, items] = counters.ctypes.data + 8 * table[:, items]
 
+        # In the order of the batch's words.
+        addresses = [array.ctypes.data for array in (data, starts, whole, counters)]
+        batch = np.array([*addresses[:2], header_bytes, *addresses[2:], self._count], np.int64)
+
         def walked() -> int:
-            read = table.ctypes.data, data.ctypes.data, starts.ctypes.data, header_bytes, len(datums)
-            done: int = self._datums.walk_all(*read, counters.ctypes.data, self._count, whole.ctypes.data)
+            done: int = self._datums.walk_all(table.ctypes.data, batch.ctypes.data, len(datums))
             return done
 
         counts = [walked(), *counters[1 : self._count].tolist()]

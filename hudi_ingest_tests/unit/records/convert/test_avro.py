@@ -16,7 +16,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import RegistryUnreachable
@@ -449,7 +449,6 @@ def fastavro_reads(text: str, datum: bytes) -> dict[str, Any] | None:
     return found if source.tell() == len(datum) else None
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_the_batch_path_reads_what_was_written(case: Case) -> None:
     schema = RegisteredSchema(case.text)
@@ -477,7 +476,6 @@ def changed_bytes(good: bytes, random: Any) -> bytes:
     return bytes(changed)
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases(), st.randoms(use_true_random=False))
 def test_a_changed_datum_is_a_row_only_as_fastavro_reads_it(case: Case, random: Any) -> None:
     good = [encoded(case.text, value) for value in case.values]
@@ -497,7 +495,6 @@ def test_a_changed_datum_is_a_row_only_as_fastavro_reads_it(case: Case, random: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="guards its memory by Linux's means")
-@settings(max_examples=60, deadline=None)
 @given(cases(), st.randoms(use_true_random=False))
 def test_no_byte_behind_the_values_is_read(case: Case, random: Any) -> None:
     schema = RegisteredSchema(case.text)
@@ -509,7 +506,6 @@ def test_no_byte_behind_the_values_is_read(case: Case, random: Any) -> None:
             reader.read(guarded(datums)).rows.validate(full=True)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=60))
 def test_bytes_of_anything_are_rows_or_rejected(content: bytes) -> None:
     text = record(

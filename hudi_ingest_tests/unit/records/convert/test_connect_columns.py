@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import SchemaOutdated
@@ -224,7 +224,6 @@ KINDS: st.SearchStrategy[dict[str, Any]] = st.recursive(
 ROWS = st.dictionaries(NAMES, KINDS, min_size=1, max_size=3).map(lambda members: struct(**members))
 
 
-@settings(max_examples=100, deadline=None)
 @given(known=ROWS, newer=ROWS)
 def test_no_schema_passes_whose_fields_would_be_lost(known: dict[str, Any], newer: dict[str, Any]) -> None:
     found = infer_columns([("t:0:0", framed({}, known))], of_events=False)

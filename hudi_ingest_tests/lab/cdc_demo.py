@@ -23,7 +23,14 @@ from hudi_ingest.hudi.files.read_amplification import COMPACT, read_amplificatio
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState, TransactionRow
-from hudi_ingest.local.cdc_stack import (
+from hudi_ingest.local.processes import require_running, wait_until
+from hudi_ingest.local.progress import Report, one_interrupt
+from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.state import PipelineState, states
+from hudi_ingest.operations.upkeep.table_services import ServicesResult, run_services
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.lab.cdc_stack import (
     PARTS,
     CdcStack,
     acknowledged_position,
@@ -33,16 +40,10 @@ from hudi_ingest.local.cdc_stack import (
     running_cdc,
     running_database,
 )
-from hudi_ingest.local.cluster_stack import emptied
-from hudi_ingest.local.processes import require_running, wait_until
-from hudi_ingest.local.progress import Report, elapsed, one_interrupt
-from hudi_ingest.local.source_tables import DatabaseWriter, SourceTable, customers, random_tables
-from hudi_ingest.local.verification import RowComparison, compare_rows, read_with_hudi_rs, read_with_spark
-from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health.status import PipelineStatus, statuses
-from hudi_ingest.operations.upkeep.table_services import ServicesResult, run_services
-from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.lab.cluster_stack import emptied
+from hudi_ingest_tests.lab.progress import elapsed
+from hudi_ingest_tests.lab.row_comparison import RowComparison, compare_rows, read_with_hudi_rs, read_with_spark
+from hudi_ingest_tests.lab.source_tables import DatabaseWriter, SourceTable, customers, random_tables
 
 T = TypeVar("T")
 
@@ -370,7 +371,7 @@ class _Demo:
         if found:
             records, lag = sum(map(_records, found)), sum(status.lag or 0 for status in found)
             behind = sum(status.lag != 0 for status in found)
-            commits = sum(status.sequence for status in found)
+            commits = sum(status.sequence or 0 for status in found)
             self.report(
                 f"{now - self._began:.0f} s: {self.writer.counts.total():,} changes, {records:,} records in Kafka, "
                 f"{records - lag:,} of them in {commits} commits; {behind} of {counted(len(self.writer.tables), 'table')} behind"
@@ -382,22 +383,22 @@ class _Demo:
 
     def _have_commits(self) -> bool:
         found = self._statuses()
-        return all(name in found and found[name].sequence > 0 for name in self.pipelines)
+        return all(name in found and found[name].sequence for name in self.pipelines)
 
-    def _statuses(self) -> dict[str, PipelineStatus]:
+    def _statuses(self) -> dict[str, PipelineState]:
         """Return the pipelines' statuses by source table, without those whose broker or table does not answer now."""
-        found = statuses([*self.pipelines.values()], self.ledger)
+        found = states([*self.pipelines.values()], self.ledger)
         by_table = {name: found[pipeline.name] for name, pipeline in self.pipelines.items()}
-        return {name: status for name, status in by_table.items() if isinstance(status, PipelineStatus)}
+        return {name: status for name, status in by_table.items() if isinstance(status, PipelineState)}
 
     def _why_behind(self, name: str) -> str:
-        [status] = statuses([self.pipelines[name]], self.ledger).values()
-        trouble = status.error if isinstance(status, PipelineStatus) else status
+        [status] = states([self.pipelines[name]], self.ledger).values()
+        trouble = status.error if isinstance(status, PipelineState) else status
         now = f"{name} cannot be asked: {trouble} " if trouble is not None else ""
         rows = self.ledger.transactions.history(self.pipelines[name].name, _HISTORY)
         reasons = [row.reason for row in rows if row.reason]
         return now + (f"The last transaction of {name} that was rolled back: {reasons[0]} " if reasons else "")
 
 
-def _records(status: PipelineStatus) -> int:
+def _records(status: PipelineState) -> int:
     return sum(partition.end or 0 for partition in status.partitions)
