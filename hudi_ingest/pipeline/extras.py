@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "avro": ("fastavro", "datafusion"),
+    "avro": ("fastavro",),
     "lineage": ("openlineage",),
     "metrics": ("prometheus_client", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "msk": ("aws_msk_iam_sasl_signer",),
