@@ -54,16 +54,16 @@ from benchmarks.pipelines import write_template
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.local import postgresql
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import DAGSTER
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE
 from hudi_ingest.orchestration.reports.checks import newest_results
+from hudi_ingest.orchestration.tags import ACTIVE
 from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.lab import postgresql
 
 TOPICS_PER_PIPELINE = 2.5
 """So that the definitions are of 500 topics when 200 pipelines run."""

@@ -18,8 +18,8 @@ from hudi_ingest.model.finding import Finding, State, distinct, examined, ok, pr
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor import ENGINE, LEDGER, engine_diagnoses, ledger_diagnoses, machine_diagnoses
 from hudi_ingest.operations.health.pipeline_doctor import folder_diagnoses, pipelines_diagnoses
-from hudi_ingest.orchestration.coordinator.switch import switched
 from hudi_ingest.orchestration.reports.instance_view import dagster_diagnoses
+from hudi_ingest.orchestration.switch import switched
 from hudi_ingest.pipeline.folder import load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.decoding import format_problems

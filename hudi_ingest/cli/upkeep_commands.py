@@ -314,12 +314,16 @@ def housekeeping(
     The Dagster is the one at DAGSTER_HOME, or the embedded stack's.
     """
     from hudi_ingest.ledger import Ledger
+
+    # Loads the pipelines.
+    from hudi_ingest.orchestration.definitions import defs
     from hudi_ingest.orchestration.housekeeping import housekeeping_of
     from hudi_ingest.pipeline.code_location import load_housekeeping_settings
 
     home = Home.from_environment()
     settings = load_housekeeping_settings(home)
-    with Ledger.open(home.ledger_url) as ledger, housekeeping_of(home, settings, ledger) as kept:
+    repository = defs.get_repository_def()
+    with Ledger.open(home.ledger_url) as ledger, housekeeping_of(home, settings, ledger, repository) as kept:
         if kept.instance is None:
             progress(
                 f"no Dagster: DAGSTER_HOME is not set, and there is none in {home.dagster}; only the ledger is cleaned"

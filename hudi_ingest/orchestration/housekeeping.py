@@ -16,7 +16,6 @@ from typing import Any
 from dagster import (
     DagsterInstance,
     DagsterRun,
-    DagsterRunStatus,
     DefaultScheduleStatus,
     Definitions,
     JobDefinition,
@@ -25,6 +24,7 @@ from dagster import (
     OpExecutionContext,
     Out,
     Output,
+    RepositoryDefinition,
     RunRequest,
     RunsFilter,
     ScheduleDefinition,
@@ -50,11 +50,11 @@ from hudi_ingest.orchestration.embedded.retention import (
     delete_ticks,
     sqlite_files,
 )
+from hudi_ingest.orchestration.failures import HOUSEKEEPING, as_dagster_failures
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.orchestration.jobs.resources import LEDGER, LEDGER_ONLY
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES, as_dagster_failures
+from hudi_ingest.orchestration.jobs.run_config import NO_RUN_RETRIES
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
-from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.orchestration.run_retention import (
     delete_runs,
     expired_runs,
@@ -71,7 +71,9 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 MOST_SECONDS = 1500.0
 """The most seconds of a run; the rest is left to the next hour's run."""
 _REPORTED_RUNS = 100
-JOB = "hudi_ingest_housekeeping"
+_TICK_DAYS = 7
+_TRANSACTIONS = 10_000
+"""Most transactions, and most requests, of a pipeline in the ledger."""
 _RUN_SECONDS = 3600
 _APART = timedelta(minutes=30)
 
@@ -187,14 +189,14 @@ class Housekeeping:
         before = stored_bytes(databases)
         runs, freed, runs_expired = 0, 0, 0
         events = ticks = snapshots = 0
-        deleted_since = self._since(now, "deleted_pipeline")
-        known, active = self._pipelines(deleted_since)
+        since, ledger_since = (now - timedelta(days=days) for days in (self.settings.days, self.settings.ledger_days))
+        known, active = self._pipelines(ledger_since)
         deleted = OwnDefinitions.of_deleted(frozenset() if self.broken else known - active, self.own.jobs)
-        files, unreadable = self._tables(now, dry_run)
+        files, unreadable = self._tables(ledger_since, since, dry_run)
         freed += sum(file.size_bytes for file in files)
         if self.instance is not None:
-            expired = expired_runs(self.instance, self.own, Kept(self._since(now, "run"), self.settings.runs, LEAST))
-            expired += expired_runs(self.instance, deleted, Kept(deleted_since, sys.maxsize, 0))
+            expired = expired_runs(self.instance, self.own, Kept(since, self.settings.keep, LEAST))
+            expired += expired_runs(self.instance, deleted, Kept(ledger_since, sys.maxsize, 0))
             runs_expired = len(expired)
             report(f"{counted(runs_expired, 'run')} expired")
             if dry_run:
@@ -206,26 +208,25 @@ class Housekeeping:
                     if runs % _REPORTED_RUNS == 0:
                         report(f"{runs} of {counted(runs_expired, 'run')} deleted")
                 freed += shorten_logs(self.instance, self.own)
-            limits = Kept(self._since(now, "event"), self.settings.events, LEAST)
-            all_events = Kept(deleted_since, sys.maxsize, 0)
+            limits = Kept(since, 2 * self.settings.keep, LEAST)
+            all_events = Kept(ledger_since, sys.maxsize, 0)
             events = sum(
                 delete_events(self.instance, own.assets, own.checks, kept, dry_run=dry_run)
                 for own, kept in ((self.own, limits), (deleted, all_events))
             )
             report(f"{counted(events, 'event')} without a run expired")
+            ticked_since = max(since, now - timedelta(days=_TICK_DAYS))
             ticks = sum(
-                delete_ticks(self.instance, own.instigators, self._since(now, "tick"), self.location, dry_run=dry_run)
+                delete_ticks(self.instance, own.instigators, ticked_since, self.location, dry_run=dry_run)
                 for own in (self.own, deleted)
             )
             snapshots = delete_snapshots(self.instance, dry_run=dry_run)
             report(f"{counted(ticks, 'tick')} expired")
-        transactions, requests = self._ledger(
-            Kept(self._since(now, "ledger"), self.settings.transactions, LEAST), dry_run
-        )
+        transactions, requests = self._ledger(Kept(ledger_since, _TRANSACTIONS, LEAST), dry_run)
         for name in deleted.pipelines:
             forgotten = self.ledger.retention.forget_pipeline(name, dry_run=dry_run)
             transactions, requests = transactions + forgotten[0], requests + forgotten[1]
-        topics = self._topics(active, deleted_since, dry_run)
+        topics = self._topics(active, ledger_since, dry_run)
         report(f"{counted(transactions, 'transaction')} and {counted(requests, 'request')} of the ledger expired")
         if not dry_run:
             for database in databases:
@@ -266,11 +267,13 @@ class Housekeeping:
             self.ledger.topics.forget_template(template)
         return sum(len(templates[template]) for template in deserted)
 
-    def _tables(self, now: datetime, dry_run: bool) -> tuple[list[StoredFile], list[str]]:
+    def _tables(
+        self, put_aside_since: datetime, letters_since: datetime, dry_run: bool
+    ) -> tuple[list[StoredFile], list[str]]:
         """The leftovers of tables, which are deleted, and why some tables could not be examined."""
         found, unreadable = list[StoredFile](), list[str]()
         for pipeline in self.pipelines:
-            leftovers = TableLeftovers(pipeline, self._since(now, "put_aside"), self._since(now, "letter"))
+            leftovers = TableLeftovers(pipeline, put_aside_since, letters_since)
             try:
                 files = leftovers.find()
                 if not dry_run:
@@ -279,9 +282,6 @@ class Housekeeping:
             except IngestError as error:
                 unreadable.append(f"{pipeline.name}: {error}")
         return found, unreadable
-
-    def _since(self, now: datetime, kind: str) -> datetime:
-        return now - timedelta(days=getattr(self.settings, f"{kind}_days"))
 
     def _ledger(self, kept: Kept, dry_run: bool) -> tuple[int, int]:
         work = self.ledger.retention.expired if dry_run else self.ledger.retention.forget
@@ -301,13 +301,12 @@ class Housekeeping:
 
 
 @contextmanager
-def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) -> Iterator[Housekeeping]:
-    """Yield the housekeeping of the home's pipelines, outside a run of Dagster's, in the Dagster at `$DAGSTER_HOME` or, without it, the
-    embedded stack's. Raises ConfigError."""
-    # Imported here because it loads the pipelines.
-    from hudi_ingest.orchestration.definitions import defs
-
-    own = OwnDefinitions.of(defs.get_repository_def())
+def housekeeping_of(
+    home: Home, settings: HousekeepingSettings, ledger: Ledger, repository: RepositoryDefinition
+) -> Iterator[Housekeeping]:
+    """Yield the housekeeping of the home's pipelines, whose definitions are in `repository`, outside a run of Dagster's, in the Dagster at
+    `$DAGSTER_HOME` or, without it, the embedded stack's. Raises ConfigError."""
+    own = OwnDefinitions.of(repository)
     pipelines, broken = load_each(home.pipelines)
     # A variable that names no instance is an error here, not a home without Dagster: what is not deleted there piles up.
     folder = os.environ.get(DAGSTER_VARIABLE) or dagster_folder(home)
@@ -316,7 +315,7 @@ def housekeeping_of(home: Home, settings: HousekeepingSettings, ledger: Ledger) 
 
 
 @op(
-    name=f"{JOB}_op",
+    name=f"{HOUSEKEEPING}_op",
     description="Deletes old runs, events, ticks and rows of the ledger; see housekeeping.yaml.",
     out=Out(Nothing),
     required_resource_keys={LEDGER},
@@ -354,7 +353,7 @@ def housekeeping_job(suffix: str = "") -> JobDefinition:
     copies their jobs, to note where they come from."""
 
     @job(
-        name=f"{JOB}{suffix}",
+        name=f"{HOUSEKEEPING}{suffix}",
         description="Deletes expired runs and events of the code location's pipelines in Dagster, and their expired rows in the ledger.",
         tags={
             tags.HOUSEKEEPING: "true",
@@ -374,7 +373,7 @@ def housekeeping_schedule(enabled: bool, suffix: str = "") -> ScheduleDefinition
     """Return the schedule that runs the job once an hour."""
 
     @schedule(
-        name=f"{JOB}_hourly{suffix}",
+        name=f"{HOUSEKEEPING}_hourly{suffix}",
         job=housekeeping_job(suffix),
         cron_schedule="17 * * * *",
         execution_timezone="UTC",
@@ -390,26 +389,13 @@ def housekeeping_schedule(enabled: bool, suffix: str = "") -> ScheduleDefinition
 def next_run(instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
     """Request a run, unless one has not ended, or has just begun: the code location may have several schedules."""
     ours = {tags.HOUSEKEEPING: "true"}
-    active = instance.get_runs(RunsFilter(tags=ours, statuses=ACTIVE), limit=1)
+    active = instance.get_runs(RunsFilter(tags=ours, statuses=tags.ACTIVE), limit=1)
     if active:
         return SkipReason(f"run {active[0].run_id[:8]} of housekeeping has not ended")
     recent = instance.get_runs(RunsFilter(tags=ours, created_after=now - _APART), limit=1)
     if recent:
         return SkipReason(f"run {recent[0].run_id[:8]} has done the housekeeping in the last half hour")
     return RunRequest()
-
-
-def why_it_failed(instance: DagsterInstance) -> str:
-    """Why the newest run of housekeeping that has ended failed; "" if it succeeded, or none has ended."""
-    statuses = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
-    runs = instance.get_runs(RunsFilter(tags={tags.HOUSEKEEPING: "true"}, statuses=statuses), limit=1)
-    if not runs or runs[0].status is DagsterRunStatus.SUCCESS:
-        return ""
-    reason = why_failed(instance, runs[0].run_id) or "its page says why"
-    return (
-        f"The last run of {JOB}, {runs[0].run_id[:8]}, failed: {reason} While it fails, old runs, events and rows of the ledger pile "
-        "up. The next one comes within an hour; `hudi-ingest housekeeping` does its work now."
-    )
 
 
 def _location(run: DagsterRun) -> str | None:

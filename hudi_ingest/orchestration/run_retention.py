@@ -20,7 +20,6 @@ from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 from hudi_ingest.ledger import Kept
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.retention import ASSET_JOB, run_database
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 
 PAGES_AT_ONCE = 2000
@@ -132,7 +131,7 @@ def _kinds(own: OwnDefinitions) -> Iterator[tuple[str, str]]:
 
 
 def _reexecuted(instance: DagsterInstance) -> Iterator[str]:
-    for run in instance.get_runs(RunsFilter(statuses=ACTIVE)):
+    for run in instance.get_runs(RunsFilter(statuses=tags.ACTIVE)):
         yield from (run_id for run_id in (run.parent_run_id, run.root_run_id) if run_id)
 
 

@@ -1,4 +1,21 @@
-"""Run tags, to find a pipeline's runs by."""
+"""Tags and statuses, to find a pipeline's runs by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dagster import DagsterRunStatus, RunsFilter
+
+from hudi_ingest.pipeline.pipeline import Pipeline
+
+ACTIVE = [
+    DagsterRunStatus.QUEUED,
+    DagsterRunStatus.NOT_STARTED,
+    DagsterRunStatus.STARTING,
+    DagsterRunStatus.STARTED,
+    DagsterRunStatus.CANCELING,
+]
+"""The statuses of runs that have not ended."""
 
 PIPELINE = "hudi_ingest/pipeline"
 """The pipeline of a run."""
@@ -57,3 +74,9 @@ PARTITION = "dagster/partition"
 """Dagster's own: the partition of a run."""
 SENSOR = "dagster/sensor_name"
 """Dagster's own, on runs that a sensor has requested."""
+
+
+def active_runs(pipelines: Sequence[Pipeline]) -> RunsFilter:
+    """Return the filter of the pipelines' transactions' runs that have not ended, without those from the asset's page that have not
+    begun."""
+    return RunsFilter(tags={TABLE: [pipeline.table.base_path for pipeline in pipelines]}, statuses=ACTIVE)

@@ -18,7 +18,7 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.pipeline_files import PipelineFiles, StoredFile
 from hudi_ingest.operations.topic_discovery import Discovery, forget_topic, refresh_topics, template_topics
 from hudi_ingest.operations.validation import Validation
-from hudi_ingest.orchestration.coordinator.switch import Switches, switched
+from hudi_ingest.orchestration.switch import Switches, switched
 from hudi_ingest.pipeline.file import shown_file
 from hudi_ingest.pipeline.folder import FolderFile, find_template
 from hudi_ingest.pipeline.template import Template

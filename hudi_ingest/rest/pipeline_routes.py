@@ -23,7 +23,7 @@ from hudi_ingest.operations.sample import take_sample
 from hudi_ingest.operations.upkeep.approvals import accept_loss, approve_schema_change, schema_change
 from hudi_ingest.operations.upkeep.partition_ttl import run_ttl
 from hudi_ingest.operations.upkeep.savepoints import create_savepoint, delete_savepoint, list_savepoints
-from hudi_ingest.orchestration.coordinator.switch import activities, switch
+from hudi_ingest.orchestration.switch import activities, switch
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.rest.models import (
     ApprovalBody,

@@ -23,7 +23,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE, PIPELINES_VARIABLE, Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import ProcessRecord, accepts_connections, start, stop, wait_until
 from hudi_ingest.operations.topic_discovery import announce
-from hudi_ingest.orchestration.coordinator import switch
+from hudi_ingest.orchestration import switch
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
 from hudi_ingest.orchestration.reports import overview
 from hudi_ingest.pipeline.file import load_pipeline

@@ -44,7 +44,8 @@ def told(pipeline: Pipeline) -> dict[str, datetime | None]:
     return {name: datetime.fromisoformat(text) if text else None for name, text in times.items()}
 
 
-def test_idle_partitions_advance_and_stopped_ones_and_open_transactions_hold_the_table_back(ground: Ground) -> None:
+@pytest.mark.tier(1)
+def test_s17_idle_partitions_advance_and_stopped_ones_and_open_transactions_hold_the_table_back(ground: Ground) -> None:
     create_topic(ground.bootstrap_servers, ground.name, 3, {TYPE: "LogAppendTime"})
     pipeline = make_pipeline(ground)
     stopped, idle = TopicPartition(ground.name, 0), TopicPartition(ground.name, 2)
@@ -108,8 +109,8 @@ def test_records_that_are_later_than_declared_are_committed_counted_and_shown(gr
 
 
 def test_dagster_gets_each_complete_hour_once(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest_tests.support.ticks import tick
 
     ground.set_environment(monkeypatch)
     create_topic(ground.bootstrap_servers, ground.name, 2, {TYPE: "LogAppendTime"})

@@ -18,7 +18,6 @@ from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.report import CommitReceipt
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
@@ -26,6 +25,7 @@ from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import protocol_for
 from hudi_ingest_tests.support.command_line import COMMAND, environment
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -114,8 +114,9 @@ def failures(result: Any) -> list[str]:
     ]
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize("ledgers", ["one", "two"])
-def test_p4_two_commits_of_one_transaction_publish_it_once(ground: Ground, pipeline: Pipeline, ledgers: str) -> None:
+def test_p2_p4_two_commits_of_one_transaction_publish_it_once(ground: Ground, pipeline: Pipeline, ledgers: str) -> None:
     """With two ledgers nothing but the guard in Hudi's lock keeps the commits apart, as when the table's lock is lost."""
     ground.send_rows(0, 20)
     protocol = ground.protocol(pipeline)

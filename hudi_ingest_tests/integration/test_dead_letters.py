@@ -33,6 +33,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import keep_letters_copied, observe
+from hudi_ingest.transaction.write import job
 from hudi_ingest_tests.integration.test_dagster_run import launch
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.engine import own_spark_serves
@@ -97,8 +98,12 @@ def letter_files(ground: Ground) -> set[Path]:
     return set(Path(ground.base_path, ".hoodie/hudi_ingest/dead_letters").rglob("*.parquet"))
 
 
-def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fault: Fault) -> None:
-    pipeline = make_pipeline(ground, on_bad_record="dead_letter", table={"rows_per_file": 4000})
+@pytest.mark.tier(1)
+def test_d3_p1_p2_p5_bad_records_go_the_whole_way(
+    ground: Ground, topic: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter")
+    monkeypatch.setattr(job, "ROWS_PER_FILE", 4000)
     bad: dict[Place, bytes] = {}
     # More than one Arrow batch in partition 0, whose slice is longer than a file may be.
     for start in (0, 3000, 6000):
@@ -290,7 +295,7 @@ def consumed(ground: Ground, topic: str, count: int) -> list[tuple[bytes, bytes,
 def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hudi_ingest.orchestration.coordinator.sensor import tick
+    from hudi_ingest_tests.support.ticks import tick
 
     ground.set_environment(monkeypatch)
     pipeline = make_pipeline(ground, on_bad_record="dead_letter")
@@ -317,8 +322,8 @@ def test_d1_the_ui_says_how_many_bad_records_there_were_and_which(
 def test_d1_p2_the_job_retries_dead_letters_as_the_command_does(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest_tests.support.ticks import tick
 
     monkeypatch.setenv(HOME_VARIABLE, str(ground.home.root))
     monkeypatch.setenv(LEDGER_VARIABLE, ground.home.ledger_url)

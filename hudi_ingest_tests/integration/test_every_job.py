@@ -13,8 +13,8 @@ from dagster._core.definitions.reconstruct import ReconstructableJob, Reconstruc
 
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
+from hudi_ingest.orchestration.failures import HOUSEKEEPING
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
-from hudi_ingest.orchestration.housekeeping import JOB as HOUSEKEEPING
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.requesting import coordinated

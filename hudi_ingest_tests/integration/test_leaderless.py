@@ -30,12 +30,12 @@ from hudi_ingest.operations.health.status import findings_now
 from hudi_ingest.operations.requests.asked_ranges import in_time
 from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.state import full_state
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
 from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.observations import seen
+from hudi_ingest_tests.support.ticks import tick
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 

@@ -16,12 +16,12 @@ from hudi_ingest.hudi import write_client
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.local.verification import verify
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.partitions import add_partitions
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.transactions import transaction_job
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -95,7 +95,7 @@ def test_rivals_wound_k1_a_partition_that_appears_in_mid_transaction_is_the_next
     assert verify(ground.base_path, ground.produced).exact
 
 
-@pytest.mark.parametrize("transactions", [20, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("transactions", [20, pytest.param(200, marks=pytest.mark.tier(3))])
 def test_rivals_wound_transactions_leave_no_threads_sockets_or_files_open_and_hide_no_row(
     ground: Ground, topic: str, transactions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

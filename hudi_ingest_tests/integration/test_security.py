@@ -46,6 +46,7 @@ def own_user(secured: SecuredBroker, ground: Ground) -> dict[str, Any]:
     return secured.source("LOGIN", username=user)
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize(
     ("listener", "security"),
     [
@@ -56,7 +57,7 @@ def own_user(secured: SecuredBroker, ground: Ground) -> dict[str, Any]:
         ("MUTUAL", {"certificate_file": "client", "key_file": "client"}),
     ],
 )
-def test_p1_p2_one_pipeline_file_lets_both_clients_in_and_every_record_arrives_once(
+def test_p1_p2_s8_one_pipeline_file_lets_both_clients_in_and_every_record_arrives_once(
     secured: SecuredBroker, secured_ground: Ground, listener: str, security: dict[str, Any]
 ) -> None:
     if listener == "MUTUAL":
@@ -124,8 +125,8 @@ def test_a_port_of_another_protocol_ends_the_write_in_bounded_time(
 def launch(pipeline: Pipeline, instance: DagsterInstance, planned: bool, before: Callable[[], None]) -> str:
     """Executes in this process what the sensor requests, or what the Launchpad does without config; `before` it begins.
     Gives all that Dagster kept of the run."""
-    from hudi_ingest.orchestration.coordinator.sensor import tick
     from hudi_ingest.orchestration.definitions import build_definitions
+    from hudi_ingest_tests.support.ticks import tick
 
     request = tick(pipeline, instance, datetime.now(timezone.utc)) if planned else RunRequest()
     assert isinstance(request, RunRequest), request

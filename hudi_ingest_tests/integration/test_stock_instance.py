@@ -19,11 +19,11 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.pods import PODS
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.transactions import transaction_code
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -111,7 +111,7 @@ defs = Definitions.merge(
 """
 
 
-@pytest.mark.long
+@pytest.mark.tier(3)
 def test_r10_each_op_in_a_place_of_its_own_needs_only_the_ledger_and_says_so(
     ground: Ground, once: Pipeline, instance: DagsterInstance, dagster_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +171,8 @@ def re_executed_after(
     return steps_of(again)
 
 
-def test_p2_re_execution_from_failure_after_the_commit_landed_commits_nothing_twice(
+@pytest.mark.tier(1)
+def test_p2_s3_re_execution_from_failure_after_the_commit_landed_commits_nothing_twice(
     ground: Ground, once: Pipeline, instance: DagsterInstance, fault: Fault
 ) -> None:
     assert re_executed_after("commit_landed", ground, once, instance, fault) == {"commit"}

@@ -33,17 +33,12 @@ from hudi_ingest.operations.state import full_state, state_now
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
+from hudi_ingest.orchestration.coordinator import memory as memory_module
 from hudi_ingest.orchestration.coordinator import quiet_ticks
 from hudi_ingest.orchestration.coordinator.fleet import Fleet
-from hudi_ingest.orchestration.coordinator.quiet_ticks import (
-    keep_group_told_now_and_then,
-    next_tick,
-    quiet_reasons,
-    remember_idle,
-    remember_requested,
-    with_plan_time,
-)
-from hudi_ingest.orchestration.coordinator.sensor import tick
+from hudi_ingest.orchestration.coordinator.look import look_at
+from hudi_ingest.orchestration.coordinator.quiet_ticks import next_tick, quiet_reasons
+from hudi_ingest.orchestration.coordinator.sensor import report_look
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.arithmetic import limits_of, next_due
 from hudi_ingest.transaction.plan.planning import observe, plan_next
@@ -53,6 +48,8 @@ from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.partitions import add_partitions
 from hudi_ingest_tests.support.statements import statements_of
+from hudi_ingest_tests.support.ticks import MEMORY, tick
+from hudi_ingest_tests.support.ticks import still_quiet as quiet
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -65,13 +62,14 @@ def environment(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
     with Ledger.open(os.environ[LEDGER_VARIABLE]) as ledger:
-        return quiet_reasons([pipeline], instance, ledger.requests.wishes).get(pipeline.name)
+        return quiet(pipeline, instance, ledger.requests)
 
 
 def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+@pytest.mark.tier(1)
 def test_x1_a_tick_requests_one_run_with_every_slice(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     with DagsterInstance.ephemeral() as instance:
@@ -152,6 +150,7 @@ def test_nothing_new_is_a_reason_and_a_missing_topic_an_error(ground: Ground, pi
         observe(misspelt)
 
 
+@pytest.mark.tier(1)
 def test_p6_a_pattern_follows_its_topics_and_misses_one_that_disappeared(ground: Ground, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
@@ -230,6 +229,7 @@ def test_p6_truncation_before_the_first_commit_is_not_a_loss(ground: Ground, pip
     assert (plan.slices[0].start, plan.slices[0].end) == (4, 10)
 
 
+@pytest.mark.tier(1)
 def test_r8_group_offsets_are_set_and_read(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     cluster = KafkaCluster(pipeline.source)
@@ -247,14 +247,14 @@ def test_r8_a_group_that_others_moved_is_set_again_in_time(
     cluster = KafkaCluster(pipeline.source)
 
     def after_a_tick() -> dict[TopicPartition, int]:
-        assert not keep_group_told_now_and_then(pipeline, situation, cluster)
+        assert not MEMORY.of(pipeline).keep_group_told(situation, cluster)
         return cluster.group_offsets(pipeline.group_id, offsets)
 
     assert after_a_tick() == offsets
     moved = {**offsets, TopicPartition(ground.name, 0): 1}
     cluster.commit_group_offsets(pipeline.group_id, moved)
     assert after_a_tick() == moved
-    monkeypatch.setattr(quiet_ticks, "GROUP_SECONDS", 0)
+    monkeypatch.setattr(memory_module, "GROUP_SECONDS", 0)
     assert after_a_tick() == offsets
 
 
@@ -268,6 +268,7 @@ def test_records_that_arrive_while_status_asks_belong_to_no_open_transaction(
     assert [(each.end, each.undecided) for each in status.partitions] == [(5, None), (0, None)]
 
 
+@pytest.mark.tier(1)
 def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,7 +306,8 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
         assert str(caught.value).count("without") == 1
 
 
-def test_an_idle_tick_of_a_template_asks_the_ledger_nothing(
+@pytest.mark.tier(1)
+def test_s19_an_idle_tick_of_a_template_asks_the_ledger_nothing(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance, of_template = DagsterInstance.ephemeral(), pipeline.model_copy(update={"enabled": True}).made_by("shop")
@@ -316,14 +318,14 @@ def test_an_idle_tick_of_a_template_asks_the_ledger_nothing(
     ):
         # Else a slow machine could be the reason.
         monkeypatch.setattr(module, constant, 3600.0)
-    fleet, file = Fleet([of_template], tick), ground.ledger.file
+    fleet, file = Fleet([of_template], look_at, report_look), ground.ledger.file
     assert file is not None
 
     def evaluate() -> None:
         evaluation = fleet.evaluate(instance, now(), lambda pipeline, request: None)
         assert evaluation.text == "no new records"
 
-    remember_idle(of_template, observe(of_template), "no new records")
+    fleet.memory.of(of_template).remember_idle(observe(of_template), "no new records")
     evaluate()
     earlier = file.stat().st_mtime - 3600
     # The last commits are in its log.
@@ -339,7 +341,7 @@ def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     instance = DagsterInstance.ephemeral()
 
     def remember() -> None:
-        remember_idle(pipeline, observe(pipeline), "no new records")
+        MEMORY.of(pipeline).remember_idle(observe(pipeline), "no new records")
         assert still_quiet(pipeline, instance) == "no new records"
 
     # Else a slow machine would be the reason.
@@ -357,6 +359,7 @@ def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     ground.ledger.requests.end(request.request_id, RequestState.CANCELLED)
     remember()
     assert still_quiet(make_pipeline(ground), instance) is None, "the pipelines were loaded again"
+    remember()
     add_partitions(AdminClient({"bootstrap.servers": ground.bootstrap_servers}), ground.name, 3)
     wait_for(lambda: still_quiet(pipeline, instance) is None, "the new partition is seen")
     wait_for(lambda: len(observe(pipeline).watermarks) == 3, "the new partition has offsets")
@@ -376,9 +379,9 @@ def test_x1_once_its_run_has_committed_a_pipeline_is_looked_at_when_its_interval
     fleet = [pipeline, pipeline.model_copy(update={"name": "another"})]
 
     def reason(run: DagsterRun, planned_at: datetime | None = None) -> str | None:
-        remember_requested(pipeline, situation, plan, planned_at or now())
+        MEMORY.of(pipeline).remember_requested(situation, plan, planned_at or now())
         with instance_with(run) as instance:
-            return quiet_reasons(fleet, instance, ground.ledger.requests.wishes).get(pipeline.name)
+            return quiet_reasons(MEMORY.of_each(fleet), instance, ground.ledger.requests.wishes).get(pipeline.name)
 
     @contextmanager
     def instance_with(run: DagsterRun) -> Iterator[DagsterInstance]:
@@ -395,14 +398,14 @@ def test_x1_once_its_run_has_committed_a_pipeline_is_looked_at_when_its_interval
     situation = observe(pipeline)
     plan = plan_next(pipeline, situation)
     assert "is working on" in str(reason(run_of(DagsterRunStatus.STARTED)))
-    (due,) = next_tick(fleet, 1).runs.values()
+    (due,) = next_tick(MEMORY.of_each(fleet), 1).runs.values()
     assert due == pytest.approx(next_due(limits_of(pipeline), now()).timestamp(), abs=60), "then the next is due"
     assert reason(run_of(DagsterRunStatus.SUCCESS)) is None, "it has begun nothing"
     committed = run_of(DagsterRunStatus.SUCCESS, "20260101000000000")
     assert reason(run_of(DagsterRunStatus.FAILURE, committed.tags[tags.INSTANT])) is None
     assert reason(committed, now() - timedelta(seconds=601)) is None, "the next is due"
     assert f"{plan.transaction_id} is committed; the next is due" in str(reason(committed))
-    assert 0 < next_tick(fleet, 1).due - time.time() <= 600
+    assert 0 < next_tick(MEMORY.of_each(fleet), 1).due - time.time() <= 600
     ground.send_rows(0, 9)
     assert reason(committed) is not None, "they wait for their interval"
     ground.send_rows(0, 1)
@@ -413,14 +416,14 @@ def test_h3_the_interval_counts_from_the_time_when_the_last_transaction_was_plan
     pipeline, planned_at = make_pipeline(ground), now() - timedelta(seconds=50)
     ground.send_rows(0, 3)
     situation = observe(pipeline)
-    remember_requested(pipeline, situation, plan_next(pipeline, situation, now=planned_at), planned_at)
+    MEMORY.of(pipeline).remember_requested(situation, plan_next(pipeline, situation, now=planned_at), planned_at)
     other = replace(
         situation, committed=CommittedState(True, Checkpoint(1, "of another process", {}), last_began_at=now())
     )
-    assert with_plan_time(pipeline, other).last_at == other.committed.last_began_at
+    assert MEMORY.of(pipeline).with_plan_time(other).last_at == other.committed.last_began_at
     plan = plan_next(pipeline, situation, now=planned_at)
-    remember_requested(pipeline, situation, plan, planned_at)
+    MEMORY.of(pipeline).remember_requested(situation, plan, planned_at)
     known = replace(
         situation, committed=CommittedState(True, Checkpoint(1, plan.transaction_id, {}), last_began_at=now())
     )
-    assert with_plan_time(pipeline, known).last_at == planned_at
+    assert MEMORY.of(pipeline).with_plan_time(known).last_at == planned_at

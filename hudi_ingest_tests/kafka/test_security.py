@@ -23,12 +23,12 @@ from hudi_ingest.kafka.records import ReadRequest, read_records
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.validation import check_online
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
 from hudi_ingest_tests.support.secured_broker import PASSWORD, USER, SecuredBroker
+from hudi_ingest_tests.support.ticks import tick
 
 pytestmark = pytest.mark.kafka
 
@@ -76,6 +76,7 @@ def wrong(secured: SecuredBroker, case: str) -> dict[str, Any]:
     return {**sources[case](), "request_timeout_seconds": PATIENT_SECONDS if case in REFUSED else SECONDS}
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize(
     ("listener", "security"),
     [
@@ -86,7 +87,7 @@ def wrong(secured: SecuredBroker, case: str) -> dict[str, Any]:
         ("PLAINLOGIN", {}),
     ],
 )
-def test_every_protocol_and_mechanism_is_let_in(
+def test_s8_every_protocol_and_mechanism_is_let_in(
     secured: SecuredBroker, secured_ground: Ground, listener: str, security: dict[str, Any]
 ) -> None:
     secured_ground.send_rows(0, 3)

@@ -13,18 +13,19 @@ from hudi_ingest.exceptions import TopicMissing
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.orchestration.code_location import ingest_definitions
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
 from hudi_ingest.pipeline.folder import find_pipeline, find_template
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
 from hudi_ingest_tests.support.pipeline_files import load_pipelines
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
 
 
-def test_k1_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_it_and_fails(
+@pytest.mark.tier(1)
+def test_k1_s6_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_it_and_fails(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in (

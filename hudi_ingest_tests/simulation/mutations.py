@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hudi_ingest.hudi.files.late_changes import LateChanges
+from hudi_ingest.hudi.storage import storage
 from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
@@ -16,7 +17,8 @@ from hudi_ingest.model.checkpoint import Checkpoint, LettersHead, next_checkpoin
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import LogCut, OffsetLoss, TransactionKind, TransactionPlan
 from hudi_ingest.operations.requests.allowed_ranges import RangeContext, RemainingRanges, to_read
-from hudi_ingest.orchestration.coordinator import runs, tick
+from hudi_ingest.orchestration.coordinator import look, runs
+from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
 from hudi_ingest.transaction import checks, protocol
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan import cut_logs, planning
@@ -166,7 +168,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     "a run that Dagster shows is taken to be alive": Mutation("P5", 67, patches=[(runs, "why_dead", lambda *_: None)]),
     "a tick waits for whoever the ledger has at work": Mutation(
-        "P5", 18, patches=[(tick, "is_over", lambda *_: False)]
+        "P5", 18, patches=[(look, "is_over", lambda *_: False)]
     ),
     "services leave what died before them undone": Mutation(
         "P5", 55, patches=[(ServicesInMemory, "pending_clusterings", lambda _: ())]
@@ -177,8 +179,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "what a dead begin has written is not flushed by the next": Mutation(
         "TableUnreachable",
         4063249,
-        frozenset({"no flush of properties"}),
-        [(TransactionPorts, "flush_all", _nothing)],
+        patches=[(storage, "PRIMARY", ""), (TransactionPorts, "flush_all", _nothing)],
     ),
     "small files are not flushed": Mutation("TableUnreachable", 59, frozenset({"no flush of small files"})),
     "what services merge is not flushed": Mutation("P1", 69, frozenset({"no flush of merged files"})),
@@ -190,10 +191,10 @@ MUTATIONS: Mapping[str, Mutation] = {
     ),
     # Each undoes the mend of an incident that docs/guarantees.md names.
     "no tick looks at the consumer group": Mutation(
-        "P5", 2811, patches=[(tick, "keep_group_told_now_and_then", lambda *_: "")]
+        "P5", 2811, patches=[(PipelineMemory, "keep_group_told", lambda *_: "")]
     ),
     "a tick asks about a transaction before it restores hoodie.properties": Mutation(
-        "P5", 767, patches=[(tick, "mark_if_committed", _without_restoring)]
+        "P5", 767, patches=[(look, "mark_if_committed", _without_restoring)]
     ),
     "what services commit is not flushed at once": Mutation(
         "P5", 1129, frozenset({"no flush of what services commit"})

@@ -9,18 +9,18 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from dagster import DagsterRunStatus, RunsFilter, SkipReason
+from dagster import DagsterRunStatus, RunsFilter
 
-from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable, TableUnreachable
+from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration.coordinator import look as look_module
 from hudi_ingest.orchestration.coordinator import runs as runs_module
-from hudi_ingest.orchestration.coordinator import tick as tick_module
-from hudi_ingest.orchestration.coordinator.tick import Tick
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE
-from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.orchestration.coordinator.look import Sight, busy_with
+from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
+from hudi_ingest.orchestration.tags import ACTIVE
 from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.planning import Situation, keep_group_told, plan_next
 from hudi_ingest_tests.simulation.programs import stop
@@ -75,14 +75,18 @@ class Instance:
 def planned_run(
     instance: Instance, ledger: Ledger, table: PipelineTable, situation: Callable[[], Situation]
 ) -> TransactionPlan | None:
-    """What a tick asks for, if anything. Raises what `Tick` does."""
-    tick = Tick(instance, ledger, table, instance.now)  # type: ignore[arg-type]
-    if tick.busy():
+    """What a tick asks for, if anything. Raises what `busy_with` does, and errors that would fail the tick."""
+    if busy_with(instance, table, ledger, instance.now):  # type: ignore[arg-type]
         return None
     # As `observe` does.
     table.timeline.restore_properties()
-    asked = tick.next_run(situation(), None, 0.0)  # type: ignore[arg-type]
-    return None if isinstance(asked, SkipReason) else asked  # type: ignore[return-value]
+    # As in a process that has just begun.
+    memory = PipelineMemory(table.pipeline)
+    sight = Sight(instance, ledger, table, situation(), instance.now, memory)  # type: ignore[arg-type]
+    asked = sight._answer(None)  # type: ignore[arg-type]
+    if isinstance(asked, IngestError):
+        raise asked
+    return None if isinstance(asked, str) else asked  # type: ignore[return-value]
 
 
 def patches(world: Callable[[], World], accepts: Callable[[object], bool]) -> list[tuple[object, str, object]]:
@@ -96,23 +100,22 @@ def patches(world: Callable[[], World], accepts: Callable[[object], bool]) -> li
     def nothing(*_: object, **__: object) -> None:
         return
 
-    def group_told(pipeline: Pipeline, situation: Situation, _: object) -> str:
-        """As in a process that has just begun, and knows of no look at the group."""
+    def group_told(memory: PipelineMemory, situation: Situation, _: object) -> str:
         try:
-            keep_group_told(pipeline, situation, BrokerInMemory(world()))  # type: ignore[arg-type]
+            keep_group_told(memory.pipeline, situation, BrokerInMemory(world()))  # type: ignore[arg-type]
         except KafkaUnreachable as error:
             return str(error)
         return ""
 
     return [
-        (tick_module, "reach", lambda point: world().reach(point)),
-        (tick_module, "plan_next", lambda *given, **more: plan_next(*given, **more, accepts=accepts)),
-        (tick_module, "said_through", lambda *_: None),
-        (tick_module, "keep_group_told_now_and_then", group_told),
-        *((tick_module, name, nothing) for name in ("keep_letters_copied", "pending_approval")),
-        *((tick_module, name, nothing) for name in ("remember_requested", "remember_waiting")),
+        (look_module, "reach", lambda point: world().reach(point)),
+        (look_module, "plan_next", lambda *given, **more: plan_next(*given, **more, accepts=accepts)),
+        (look_module, "said_through", lambda *_: None),
+        (PipelineMemory, "keep_group_told", group_told),
+        *((look_module, name, nothing) for name in ("keep_letters_copied", "pending_approval")),
+        *((PipelineMemory, name, nothing) for name in ("remember_requested", "remember_waiting")),
         # The request for a run holds the plan.
-        (tick_module, "run_request", lambda pipeline, plan, place: plan),
+        (look_module, "run_request", lambda pipeline, plan, place: plan),
         (runs_module, "leased_until_of", leased_until),
         (planning, "listener_of", lambda pipeline: nothing),
         (planning, "durability_of", lambda *_: SimpleNamespace(sync_changes=nothing)),

@@ -15,9 +15,9 @@ from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.operations.requests.work import file_request, work_off
-from hudi_ingest.orchestration.coordinator.sensor import tick
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.ground import Ground
+from hudi_ingest_tests.support.ticks import tick
 from hudi_ingest_tests.support.transactions import transaction_job
 
 

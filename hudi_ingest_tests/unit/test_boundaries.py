@@ -22,7 +22,7 @@ ROOMS_WITH_TABLES = ("hudi/", "transaction/", "operations/")
 """Rooms that work on the files of tables, which may be in an object store; the others leave tables to them."""
 ROOM_OF_PRIVATE_NAMES = "orchestration/embedded/"
 """What replaces a part of a Dagster instance, starts one, or empties its databases: Dagster has no public names for these."""
-PRIVATE_NAMES_ELSEWHERE = {"orchestration/coordinator/switch.py", "orchestration/jobs/table_asset.py"}
+PRIVATE_NAMES_ELSEWHERE = {"orchestration/switch.py", "orchestration/jobs/table_asset.py"}
 """At most three modules. Each says in a comment which public way was tried."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "pyarrow.fs", "shutil", "tempfile"}
 

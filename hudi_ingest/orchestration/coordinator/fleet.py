@@ -12,21 +12,25 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from operator import itemgetter
 
-from dagster import DagsterInstance, RunRequest, SkipReason
+from dagster import DagsterInstance, RunRequest
 
 from hudi_ingest.exceptions import IngestError, LedgerUnreachable
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS, Wishes
-from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, quiet_reasons
-from hudi_ingest.orchestration.looks import AT_ONCE, Looks
-from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS, report_trouble
+from hudi_ingest.operations.observation import AT_ONCE, Looks
+from hudi_ingest.orchestration.coordinator.look import PASSES, Look
+from hudi_ingest.orchestration.coordinator.memory import Memory, PipelineMemory
+from hudi_ingest.orchestration.coordinator.next_tick import NextTick
+from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, next_tick, quiet_reasons
+from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 _LOG = logging.getLogger(__name__)
@@ -39,7 +43,8 @@ _FIRST_FOR_ONE = 3
 _SHOWN = 10
 OVERLAPS = "the tick before this one is still looking, so this one leaves the pipelines to it"
 FAILING, LATE, QUEUED, OFF, WAITING = "failing", "not answering", "whose turn comes next", "off", "waiting"
-Look = Callable[[Pipeline, DagsterInstance, datetime], RunRequest | SkipReason]
+LookAt = Callable[[PipelineMemory, DagsterInstance, datetime], Look]
+Report = Callable[[Look, PipelineMemory, DagsterInstance], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +56,33 @@ class Evaluation:
     text: str = ""
 
 
-class Fleet:
-    """`look` decides what to do for one pipeline. What is remembered here between ticks is lost with the process: then each pipeline
-    gets a full look, in the order of the files."""
+@dataclass(slots=True)
+class _Answers:
+    """The answers of one tick as they come. `said`: by pipeline, its state and why."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], look: Look) -> None:
+    said: dict[str, tuple[str, str]]
+    requests: list[RunRequest] = field(default_factory=list)
+    errors: dict[str, BaseException] = field(default_factory=dict)
+
+    def fail(self, name: str, error: BaseException) -> None:
+        self.errors[name] = error
+        self.said[name] = FAILING, f"{type(error).__name__}: {error}"
+
+
+class Fleet:
+    """`look` decides what to do for one pipeline, `report` reports to Dagster what a look has seen. What is remembered between ticks is
+    lost with the process: then each pipeline gets a full look, in the order of the files."""
+
+    def __init__(self, pipelines: Sequence[Pipeline], look: LookAt, report: Report) -> None:
         self.pipelines = tuple(pipelines)
+        self.memory = Memory()
         self._look = look
+        self._report = report
         self._lock = threading.Lock()
-        self._looks = Looks[RunRequest | SkipReason](pipelines[0].coordinator)
+        self._looks = Looks[Look](pipelines[0].coordinator)
+        self._reports = Looks[None](f"{pipelines[0].coordinator}_reports")
+        self._unreported: dict[str, Look] = {}
+        """The newest look at each that is not reported yet, those first that have waited longest."""
         self._waiting: dict[str, float] = {}
         """Since when each has waited for its turn, those first that have waited longest."""
         self._said: dict[str, tuple[str, str]] = {}
@@ -71,8 +94,8 @@ class Fleet:
     def evaluate(
         self, instance: DagsterInstance, now: datetime, require_valid: Callable[[Pipeline, RunRequest], None]
     ) -> Evaluation:
-        """Look at the pipelines that are due. `require_valid` raises if Dagster would refuse the request, and with it those of other
-        pipelines. Raises a pipeline's error if all pipelines that are on fail."""
+        """Look at the pipelines that are due, and then report what was seen. `require_valid` raises if Dagster would refuse the request,
+        and with it those of other pipelines. Raises a pipeline's error if all pipelines that are on fail."""
         if not self._lock.acquire(blocking=False):
             return Evaluation(text=OVERLAPS)
         try:
@@ -80,62 +103,128 @@ class Fleet:
         finally:
             self._lock.release()
 
+    def next_tick(self, rest_seconds: float) -> NextTick:
+        """Return when the pipelines need a tick next: within `rest_seconds`, or at once if reports are left."""
+        return next_tick(self.memory.of_each(self.pipelines), 0.0 if self._unreported else rest_seconds)
+
     def _evaluate(
         self, instance: DagsterInstance, now: datetime, require_valid: Callable[[Pipeline, RunRequest], None]
     ) -> Evaluation:
-        began = time.monotonic()
+        deadline = time.monotonic() + DEADLINE_SECONDS
         # Read at most once in a tick.
         wishes = cache(lambda: self._ledger().requests.wishes())
         knows_switches = self._read_switches(wishes)
         switches = self._switches or {}
         on = {each.name: each for each in self.pipelines if switches.get(each.name, each.enabled) or not each.template}
-        quiet = quiet_reasons([*on.values()], instance, wishes)
-        said = {name: (OFF, "it is off") for name in (each.name for each in self.pipelines) if name not in on}
-        said |= {name: (WAITING, reason) for name, reason in quiet.items()}
+        quiet = quiet_reasons(self.memory.of_each([*on.values()]), instance, wishes)
         self._note_quiet(quiet, now)
+        looks = self._taken(on, [name for name in on if name not in quiet], instance, now, deadline)
 
-        self._waiting = queue(self._waiting, [name for name in on if name not in quiet], time.monotonic())
+        answers = _Answers(self._without_a_look(on, quiet))
+        for name in [each for each in looks if each in on and looks[each].done()]:
+            self._answer(on[name], looks[name], now, answers, require_valid if knows_switches else None)
+        self._note_late(on, now, answers)
+        self._report_looks(on, instance, deadline, answers)
+        before, self._said = self._said, answers.said
+        errors = answers.errors
+        if errors and all(answers.said[name][0] == FAILING for name in on):
+            raise next(iter(errors.values()))
+        return Evaluation(tuple(answers.requests), errors, text_of(answers.said, before))
+
+    def _taken(
+        self,
+        on: Mapping[str, Pipeline],
+        due: Collection[str],
+        instance: DagsterInstance,
+        now: datetime,
+        deadline: float,
+    ) -> Mapping[str, Future[Look]]:
+        """Look at those whose turn it is, until the deadline, and return the looks that have begun."""
+        self._waiting = queue(self._waiting, due, time.monotonic())
         looks = self._looks.take(
             [on[name] for name in self._turns(on)],
-            lambda pipeline: self._looked(pipeline, instance, now),
+            lambda pipeline: self._look(self.memory.of(pipeline), instance, now),
             # A ledger or broker that is silent has used it up; the looks that begin all the same say so in a later tick.
-            max(_LEAST_SECONDS, began + DEADLINE_SECONDS - time.monotonic()),
+            max(_LEAST_SECONDS, deadline - time.monotonic()),
             most=MOST_REQUESTS,
-            counts=lambda found: isinstance(found, RunRequest),
+            counts=lambda look: isinstance(look.answer, RunRequest),
         )
         self._waiting = {name: since for name, since in self._waiting.items() if name not in looks}
-        failed = {name: self._said[name] for name in self._waiting if self._said.get(name, ("",))[0] == FAILING}
-        said |= {name: failed.get(name, (QUEUED, "it waits for its turn")) for name in self._waiting}
+        return looks
 
-        requests, errors = list[RunRequest](), dict[str, BaseException]()
-        for name in [each for each in looks if each in on and looks[each].done()]:
-            error = looks[name].exception()
-            if error is not None:
-                errors[name] = error
-                continue
-            found = looks[name].result()
-            if isinstance(found, SkipReason):
-                said[name] = WAITING, str(found.skip_message)
-            elif not knows_switches:
-                said[name] = WAITING, "the ledger, which knows whether it is paused, could not be read"
-            else:
-                try:
-                    require_valid(on[name], found)
-                    requests.append(found)
-                    said[name] = WAITING, f"run {found.run_key} is requested"
-                except Exception as invalid:  # noqa: BLE001 - Dagster has many ways to refuse a request
-                    report_trouble(on[name], instance, invalid, now)
-                    errors[name] = invalid
+    def _without_a_look(self, on: Mapping[str, Pipeline], quiet: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """Say of those that had no look why."""
+        said = {each.name: (OFF, "it is off") for each in self.pipelines if each.name not in on}
+        said |= {name: (WAITING, reason) for name, reason in quiet.items()}
+        failed = {name: self._said[name] for name in self._waiting if self._said.get(name, ("",))[0] == FAILING}
+        return said | {name: failed.get(name, (QUEUED, "it waits for its turn")) for name in self._waiting}
+
+    def _answer(
+        self,
+        pipeline: Pipeline,
+        ended: Future[Look],
+        now: datetime,
+        answers: _Answers,
+        require_valid: Callable[[Pipeline, RunRequest], None] | None,
+    ) -> None:
+        """Take the answer of a look that has ended, and leave it to be reported. `require_valid`: None if it is unknown which pipelines are
+        paused."""
+        name, error = pipeline.name, ended.exception()
+        look = Look(pipeline, now, error) if error is not None else ended.result()
+        answer = look.answer
+        if error is not None:
+            answers.fail(name, error)
+        elif isinstance(answer, str):
+            answers.said[name] = WAITING, answer
+        elif isinstance(answer, IngestError):
+            answers.fail(name, answer)
+        elif require_valid is None:
+            answers.said[name] = WAITING, "the ledger, which knows whether it is paused, could not be read"
+        else:
+            try:
+                require_valid(pipeline, answer)
+                answers.requests.append(answer)
+                answers.said[name] = WAITING, f"run {answer.run_key} is requested"
+            except Exception as invalid:  # noqa: BLE001 - Dagster has many ways to refuse a request
+                answers.fail(name, invalid)
+                look = replace(look, observed=invalid)
+        self._leave(look)
+
+    def _leave(self, look: Look) -> None:
+        """Leave a look to be reported, with the repairs of one before it that is not."""
+        before = self._unreported.get(look.pipeline.name)
+        self._unreported[look.pipeline.name] = (
+            replace(look, repairs=[*before.repairs, *look.repairs]) if before else look
+        )
+
+    def _note_late(self, on: Mapping[str, Pipeline], now: datetime, answers: _Answers) -> None:
         late = {name: seconds for name, seconds in self._looks.late().items() if name in on}
         for name, seconds in late.items():
-            said[name] = LATE, late_text(seconds, len(late) - 1, os.getloadavg()[0], os.cpu_count() or 1)
+            text = late_text(seconds, len(late) - 1, os.getloadavg()[0], os.cpu_count() or 1)
+            answers.said[name] = LATE, text
             if seconds >= BLIND_SECONDS:
-                report_trouble(on[name], instance, TimeoutError(said[name][1]), now)
-        said |= {name: (FAILING, f"{type(error).__name__}: {error}") for name, error in errors.items()}
-        before, self._said = self._said, said
-        if errors and all(said[name][0] == FAILING for name in on):
-            raise next(iter(errors.values()))
-        return Evaluation(tuple(requests), errors, text_of(said, before))
+                self._leave(Look(on[name], now, TimeoutError(text)))
+
+    def _report_looks(
+        self, on: Mapping[str, Pipeline], instance: DagsterInstance, deadline: float, answers: _Answers
+    ) -> None:
+        """Report what was seen within what is left of the tick, a moment if runs wait to be requested; the rest comes first in the next
+        tick."""
+        self._unreported = {name: look for name, look in self._unreported.items() if name in on}
+        left = _LEAST_SECONDS if answers.requests else max(_LEAST_SECONDS, deadline - time.monotonic())
+        reports = self._reports.take(
+            [on[name] for name in self._unreported], lambda pipeline: self._reported(pipeline, instance), left
+        )
+        for name, report in reports.items():
+            if name in on and report.done() and (error := report.exception()) is not None:
+                if isinstance(error, PASSES):
+                    state, text = answers.said.get(name, (WAITING, ""))
+                    answers.said[name] = state, f"{text}; its checks could not be reported: {error}"
+                else:
+                    answers.fail(name, error)
+
+    def _reported(self, pipeline: Pipeline, instance: DagsterInstance) -> None:
+        self._report(self._unreported.pop(pipeline.name), self.memory.of(pipeline), instance)
 
     def _turns(self, on: Mapping[str, Pipeline]) -> Collection[str]:
         """Return whose turns the waiting ones are, in order. First of all only those that no process has looked at: when a topic appears,
@@ -152,17 +241,7 @@ class Fleet:
                 return self._waiting
         if len(self._waiting) <= AT_ONCE:
             return self._waiting
-        return in_turn([*self._waiting], moved([on[name] for name in self._waiting]))
-
-    def _looked(self, pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
-        try:
-            return self._look(pipeline, instance, now)
-        except IngestError:
-            # Its checks say so.
-            raise
-        except Exception as error:
-            report_trouble(pipeline, instance, error, now)
-            raise
+        return in_turn([*self._waiting], moved(self.memory.of_each([on[name] for name in self._waiting])))
 
     def _read_switches(self, wishes: Callable[[], Wishes]) -> bool:
         """Read which pipelines of a template were paused or resumed; return whether it is known."""

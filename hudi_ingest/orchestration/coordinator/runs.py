@@ -18,13 +18,13 @@ from hudi_ingest.ledger import Ledger, Owner, TransactionRow
 from hudi_ingest.model.transaction import TransactionState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE, max_runtime
+from hudi_ingest.orchestration.failures import backoff_seconds
+from hudi_ingest.orchestration.jobs.run_config import max_runtime
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import leased_until_of
 
 ENDING_SECONDS = 60
 """How long a run may take to end once its transaction is over."""
-LONGEST_BACKOFF_SECONDS = 900
 _FAILED = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
 _MOST_SHOWN = 10
 
@@ -46,12 +46,6 @@ class FailedRun:
     """Seconds since 1970; 0 if Dagster has no end."""
 
 
-def active_runs(pipelines: Sequence[Pipeline]) -> RunsFilter:
-    """Return the filter of the pipelines' transactions' runs that have not ended, without those from the asset's page that have not
-    begun."""
-    return RunsFilter(tags={tags.TABLE: [pipeline.table.base_path for pipeline in pipelines]}, statuses=ACTIVE)
-
-
 def busy_text(run: DagsterRun) -> str:
     planned = run.tags.get(tags.TRANSACTION)
     transaction = f"transaction {planned}" if planned else "a transaction that it has not planned yet"
@@ -63,13 +57,13 @@ def active_run(instance: DagsterInstance, table: PipelineTable, ledger: Ledger, 
     page has our tags only once it has begun. Raises LedgerUnreachable, TableUnreachable."""
     pipeline = table.pipeline
     # Those with our tag first: while one is active, Dagster need not load the runs of all pipelines.
-    tagged = instance.get_run_records(active_runs([pipeline]))
+    tagged = instance.get_run_records(tags.active_runs([pipeline]))
     alive = _first_alive(instance, table, ledger, tagged, now)
     if alive is not None:
         return alive
     selected = [
         record
-        for record in instance.get_run_records(RunsFilter(statuses=ACTIVE))
+        for record in instance.get_run_records(RunsFilter(statuses=tags.ACTIVE))
         if table_key(pipeline) in (record.dagster_run.asset_selection or ())
     ]
     return _first_alive(instance, table, ledger, selected, now)
@@ -179,13 +173,6 @@ def failed_live_runs(
         for record in records
         if tags.REQUEST not in record.dagster_run.tags and record.end_time is not None and record.end_time > changed_at
     ]
-
-
-def backoff_seconds(failures: int, interval_seconds: float) -> float:
-    """Return how long to wait after `failures` failed runs in a row: not at all after the first, then doubling."""
-    if failures < 2:
-        return 0.0
-    return float(min(LONGEST_BACKOFF_SECONDS, interval_seconds * 2 ** min(failures - 2, 20)))
 
 
 def backoff_left(pipeline: Pipeline, failed: Sequence[FailedRun], now: datetime) -> str | None:

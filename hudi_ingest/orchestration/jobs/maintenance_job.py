@@ -40,9 +40,10 @@ from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.operations.observation import Looks
 from hudi_ingest.operations.upkeep.service_log import merged_now
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.coordinator.switch import switches_of
+from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
-from hudi_ingest.orchestration.jobs.run_config import as_dagster_failures, retry_policy
+from hudi_ingest.orchestration.jobs.run_config import retry_policy
+from hudi_ingest.orchestration.switch import switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 PREFIX = "hudi_ingest_"

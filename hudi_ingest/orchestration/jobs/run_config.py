@@ -1,13 +1,12 @@
 """Converts plans to Dagster's run requests, and a run's config back to its plan, so a run shows every slice before anything is read.
-Also the settings that all ops and runs of a pipeline share: retries, and the failures that they are for, pool and maximum runtime.
+Also the settings that all ops and runs of a pipeline share: retries, pool and maximum runtime.
 
 A transaction is a run of its table's asset, in the job that Dagster has for all assets of a code location.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +16,6 @@ from dagster import (
     Config,
     DagsterInstance,
     DagsterRun,
-    DagsterRunStatus,
     Failure,
     Jitter,
     JobDefinition,
@@ -28,30 +26,21 @@ from dagster import (
 )
 from pydantic import Field
 
-from hudi_ingest.exceptions import ConfigError, IngestError, Transient
+from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import listed
 from hudi_ingest.ledger import AttemptRow, AttemptState
 from hudi_ingest.model.plan import TransactionKind, TransactionPlan
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 BEGIN = "begin"
 _SHOWN_OPS = 5
 START_SECONDS = 120
-ACTIVE = [
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
-"""The statuses of runs that have not ended."""
 NO_RUN_RETRIES = "0"
 """The sensor plans the run that follows a failed one. One that the instance's `run_retries` repeats would be in its way: its
 transaction is rolled back."""
-STOPPED = "Stopped, because "
-"""Prefix of an op's failure that is not its own: another op of the run failed."""
 _KEPT_JOBS = 64
 _SHOWN_LINES = 2
 """Lines of an error to show: what happened, and the first place where it did."""
@@ -240,17 +229,6 @@ def run_is_finished(instance: DagsterInstance) -> Callable[[str], bool | None]:
         return None if run is None else run.is_finished
 
     return finished
-
-
-@contextmanager
-def as_dagster_failures() -> Iterator[None]:
-    """Raise Failure for our errors: transient ones are retried by the op's RetryPolicy, all others fail the op at once."""
-    try:
-        yield
-    except IngestError as error:
-        raise Failure(
-            description=f"{type(error).__name__}: {error}", allow_retries=isinstance(error, Transient)
-        ) from error
 
 
 def first_failure(attempts: Sequence[AttemptRow], own: Collection[tuple[str, int]]) -> AttemptRow | None:

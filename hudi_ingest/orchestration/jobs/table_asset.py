@@ -55,6 +55,7 @@ from hudi_ingest.operations.health.status import age_of_oldest, findings_after_c
 from hudi_ingest.operations.requests.planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import source_keys, table_key
+from hudi_ingest.orchestration.failures import as_dagster_failures
 from hudi_ingest.orchestration.jobs.resources import (
     IO_MANAGER,
     LEDGER,
@@ -65,7 +66,6 @@ from hudi_ingest.orchestration.jobs.resources import (
 from hudi_ingest.orchestration.jobs.run_config import (
     BEGIN,
     BeginConfig,
-    as_dagster_failures,
     first_failure,
     plan_in,
     pool,

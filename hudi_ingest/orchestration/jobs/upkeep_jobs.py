@@ -46,10 +46,10 @@ from hudi_ingest.operations.upkeep.sweep import SweepResult, safe_age, sweep_for
 from hudi_ingest.operations.upkeep.table_services import ServicesResult, services_for
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.coordinator.runs import active_runs, backoff_seconds
+from hudi_ingest.orchestration.failures import backoff_seconds
 from hudi_ingest.orchestration.jobs.maintenance_job import MaintenanceJob, MaintenanceSchedule, NoConfig
 from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE, NO_RUN_RETRIES
+from hudi_ingest.orchestration.jobs.run_config import NO_RUN_RETRIES
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import leased_until_of
@@ -161,7 +161,7 @@ def _due(pipeline: Pipeline, config: Mapping[str, Any], reason: str) -> RunReque
 def _why_not_yet(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> str:
     """Say why no run of services may start, whatever is due; "" if one may. Raises LedgerUnreachable."""
     run_tags = {tags.PIPELINE_SERVICES: pipeline.name}
-    active = instance.get_run_records(RunsFilter(tags=run_tags, statuses=ACTIVE), limit=1)
+    active = instance.get_run_records(RunsFilter(tags=run_tags, statuses=tags.ACTIVE), limit=1)
     if active:
         return f"run {active[0].dagster_run.run_id[:8]} of table services has not ended"
     ended = instance.get_run_records(
@@ -418,10 +418,12 @@ def _sync(context: OpExecutionContext, pipeline: Pipeline, config: NoConfig) -> 
 def catalog_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
     """Request a sync if the catalog lacks something and one may be tried, or say why none. Reads the table's timeline, and starts no
     JVM. Raises TableUnreachable."""
-    active = instance.get_run_records(RunsFilter(tags={tags.PIPELINE_CATALOG: pipeline.name}, statuses=ACTIVE), limit=1)
+    active = instance.get_run_records(
+        RunsFilter(tags={tags.PIPELINE_CATALOG: pipeline.name}, statuses=tags.ACTIVE), limit=1
+    )
     if any(now.timestamp() - record.create_timestamp.timestamp() < CATALOG_MOST_SECONDS for record in active):
         return SkipReason(f"run {active[0].dagster_run.run_id[:8]} is syncing it")
-    if runs := instance.get_runs(active_runs([pipeline]), limit=1):
+    if runs := instance.get_runs(tags.active_runs([pipeline]), limit=1):
         return SkipReason(f"run {runs[0].run_id[:8]} works on a transaction, which syncs it with its commit")
     table = PipelineTable(pipeline)
     state = read_state(table.storage)

@@ -24,8 +24,8 @@ from hudi_ingest.operations.health.alerts import Incident, Send, Told, channels,
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import FILE_LOADS, problem_text
+from hudi_ingest.orchestration.failures import HOUSEKEEPING, why_housekeeping_failed
 from hudi_ingest.orchestration.home_instance import kept_instance
-from hudi_ingest.orchestration.housekeeping import JOB, why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.pipeline.code_location import AlertSettings, load_alert_settings
 from hudi_ingest.pipeline.folder import BrokenFile
@@ -107,8 +107,8 @@ def failing_checks(instance: DagsterInstance, pipelines: Sequence[Pipeline], set
 
 
 def _housekeeping(instance: DagsterInstance) -> list[Incident]:
-    failure = why_it_failed(instance)
-    return [Incident(JOB, RUNS_SUCCEED, failure)] if failure else []
+    failure = why_housekeeping_failed(instance)
+    return [Incident(HOUSEKEEPING, RUNS_SUCCEED, failure)] if failure else []
 
 
 def _page(settings: AlertSettings, asset: AssetKey) -> str:

@@ -18,8 +18,6 @@ from dagster import (
     AssetChecksDefinition,
     AssetCheckSeverity,
     AssetCheckSpec,
-    DagsterEvent,
-    DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
     In,
@@ -42,8 +40,8 @@ from hudi_ingest.operations.health.judgement import (
 from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_observations
-from hudi_ingest.orchestration.coordinator.switch import switches_of
-from hudi_ingest.orchestration.jobs.run_config import STOPPED, as_dagster_failures
+from hudi_ingest.orchestration.failures import as_dagster_failures, why_failed
+from hudi_ingest.orchestration.switch import switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation, observe
 
@@ -121,7 +119,7 @@ def report_checks(
 
 
 def report_trouble(
-    pipeline: Pipeline, instance: DagsterInstance, error: Exception, now: datetime, blind_since: float | None = None
+    pipeline: Pipeline, instance: DagsterInstance, error: BaseException, now: datetime, blind_since: float | None = None
 ) -> None:
     """Report why a tick could not read broker or table: at once if a person must act, else once it has lasted BLIND_SECONDS since
     `blind_since`, in seconds since 1970. Failed runs are reported either way."""
@@ -154,24 +152,6 @@ def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: dateti
         if failed
         else runs_succeed(pipeline, 0)
     )
-
-
-def why_failed(instance: DagsterInstance, run_id: str) -> str:
-    """Return the error of the op that failed first, or of the run if no op did, e.g. after a kill; "" if unknown."""
-    steps = instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE)
-    texts = [_step_error(entry.dagster_event) for entry in steps if entry.dagster_event]
-    own = [text for text in texts if text and not text.startswith(STOPPED)]
-    if own or texts:
-        return (own or texts)[0]
-    ends = instance.all_logs(run_id, of_type=DagsterEventType.RUN_FAILURE)
-    return next((entry.message or entry.user_message for entry in ends), "")
-
-
-def _step_error(event: DagsterEvent) -> str:
-    failure = event.step_failure_data
-    if failure.user_failure_data is not None and failure.user_failure_data.description:
-        return failure.user_failure_data.description
-    return failure.error.message.strip() if failure.error else ""
 
 
 def evaluation(pipeline: Pipeline, finding: Finding) -> AssetCheckEvaluation:

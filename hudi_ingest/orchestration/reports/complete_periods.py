@@ -120,49 +120,43 @@ def periods_assets(pipeline: Pipeline) -> list[AssetSpec]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reported:
-    """What Dagster has. `to`: where the last period ends; `sequence`: up to which transaction replays have been considered."""
+class ReportedPeriods:
+    """The periods that Dagster has. `to`: where the last one ends; `sequence`: up to which transaction replays have been considered."""
 
-    pipeline: Pipeline
     names: frozenset[str]
     to: int | None
     sequence: int
 
     @classmethod
-    def of(cls, periods: Periods, instance: DagsterInstance) -> _Reported:
+    def of(cls, periods: Periods, instance: DagsterInstance) -> ReportedPeriods:
         names = instance.get_materialized_partitions(periods.key)
         newest = next(iter(instance.fetch_materializations(periods.key, limit=1).records), None)
         event = newest.asset_materialization if newest else None
         sequence = event.metadata.get(_SEQUENCE) if event else None
         number = sequence.value if sequence is not None and isinstance(sequence.value, int) else 0
         to = periods.start(max(names)) + periods.length if names else None
-        return cls(periods.pipeline, frozenset(names), to, number)
+        return cls(frozenset(names), to, number)
 
 
-_known: dict[str, _Reported] = {}
-"""By pipeline, what Dagster had after the last look, so that nothing is asked while there is nothing to report."""
-
-
-def said_through(pipeline: Pipeline, instance: DagsterInstance) -> int | None:
-    """Return where the last reported period ends; None if there is none. Dagster is asked unless this process has looked before."""
+def said_through(pipeline: Pipeline, instance: DagsterInstance, known: ReportedPeriods | None = None) -> int | None:
+    """Return where the last reported period ends; None if there is none. Dagster is asked unless a look before has `known` it."""
     if pipeline.asset.complete is None:
         return None
-    known = _known.get(pipeline.name)
-    if known is None or known.pipeline is not pipeline:
-        known = _Reported.of(Periods(pipeline), instance)
-    return known.to
+    return (known or ReportedPeriods.of(Periods(pipeline), instance)).to
 
 
-def report_periods(pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:
-    """Materialize the periods that have become complete, and those that a replay has touched. Raises KafkaUnreachable."""
+def report_periods(
+    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, known: ReportedPeriods | None
+) -> ReportedPeriods | None:
+    """Materialize the periods that have become complete, and those that a replay has touched. `known`: the result of the last call. Raises
+    KafkaUnreachable."""
     checkpoint = situation.committed.checkpoint
     if pipeline.asset.complete is None or checkpoint is None:
-        return
-    periods, through, known = Periods(pipeline), of_table(situation.complete), _known.get(pipeline.name)
-    is_known = known is not None and known.pipeline is pipeline and known.sequence >= checkpoint.sequence
-    if known is not None and is_known and not periods.complete(through, known.to):
-        return
-    reported = _Reported.of(periods, instance)
+        return known
+    periods, through = Periods(pipeline), of_table(situation.complete)
+    if known is not None and known.sequence >= checkpoint.sequence and not periods.complete(through, known.to):
+        return known
+    reported = ReportedPeriods.of(periods, instance)
     repeated = _repeated(periods, situation, reported)
     new = [(start, checkpoint.sequence, checkpoint.transaction_id) for start in periods.complete(through, reported.to)]
     for start, sequence, transaction in [*repeated, *new]:
@@ -178,10 +172,10 @@ def report_periods(pipeline: Pipeline, instance: DagsterInstance, situation: Sit
             )
         )
     to = new[-1][0] + periods.length if new else reported.to
-    _known[pipeline.name] = _Reported(pipeline, reported.names, to, checkpoint.sequence)
+    return ReportedPeriods(reported.names, to, checkpoint.sequence)
 
 
-def _repeated(periods: Periods, situation: Situation, reported: _Reported) -> Iterator[tuple[int, int, str]]:
+def _repeated(periods: Periods, situation: Situation, reported: ReportedPeriods) -> Iterator[tuple[int, int, str]]:
     """Yield the reported periods that replays, backfills and retries have touched since, with the transaction and its number. Only the
     last of one transaction has its number: if the process ends before, all of them are reported once more."""
     key = periods.pipeline.transaction_key

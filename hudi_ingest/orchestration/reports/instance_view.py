@@ -15,7 +15,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.families import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
-from hudi_ingest.orchestration.coordinator.switch import activity, by_hand, switches_of
+from hudi_ingest.orchestration.failures import why_housekeeping_failed
 from hudi_ingest.orchestration.home_instance import (
     daemons_trouble,
     dagster_folder,
@@ -23,8 +23,8 @@ from hudi_ingest.orchestration.home_instance import (
     open_instance,
     silent_daemons,
 )
-from hudi_ingest.orchestration.housekeeping import why_it_failed
 from hudi_ingest.orchestration.reports.checks import newest_results
+from hudi_ingest.orchestration.switch import activity, by_hand, switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 DAGSTER = "dagster"
@@ -86,7 +86,7 @@ def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Fin
         yield from _sensors(instance, pipelines)
         yield from _failed_runs(instance, pipelines)
         yield from _queue(instance)
-        failure = why_it_failed(instance)
+        failure = why_housekeeping_failed(instance)
         if failure:
             yield problem("housekeeping", failure)
 

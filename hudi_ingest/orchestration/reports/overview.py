@@ -29,10 +29,10 @@ from dagster import (
 
 from hudi_ingest.model.finding import Finding, first_sentence
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, UP_TO_DATE
-from hudi_ingest.orchestration.coordinator.switch import switches_of
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.orchestration.reports.materialization import metadata_table
+from hudi_ingest.orchestration.switch import switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 NAME = "hudi_ingest_overview"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from dagster import (
@@ -15,7 +16,6 @@ from dagster import (
     RunsFilter,
 )
 
-from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
@@ -26,7 +26,7 @@ from hudi_ingest.operations.health.status import age_of_oldest
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.reports.checks import report_checks, report_trouble
-from hudi_ingest.orchestration.reports.complete_periods import report_periods
+from hudi_ingest.orchestration.reports.complete_periods import ReportedPeriods, report_periods
 from hudi_ingest.orchestration.reports.materialization import (
     by_kind,
     changes_of,
@@ -42,27 +42,38 @@ LEAST_SECONDS = 60
 _LOOKED_BACK = 50
 
 
+@dataclass(slots=True)
+class Reported:
+    """The events that Dagster was found to have of one table, so that it is not asked while nothing is new."""
+
+    commits: tuple[tuple[int, float, str] | None, tuple[str, ...]] | None = None
+    """The newest materialization, and transactions that all had one before it was found. It stays true while that one is still the
+    newest: Dagster only adds materializations, or deletes all of an asset's."""
+    periods: ReportedPeriods | None = None
+
+
 def report(
     pipeline: Pipeline,
     instance: DagsterInstance,
-    observed: Situation | IngestError,
+    observed: Situation | BaseException,
     now: datetime,
+    reported: Reported,
     busy: str = "",
     blind_since: float | None = None,
 ) -> None:
-    """Report checks, commits and lag. `observed`: what table and broker said, or why they could not be asked, since
-    `blind_since`; `busy`: what is running.
+    """Report checks, commits and lag. `observed`: the situation of table and broker, or why they could not be asked, since
+    `blind_since`; `busy`: the run at work; `reported` is kept up to date.
 
     Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
     """
-    if isinstance(observed, IngestError):
+    if isinstance(observed, BaseException):
         report_trouble(pipeline, instance, observed, now, blind_since)
         return
     newest = newest_materialization(pipeline, instance)
-    if report_commits(pipeline, instance, observed, newest):
+    if report_commits(pipeline, instance, observed, newest, reported):
         newest = newest_materialization(pipeline, instance)
     report_checks(pipeline, instance, observed, now, busy)
-    report_periods(pipeline, instance, observed)
+    reported.periods = report_periods(pipeline, instance, observed, reported.periods)
     report_lag(pipeline, instance, observed, newest, now)
 
 
@@ -102,12 +113,16 @@ def report_lag(
 
 
 def report_commits(
-    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, newest: EventLogRecord | None
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    situation: Situation,
+    newest: EventLogRecord | None,
+    reported: Reported,
 ) -> bool:
     """Materialize the newest commits that Dagster does not know: from the command line, from Python, and from runs that died
     after their commit. `newest`: the table's newest materialization. Returns whether there was such a commit; only then the timeline
     is read again. Raises TableUnreachable."""
-    before, transactions = _all_known.get(pipeline.name), situation.committed.transactions
+    before, transactions = reported.commits, situation.committed.transactions
     if before == (_identity(newest), transactions):
         return False
     unknown: Sequence[str] = transactions
@@ -121,7 +136,7 @@ def report_commits(
     unreported = [transaction for transaction in unknown if not _may_still_report(instance, transaction)]
     unreported = _unknown(pipeline, instance, unreported)
     if not unknown:
-        _all_known[pipeline.name] = (_identity(newest), situation.committed.transactions)
+        reported.commits = (_identity(newest), transactions)
     if not unreported:
         return False
     for commit in PipelineTable(pipeline).commits():
@@ -129,11 +144,6 @@ def report_commits(
         if accounting.transaction_id in unreported:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
     return True
-
-
-_all_known: dict[str, tuple[tuple[int, float, str] | None, tuple[str, ...]]] = {}
-"""By pipeline, transactions that all had materializations, and the newest materialization before that was found. It stays true while
-that one is still the newest: Dagster only adds materializations, or deletes all of an asset's."""
 
 
 def newest_materialization(pipeline: Pipeline, instance: DagsterInstance) -> EventLogRecord | None:

@@ -16,10 +16,11 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.complete_through import Completeness
 from hudi_ingest.model.offsets import Slice, TopicPartition, TopicVersion, Watermarks
 from hudi_ingest.model.plan import TransactionKind
-from hudi_ingest.orchestration.coordinator import quiet_ticks
+from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
 from hudi_ingest.orchestration.reports import complete_periods
 from hudi_ingest.orchestration.reports.complete_periods import (
     Periods,
+    ReportedPeriods,
     periods_assets,
     report_periods,
     said_through,
@@ -73,68 +74,83 @@ def replay_of(pipeline: Pipeline, sequence: int, earliest: float, latest: float)
     return CommittedInstant("1", {pipeline.transaction_key: accounting.to_json()}, NOON)
 
 
+class Process:
+    """A process, which knows what it has reported."""
+
+    def __init__(self) -> None:
+        self.known: ReportedPeriods | None = None
+
+    def report(self, pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:
+        self.known = report_periods(pipeline, instance, situation, self.known)
+
+
 def reported(pipeline: Pipeline, instance: DagsterInstance) -> list[str]:
     records = instance.fetch_materializations(Periods(pipeline).key, limit=1000).records
     return [str(record.partition_key)[-5:] for record in reversed(records)]
 
 
 def test_each_hour_is_reported_once_and_in_order_also_by_another_process(pipeline: Pipeline) -> None:
+    process = Process()
     with DagsterInstance.ephemeral() as instance:
         for hours in (0.5, 0.9, 1.0, 1.2, 4.01, 4.5):
-            report_periods(pipeline, instance, complete_at(hours))
+            process.report(pipeline, instance, complete_at(hours))
             if hours == 1.2:
-                complete_periods._known.clear()
+                process.known = None
         assert reported(pipeline, instance) == ["11:00", "12:00", "13:00", "14:00", "15:00"]
         # A look that comes late says less.
-        report_periods(pipeline, instance, complete_at(2))
+        process.report(pipeline, instance, complete_at(2))
         assert len(reported(pipeline, instance)) == 5
 
 
 def test_a_process_that_has_just_started_knows_what_was_said(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    process = Process()
     with DagsterInstance.ephemeral() as instance:
-        assert said_through(pipeline, instance) is None
-        report_periods(pipeline, instance, complete_at(1))
-        report_periods(pipeline, instance, complete_at(3.2, 2))
-        assert said_through(pipeline, instance) == milliseconds(3)
-        complete_periods._known.clear()
-        assert said_through(pipeline, instance) == milliseconds(3)
-        report_periods(pipeline, instance, complete_at(3.3, 2))
+        assert said_through(pipeline, instance, process.known) is None
+        process.report(pipeline, instance, complete_at(1))
+        process.report(pipeline, instance, complete_at(3.2, 2))
+        assert said_through(pipeline, instance, process.known) == milliseconds(3)
+        process.known = None
+        assert said_through(pipeline, instance, process.known) == milliseconds(3)
+        process.report(pipeline, instance, complete_at(3.3, 2))
         for name in ("fetch_materializations", "get_materialized_partitions"):
             monkeypatch.setattr(instance, name, None)
-        assert said_through(pipeline, instance) == milliseconds(3)
+        assert said_through(pipeline, instance, process.known) == milliseconds(3)
         assert said_through(pipeline_of(Path(pipeline.table.base_path), None), instance) is None
 
 
 def test_nothing_is_asked_of_dagster_while_there_is_nothing_to_report(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    process = Process()
     with DagsterInstance.ephemeral() as instance:
-        report_periods(pipeline, instance, complete_at(1))
+        process.report(pipeline, instance, complete_at(1))
         for name in ("fetch_materializations", "get_materialized_partitions", "report_runless_asset_event"):
             monkeypatch.setattr(instance, name, None)
-        report_periods(pipeline, instance, complete_at(1.9))
+        process.report(pipeline, instance, complete_at(1.9))
 
 
 def test_a_replay_reports_the_hours_of_its_records_once_more(pipeline: Pipeline) -> None:
+    process = Process()
     with DagsterInstance.ephemeral() as instance:
-        report_periods(pipeline, instance, complete_at(0))
-        report_periods(pipeline, instance, complete_at(3, 2))
+        process.report(pipeline, instance, complete_at(0))
+        process.report(pipeline, instance, complete_at(3, 2))
         replay = replay_of(pipeline, 3, 0.5, 1.5)
         for _ in range(2):
-            report_periods(pipeline, instance, complete_at(3.5, 3, replay))
-            complete_periods._known.clear()
-        report_periods(pipeline, instance, complete_at(4, 4, replay))
+            process.report(pipeline, instance, complete_at(3.5, 3, replay))
+            process.known = None
+        process.report(pipeline, instance, complete_at(4, 4, replay))
         assert reported(pipeline, instance) == ["11:00", "12:00", "13:00", "14:00", "12:00", "13:00", "15:00"]
 
 
 def test_a_replay_whose_report_was_interrupted_is_reported_whole(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    process = Process()
     with DagsterInstance.ephemeral() as instance:
-        report_periods(pipeline, instance, complete_at(0))
-        report_periods(pipeline, instance, complete_at(3, 2))
+        process.report(pipeline, instance, complete_at(0))
+        process.report(pipeline, instance, complete_at(3, 2))
         replay, left = replay_of(pipeline, 3, 0.5, 2.5), [1]
         report = instance.report_runless_asset_event
 
@@ -146,17 +162,18 @@ def test_a_replay_whose_report_was_interrupted_is_reported_whole(
 
         with monkeypatch.context() as patch, pytest.raises(ConnectionError):
             patch.setattr(instance, "report_runless_asset_event", breaks)
-            report_periods(pipeline, instance, complete_at(3.5, 3, replay))
-        report_periods(pipeline, instance, complete_at(3.5, 3, replay))
+            process.report(pipeline, instance, complete_at(3.5, 3, replay))
+        process.report(pipeline, instance, complete_at(3.5, 3, replay))
         assert reported(pipeline, instance)[4:] == ["12:00", "12:00", "13:00", "14:00"]
 
 
 def test_after_an_outage_the_hours_come_in_portions(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(complete_periods, "MOST_AT_ONCE", 2)
+    process = Process()
     with DagsterInstance.ephemeral() as instance:
-        report_periods(pipeline, instance, complete_at(0))
+        process.report(pipeline, instance, complete_at(0))
         for _ in range(3):
-            report_periods(pipeline, instance, complete_at(3))
+            process.report(pipeline, instance, complete_at(3))
         assert reported(pipeline, instance) == ["11:00", "12:00", "13:00", "14:00"]
 
 
@@ -164,8 +181,9 @@ def test_days_are_an_asset_of_their_own_and_hours_before_the_first_day_are_left_
     days = pipeline_of(tmp_path, "daily")
     (spec,) = periods_assets(days)
     assert spec.key.to_user_string() == f"{days.name}_days"
+    process = Process()
     with DagsterInstance.ephemeral() as instance:
-        report_periods(days, instance, complete_at(24))
+        process.report(days, instance, complete_at(24))
         records = instance.fetch_materializations(spec.key, limit=5).records
         assert [record.partition_key for record in records] == ["2026-01-31"]
     assert Periods(days).complete(0, None) == []
@@ -188,5 +206,7 @@ def test_an_idle_pipeline_is_looked_at_when_its_hour_ends(pipeline: Pipeline, tm
     late = pipeline.model_copy(update={"source": pipeline.source.model_copy(update={"lateness_seconds": 60.0})})
     assert [seconds_to_period(each, at + 1) for each in (pipeline, late)] == [1, 59]
     assert seconds_to_period(pipeline_of(tmp_path, None), at) == float("inf")
-    quiet_ticks.remember_idle(pipeline, complete_at(0), "idle")
-    assert 0 < quiet_ticks._idle[pipeline.name].period_seconds <= 3600
+    memory = PipelineMemory(pipeline)
+    memory.remember_idle(complete_at(0), "idle")
+    assert memory.idle is not None
+    assert 0 < memory.idle.period_seconds <= 3600

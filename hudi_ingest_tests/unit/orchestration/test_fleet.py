@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +23,23 @@ from dagster import (
     RepositoryDefinition,
     RunRequest,
     SensorEvaluationContext,
-    SkipReason,
 )
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.definitions.sensor_definition import SensorType
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, TopicMissing
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, IngestError, TopicMissing
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
+from hudi_ingest.operations.observation import AT_ONCE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
@@ -53,14 +56,17 @@ from hudi_ingest.orchestration.coordinator.fleet import (
     queue,
     text_of,
 )
-from hudi_ingest.orchestration.coordinator.switch import Switches, activities, switch, switched
+from hudi_ingest.orchestration.coordinator.look import Look, look_at
+from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
+from hudi_ingest.orchestration.coordinator.sensor import report_look
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, open_instance
 from hudi_ingest.orchestration.jobs.run_config import require_startable, run_request
-from hudi_ingest.orchestration.looks import AT_ONCE
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
+from hudi_ingest.orchestration.switch import Switches, activities, switch, switched
 from hudi_ingest.pipeline.file import pipeline_from
 from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -117,6 +123,40 @@ def request_of(pipeline: Pipeline) -> RunRequest:
     return run_request(pipeline, plan, "here")
 
 
+Answer = Callable[[Pipeline], RunRequest | str]
+CALM = Situation(CommittedState(exists=False), {}, {}, {})
+
+
+def looks_of(answer: Answer) -> Callable[[PipelineMemory, DagsterInstance, datetime], Look]:
+    """Looks that see nothing new, with these answers."""
+
+    def look(memory: PipelineMemory, instance: DagsterInstance, now: datetime) -> Look:
+        try:
+            return Look(memory.pipeline, now, CALM, answer(memory.pipeline))
+        except IngestError as error:
+            return Look(memory.pipeline, now, error, error)
+
+    return look
+
+
+def no_report(look: Look, memory: PipelineMemory, instance: DagsterInstance) -> None:
+    """Where only the decisions matter."""
+
+
+def fleet_of(pipelines: Sequence[Pipeline], answer: Answer = lambda pipeline: request_of(pipeline)) -> Fleet:
+    return Fleet(pipelines, looks_of(answer), no_report)
+
+
+def reporting_fleet(pipelines: Sequence[Pipeline], answer: Answer) -> Fleet:
+    """It reports errors as the sensor does."""
+
+    def report(look: Look, memory: PipelineMemory, instance: DagsterInstance) -> None:
+        if look.observed is not CALM:
+            report_look(look, memory, instance)
+
+    return Fleet(pipelines, looks_of(answer), report)
+
+
 def anything_goes(pipeline: Pipeline, request: RunRequest) -> None:
     """What a code location that has all the pipelines says."""
 
@@ -130,7 +170,6 @@ def names_of(evaluation: Evaluation) -> list[str]:
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
-@settings(deadline=None, max_examples=50)
 def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
     pipelines: int, served: int, data: st.DataObject
 ) -> None:
@@ -169,7 +208,7 @@ def test_all_due_pipelines_get_their_runs_so_many_in_a_tick_and_each_in_its_turn
     home: Home, instance: DagsterInstance
 ) -> None:
     pipelines = pipelines_of(home, 5 * MOST_REQUESTS // 2)
-    fleet = Fleet(pipelines, lambda pipeline, instance, now: request_of(pipeline))
+    fleet = fleet_of(pipelines)
     first, second, third = (names_of(evaluated(fleet, instance)) for _ in range(3))
     names = [pipeline.name for pipeline in pipelines]
     assert (len(first), len(second), len(third)) == (MOST_REQUESTS,) * 3
@@ -184,20 +223,20 @@ def test_after_a_start_the_topics_that_are_new_come_first_and_the_others_in_the_
     pipelines = pipelines_of(home, 5)
     looked = list[str]()
 
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def look(pipeline: Pipeline) -> RunRequest | str:
         looked.append(pipeline.name)
         with Ledger.open(home.ledger_url) as ledger:
-            ledger.requests.note_tick(pipeline.name, now)
+            ledger.requests.note_tick(pipeline.name, NOON)
         return request_of(pipeline)
 
-    assert len(names_of(evaluated(Fleet(pipelines[:4], look), instance))) == 4, "nobody knows any of them"
+    assert len(names_of(evaluated(fleet_of(pipelines[:4], look), instance))) == 4, "nobody knows any of them"
     looked.clear()
-    fleet = Fleet(pipelines, look)
+    fleet = fleet_of(pipelines, look)
     assert names_of(evaluated(fleet, instance)) == looked == ["shop_t04"]
     evaluated(fleet, instance)
     assert {*looked[1:]} >= {pipeline.name for pipeline in pipelines[:4]}
     looked.clear()
-    evaluated(Fleet(pipelines, look), instance)
+    evaluated(fleet_of(pipelines, look), instance)
     assert len(looked) == 5, "none is new"
 
 
@@ -206,28 +245,30 @@ def test_one_that_is_broken_is_named_fails_its_check_and_keeps_no_other_from_its
 ) -> None:
     pipelines = pipelines_of(home, 5)
 
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def look(pipeline: Pipeline) -> RunRequest | str:
         if pipeline.name == "shop_t01":
             raise RuntimeError("a wrong turn")
-        return SkipReason("no new records") if pipeline.name == "shop_t02" else request_of(pipeline)
+        return "no new records" if pipeline.name == "shop_t02" else request_of(pipeline)
 
-    fleet = Fleet(pipelines, look)
+    fleet = reporting_fleet(pipelines, look)
     evaluation = evaluated(fleet, instance)
     assert {*names_of(evaluation)} == {"shop_t00", "shop_t03", "shop_t04"}
     assert evaluation.errors.keys() == {"shop_t01"}
     assert "shop_t01: RuntimeError: a wrong turn" in evaluation.text
     check = AssetCheckKey(AssetKey(["shop_t01"]), UP_TO_DATE)
-    (red,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=5)
+    history = partial(instance.event_log_storage.get_asset_check_execution_history, check, limit=5)
+    wait_for(history, "a report beside the requests ends")
+    (red,) = history()
     assert red.status is AssetCheckExecutionRecordStatus.FAILED
 
-    def all_fail(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def all_fail(pipeline: Pipeline) -> RunRequest | str:
         raise TopicMissing("no topic")
 
     with pytest.raises(TopicMissing):
-        evaluated(Fleet(pipelines, all_fail), instance)
+        evaluated(fleet_of(pipelines, all_fail), instance)
     switch(home, pipelines[0], False)
     with pytest.raises(TopicMissing):
-        evaluated(Fleet(pipelines, all_fail), instance)
+        evaluated(fleet_of(pipelines, all_fail), instance)
 
 
 def test_a_request_that_dagster_would_refuse_is_left_out_and_the_others_start(
@@ -236,7 +277,7 @@ def test_a_request_that_dagster_would_refuse_is_left_out_and_the_others_start(
     pipelines = pipelines_of(home, 3)
     repository = ingest_definitions(home.pipelines).get_repository_def()
 
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def look(pipeline: Pipeline) -> RunRequest | str:
         request = request_of(pipeline)
         begin = request.run_config["ops"][pipeline.name]["ops"]["begin"]["config"]
         if pipeline.name == "shop_t00":
@@ -248,7 +289,7 @@ def test_a_request_that_dagster_would_refuse_is_left_out_and_the_others_start(
     def require_valid(pipeline: Pipeline, request: RunRequest) -> None:
         require_startable(request, pipeline, repository)
 
-    evaluation = Fleet(pipelines, look).evaluate(instance, NOON, require_valid)
+    evaluation = fleet_of(pipelines, look).evaluate(instance, NOON, require_valid)
     assert names_of(evaluation) == ["shop_t02"]
     assert "it has no plan" in str(evaluation.errors["shop_t00"])
     assert "offsets" in str(evaluation.errors["shop_t01"])
@@ -259,15 +300,60 @@ def test_a_request_that_dagster_would_refuse_is_left_out_and_the_others_start(
         require_startable(request_of(pipelines[2]), pipelines[2], None)
 
 
+def test_no_report_delays_a_request_and_one_that_was_late_comes_first_in_the_next_tick(
+    home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "_LEAST_SECONDS", 0.2)
+    over, began, ended = threading.Event(), list[str](), list[str]()
+
+    def report(look: Look, memory: PipelineMemory, instance: DagsterInstance) -> None:
+        began.append(look.pipeline.name)
+        over.wait(300)
+        ended.append(look.pipeline.name)
+
+    pipelines = pipelines_of(home, AT_ONCE + 2)
+    fleet = Fleet(pipelines, looks_of(lambda pipeline: request_of(pipeline)), report)
+    try:
+        assert len(evaluated(fleet, instance).requests) == AT_ONCE + 2
+        assert not ended
+        assert len(began) <= AT_ONCE
+        left = [pipeline.name for pipeline in pipelines if pipeline.name not in began]
+        assert fleet.next_tick(3600.0).rests_until < time.time() + 60, "reports are left"
+    finally:
+        over.set()
+    wait_for(lambda: len(ended) == len(began), "the reports end")
+    before = len(began)
+    evaluated(fleet, instance)
+    assert {*began[before : before + len(left)]} == {*left}
+
+
+def test_repairs_are_reported_although_another_look_came_before_their_report(
+    home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_module, "_LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(fleet_module, "DEADLINE_SECONDS", 0.0)
+    reported, pipelines = list[str](), pipelines_of(home, 1)
+
+    def report(look: Look, memory: PipelineMemory, instance: DagsterInstance) -> None:
+        reported.extend(look.repairs)
+
+    fleet = Fleet(pipelines, looks_of(lambda pipeline: "nothing"), report)
+    for repair in ("one", "two"):
+        fleet._leave(Look(pipelines[0], NOON, CALM, repairs=(repair,)))
+    monkeypatch.setattr(fleet_module, "_LEAST_SECONDS", 300.0)
+    evaluated(fleet, instance)
+    assert reported == ["one", "two"]
+
+
 def test_an_evaluation_that_overlaps_with_another_skips_at_once(home: Home, instance: DagsterInstance) -> None:
     begun, over = threading.Event(), threading.Event()
 
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def look(pipeline: Pipeline) -> RunRequest | str:
         begun.set()
         over.wait(300)
-        return SkipReason("no new records")
+        return "no new records"
 
-    fleet = Fleet(pipelines_of(home, 2), look)
+    fleet = fleet_of(pipelines_of(home, 2), look)
     results = list[Evaluation]()
     thread = threading.Thread(target=lambda: results.append(evaluated(fleet, instance)))
     thread.start()
@@ -287,12 +373,12 @@ def test_one_that_hangs_fails_its_check_in_time_and_the_others_go_on(
     monkeypatch.setattr(fleet_module, "BLIND_SECONDS", 0.0)
     over = threading.Event()
 
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def look(pipeline: Pipeline) -> RunRequest | str:
         if pipeline.name == "shop_t00":
             over.wait(300)
         return request_of(pipeline)
 
-    fleet = Fleet(pipelines_of(home, 3), look)
+    fleet = reporting_fleet(pipelines_of(home, 3), look)
     check = AssetCheckKey(AssetKey(["shop_t00"]), UP_TO_DATE)
     had = set[str]()
     try:
@@ -301,8 +387,9 @@ def test_one_that_hangs_fails_its_check_in_time_and_the_others_go_on(
             had |= {*names_of(evaluation)}
         assert "1 not answering" in evaluation.text
         assert "shop_t00: its table or broker has not answered" in evaluation.text
-        (red,) = instance.event_log_storage.get_asset_check_execution_history(check, limit=1)
-        assert red.status is AssetCheckExecutionRecordStatus.FAILED
+        history = partial(instance.event_log_storage.get_asset_check_execution_history, check, limit=1)
+        wait_for(history, "a report beside the requests ends")
+        assert history()[0].status is AssetCheckExecutionRecordStatus.FAILED
     finally:
         over.set()
     wait_for(lambda: "shop_t00" in names_of(evaluated(fleet, instance)), "its answer is taken")
@@ -321,15 +408,15 @@ def test_a_tick_ends_in_time_although_the_broker_hangs_and_says_so(
     monkeypatch.setattr(fleet_module, "DEADLINE_SECONDS", 0.0)
     seen = threading.Event()
 
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def look(memory: PipelineMemory, instance: DagsterInstance, now: datetime) -> Look:
         # However slow the machine, the first evaluation finds it at work.
         seen.wait(300)
-        return sensor_module.tick(pipeline, instance, now)
+        return look_at(memory, instance, now)
 
     with broker_that_never_answers() as broker:
         settings = {"bootstrap_servers": broker, "request_timeout_seconds": 2, "topics": ["t00", "t01", "t02"]}
         settings |= {"format": "json"}
-        fleet = Fleet(pipelines_of(home, 3, source=settings), look)
+        fleet = Fleet(pipelines_of(home, 3, source=settings), look, report_look)
         evaluation = evaluated(fleet, instance)
         assert not evaluation.requests
         assert evaluation.text.splitlines()[0] == "3 pipelines: 3 not answering"
@@ -346,7 +433,7 @@ def test_a_pipeline_of_a_template_is_paused_and_resumed_alone_and_stays_so_after
 
     def begun() -> set[str]:
         """What a process begins that has just been started."""
-        return {*names_of(evaluated(Fleet(pipelines, lambda each, instance, now: request_of(each)), instance))}
+        return {*names_of(evaluated(fleet_of(pipelines), instance))}
 
     everything = {pipeline.name for pipeline in pipelines}
     assert begun() == everything
@@ -376,7 +463,7 @@ def test_the_sensors_own_switch_stops_all_of_a_template(home: Home) -> None:
 
 def test_of_a_template_that_is_not_enabled_one_can_be_resumed(home: Home, instance: DagsterInstance) -> None:
     pipelines = pipelines_of(home, 2, enabled=False)
-    fleet = Fleet(pipelines, lambda pipeline, instance, now: request_of(pipeline))
+    fleet = fleet_of(pipelines)
     assert evaluated(fleet, instance).text.startswith("2 pipelines: 2 off")
     assert activities(home, pipelines)["shop_t00"][1].startswith("paused: never turned on")
     assert switch(home, pipelines[1], True)
@@ -391,12 +478,13 @@ def sensor_of(home: Home) -> tuple[Any, RepositoryDefinition]:
 def test_dagster_takes_all_runs_of_one_tick_and_knows_the_pipelines_of_the_sensor(
     home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
+    def look(pipeline: Pipeline) -> RunRequest | str:
         if pipeline.name == "shop_t01":
             raise TopicMissing("topic t01 is not on the broker")
         return request_of(pipeline)
 
-    monkeypatch.setattr(sensor_module, "tick", look)
+    monkeypatch.setattr(sensor_module, "look_at", looks_of(look))
+    monkeypatch.setattr(sensor_module, "report_look", no_report)
     pipelines_of(home, 3)
     (home.pipelines / "orders.yaml").write_text(
         yaml.safe_dump(document(name="orders", table__base_path=str(home.root / "orders")))
@@ -456,18 +544,18 @@ def test_those_whose_topics_moved_are_looked_at_before_a_hundred_idle_ones(
     asked = list[int]()
     looked = list[str]()
 
-    def has_moved(waiting: Sequence[Pipeline]) -> frozenset[str]:
+    def has_moved(waiting: Sequence[PipelineMemory]) -> frozenset[str]:
         asked.append(len(waiting))
         return frozenset(busy)
 
-    def look(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> SkipReason:
+    def look(pipeline: Pipeline) -> str:
         looked.append(pipeline.name)
-        return SkipReason("nothing")
+        return "nothing"
 
     monkeypatch.setattr(fleet_module, "moved", has_moved)
     with Ledger.open(home.ledger_url) as ledger:
         ledger.requests.note_ticks([each.name for each in pipelines], NOON)
-    evaluated(Fleet(pipelines, look), instance)
+    evaluated(fleet_of(pipelines, look), instance)
     assert asked == [100], "the broker is asked once in a tick, and not for each pipeline"
     assert len(looked) == 100
     assert busy <= {*looked[:AT_ONCE]}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
-from dagster import DagsterInstance, SkipReason
+from dagster import DagsterInstance
 
 from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
@@ -23,10 +22,11 @@ from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
 from hudi_ingest.model.complete_through import Mark
 from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan
+from hudi_ingest.orchestration.coordinator import look as look_module
 from hudi_ingest.orchestration.coordinator import quiet_ticks
-from hudi_ingest.orchestration.coordinator import tick as tick_module
-from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, remember_idle
-from hudi_ingest.orchestration.coordinator.tick import Tick
+from hudi_ingest.orchestration.coordinator.look import Sight, busy_with
+from hudi_ingest.orchestration.coordinator.memory import Memory, PipelineMemory
+from hudi_ingest.orchestration.coordinator.quiet_ticks import moved
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
@@ -37,7 +37,12 @@ from hudi_ingest_tests.support.pipeline_files import Write, load
 SOURCE = TopicPartition("orders", 0)
 
 
-def test_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def sight_of(pipeline: Pipeline, situation: Situation, instance: DagsterInstance, ledger: Ledger) -> Sight:
+    now, memory = datetime.now(timezone.utc), PipelineMemory(pipeline)
+    return Sight(instance, ledger, PipelineTable(pipeline), situation, now, memory)
+
+
+def test_s19_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = {TopicPartition(name, 0): 1 for name in ("a", "b", "c")}
     asked = list[int]()
 
@@ -53,20 +58,23 @@ def test_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeyp
         return load(write, name=name, source__bootstrap_servers=servers, **changes)
 
     monkeypatch.setattr(quiet_ticks, "snapshot_of_ends", answer)
-    pipelines = [pipeline("a"), pipeline("b"), pipeline("c")]
+    memory = Memory()
+    pipelines = memory.of_each([pipeline("a"), pipeline("b"), pipeline("c")])
     assert moved(pipelines) == frozenset()
     ends[TopicPartition("b", 0)] += 1
     assert moved(pipelines) == {"b"}
     assert moved(pipelines) == {"b"}, "until it has been looked at"
     assert asked == [3, 3, 3]
     looked_at = Situation(CommittedState(exists=False), {TopicPartition("b", 0): Watermarks(0, 2)}, {}, {})
-    remember_idle(pipelines[1], looked_at, "nothing new")
+    pipelines[1].remember_idle(looked_at, "nothing new")
     assert moved(pipelines) == frozenset()
     ends[TopicPartition("b", 0)] += 1
     ends[TopicPartition("c", 0)] += 1
     assert moved(pipelines) == {"b", "c"}
-    assert moved([pipeline("away", "away:9092"), *pipelines]) == {"b", "c"}, "a cluster that is away hides no other"
-    assert moved([pipeline("not_there"), *pipelines]) == {"b", "c"}
+    assert moved([memory.of(pipeline("away", "away:9092")), *pipelines]) == {"b", "c"}, (
+        "a cluster that is away hides no other"
+    )
+    assert moved([memory.of(pipeline("not_there")), *pipelines]) == {"b", "c"}
 
 
 def test_p5_the_group_is_set_by_an_idle_tick_if_the_broker_died_right_behind_a_commit(
@@ -85,9 +93,9 @@ def test_p5_the_group_is_set_by_an_idle_tick_if_the_broker_died_right_behind_a_c
     situation = Situation(committed, {SOURCE: Watermarks(0, 1)}, {}, {})
     cluster = KafkaCluster(pipeline.source)
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
-        tick = Tick(instance, ledger, PipelineTable(pipeline), datetime.now(timezone.utc))
+        sight = sight_of(pipeline, situation, instance, ledger)
         assert cluster.group_offsets(pipeline.group_id, [SOURCE]) == {}
-        assert isinstance(tick.next_run(situation, cluster, 0.0), SkipReason)
+        assert isinstance(sight.answer(cluster), str)
     assert cluster.group_offsets(pipeline.group_id, [SOURCE]) == {SOURCE: 1}
 
 
@@ -132,8 +140,8 @@ def test_p1_an_idle_tick_copies_dead_letters_that_a_commit_could_not(
     monkeypatch.setattr(LetterCopies, "catch_up", catch_up)
     letters, group = LettersHead(".hoodie/hudi_ingest/dead_letters/1/manifest.json", 3), Group(1)
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
-        tick = Tick(instance, ledger, PipelineTable(pipeline), datetime.now(timezone.utc))
-        assert isinstance(tick.next_run(_idle(pipeline, letters), cast(KafkaCluster, group), 0.0), SkipReason)
+        sight = sight_of(pipeline, _idle(pipeline, letters), instance, ledger)
+        assert isinstance(sight.answer(cast(KafkaCluster, group)), str)
     assert copied == [letters]
 
 
@@ -143,18 +151,17 @@ def test_p5_a_commit_whose_op_died_behind_it_is_recorded_by_an_idle_tick(
     """No later run would do so while the topic is idle."""
     pipeline = load(write, table__base_path=str(tmp_path / "table"))
     landed: list[str] = []
-    monkeypatch.setattr(tick_module, "mark_if_committed", lambda table, ledger, ident: landed.append(ident))
+    monkeypatch.setattr(look_module, "mark_if_committed", lambda table, ledger, ident: landed.append(ident))
     plan = IngestPlan("orders", "t2", 2, (Slice("orders", 0, 1, 2),))
     now = datetime.now(timezone.utc)
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
-        tick = Tick(instance, ledger, PipelineTable(pipeline), now)
+        table = PipelineTable(pipeline)
         owner = Owner("process", "elsewhere:1:2.00")
         ledger.transactions.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now + timedelta(hours=1))
-        assert "is working on transaction t2" in tick.busy()
+        assert "is working on transaction t2" in busy_with(instance, table, ledger, now)
         assert not landed
-        over = replace(tick, now=now)
-        monkeypatch.setattr(tick_module, "is_over", lambda row, finished: True)
-        assert over.busy() == ""
+        monkeypatch.setattr(look_module, "is_over", lambda row, finished: True)
+        assert busy_with(instance, table, ledger, now) == ""
     assert landed == ["t2"]
 
 

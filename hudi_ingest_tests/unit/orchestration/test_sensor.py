@@ -32,9 +32,9 @@ from hudi_ingest.model.plan import IngestPlan, LossReason, OffsetLoss
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator import quiet_ticks
-from hudi_ingest.orchestration.coordinator.quiet_ticks import quiet_reasons, remember_busy
-from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS, LONGEST_BACKOFF_SECONDS, backoff_seconds
-from hudi_ingest.orchestration.coordinator.sensor import request_text, tick
+from hudi_ingest.orchestration.coordinator.runs import ENDING_SECONDS
+from hudi_ingest.orchestration.coordinator.sensor import request_text
+from hudi_ingest.orchestration.failures import LONGEST_BACKOFF_SECONDS, backoff_seconds
 from hudi_ingest.orchestration.jobs.run_config import BeginConfig, run_config
 from hudi_ingest.orchestration.jobs.table_asset import mapping_keys
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
@@ -42,6 +42,8 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.damaged_table import OURS, SERVICE, DamagedTable
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 from hudi_ingest_tests.support.properties_text import empty_properties, properties_text
+from hudi_ingest_tests.support.ticks import MEMORY, tick
+from hudi_ingest_tests.support.ticks import still_quiet as quiet
 from hudi_ingest_tests.support.transactions import transaction_job
 
 
@@ -55,7 +57,7 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 
 def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
     with Ledger.open(os.environ[LEDGER_VARIABLE]) as ledger:
-        return quiet_reasons([pipeline], instance, ledger.requests.wishes).get(pipeline.name)
+        return quiet(pipeline, instance, ledger.requests)
 
 
 @contextmanager
@@ -113,12 +115,14 @@ def test_f1_while_its_run_is_at_work_a_tick_only_asks_whether_it_still_is(
         assert isinstance(whole, SkipReason)
         assert still_quiet(pipeline, instance) == whole.skip_message
         assert still_quiet(pipeline.model_copy(), instance) is None, "the pipelines were loaded again"
+        tick(pipeline, instance, datetime.now(timezone.utc))
+        assert still_quiet(pipeline, instance) == whole.skip_message
         instance.report_run_canceled(run)
         assert still_quiet(pipeline, instance) is None, "the run has ended"
         tick(pipeline, instance, datetime.now(timezone.utc))
         instance.add_run(DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags=run_tags))
         assert still_quiet(pipeline, instance) is None, "the last whole tick found no run"
-        remember_busy(pipeline)
+        MEMORY.of(pipeline).remember_busy()
         assert still_quiet(pipeline, instance) is not None
         monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 0.0)
         assert still_quiet(pipeline, instance) is None, "it is time for a whole one"

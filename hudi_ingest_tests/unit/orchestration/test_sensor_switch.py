@@ -19,8 +19,8 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
-from hudi_ingest.orchestration.coordinator.switch import Switches, activities, switch, switched, switches_of
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
+from hudi_ingest.orchestration.switch import Switches, activities, switch, switched, switches_of
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document

@@ -40,7 +40,7 @@ from hudi_ingest.operations.health.judgement import (
 )
 from hudi_ingest.operations.health.status import findings_after_commit
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.jobs.run_config import STOPPED
+from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.orchestration.reports.checks import (
     BLIND_SECONDS,
     REPEAT_SECONDS,

@@ -36,7 +36,7 @@ from dagster._utils.interrupts import capture_interrupts, setup_interrupt_handle
 
 from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickRunStorage
-from hudi_ingest.orchestration.jobs.run_config import ACTIVE
+from hudi_ingest.orchestration.tags import ACTIVE
 
 _LOG_LEVEL = "warning"
 _LOOK_SECONDS = 0.02
