@@ -256,7 +256,7 @@ def _compiled(schema: RegisteredSchema) -> bytes | None:
 
 
 def _shape(message: Descriptor, column: pa.StructType) -> pa.StructType:
-    """As `required_fields` has it, of messages that `column` takes; a message may contain itself, a column may not."""
+    """Return the shape that `required_fields` takes, for messages that `column` takes; a message may contain itself, a column may not."""
     taken = {field.name: field.type for field in column}
     return pa.struct([pa.field(field.name, _of_field(field, taken.get(field.name))) for field in message.fields])
 
