@@ -28,6 +28,7 @@ from dagster import Field, IntSource
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.ledger.database import kept_connections, shown_url
+from hudi_ingest.orchestration.embedded import once
 from hudi_ingest.pipeline import extras
 
 try:
@@ -41,11 +42,7 @@ from dagster_postgres import (
     PostgresRunStorage,
     PostgresScheduleStorage,
 )
-from dagster_postgres.utils import (
-    pg_url_from_config,
-    retry_pg_connection_fn,
-    set_pg_statement_timeout,
-)
+from dagster_postgres.utils import pg_url_from_config, retry_pg_connection_fn, set_pg_statement_timeout
 
 if TYPE_CHECKING:
     from dagster_postgres.auth import PgTokenProvider
@@ -60,8 +57,6 @@ _TABLES = "all tables"
 
 _engines: dict[tuple[str, int, int], sa.Engine] = {}
 """Engines by URL, most connections and statement timeout: Dagster makes storages anew in each tick, so they share the process's engines."""
-_known: set[tuple[str, str]] = set()
-"""Contents of databases, by URL: tables and migrations, which do not go away."""
 
 
 def _engine(url: str, most: int, provider: PgTokenProvider | None, statement_timeout: int = 0) -> sa.Engine:
@@ -102,10 +97,7 @@ class _Pooled:
         self._engine = _engine(self.postgres_url, _KEPT + max_overflow, self.provider, statement_timeout)
 
     def _once(self, fact: str, ask: Callable[[], bool]) -> bool:
-        """Ask the database until it says yes."""
-        if (self.postgres_url, fact) not in _known and ask():
-            _known.add((self.postgres_url, fact))
-        return (self.postgres_url, fact) in _known
+        return once(self.postgres_url, fact, ask)
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
@@ -190,7 +182,7 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         self.postgres_url = postgres_url
         self.should_autocreate_tables = should_autocreate_tables
         self._inst_data = inst_data
-        create = should_autocreate_tables and (postgres_url, _TABLES) not in _known
+        create = should_autocreate_tables and not once(postgres_url, _TABLES, lambda: False)
         # The oldest dagster-postgres has no token provider.
         more: dict[str, Any] = {} if token_provider is None else {"token_provider": token_provider}
         self._run_storage = PooledRunStorage(postgres_url, create, **more)
@@ -199,7 +191,7 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         for storage in (self._run_storage, self._event_log_storage, self._schedule_storage):
             storage.share(max_connections, token_provider)
         if create:
-            _known.add((postgres_url, _TABLES))
+            once(postgres_url, _TABLES, lambda: True)
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:

@@ -43,6 +43,7 @@ from dagster._core.storage.schedules import SqliteScheduleStorage
 from dagster._core.storage.sql import get_alembic_config
 
 from hudi_ingest.ledger.database import sqlite_engine
+from hudi_ingest.orchestration.embedded import once
 
 _BUSY_SECONDS = 30
 _DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.db")
@@ -98,17 +99,6 @@ class _Opened:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_known: set[tuple[str, str]] = set()
-"""Contents of databases, by file: tables, columns and migrations, which do not go away."""
-
-
-def _once(path: str, fact: str, ask: Callable[[], bool]) -> bool:
-    """Ask the database until it says yes."""
-    if (path, fact) not in _known and ask():
-        _known.add((path, fact))
-    return (path, fact) in _known
-
-
 _SHARED = _Engines("FULL", most=8)
 """Runs, ticks and what the events of all runs say about assets: on disk once they are committed."""
 _OF_RUNS = _Engines("NORMAL", most=16)
@@ -142,11 +132,11 @@ class QuickRunStorage(SqliteRunStorage):
             yield connection
 
     def has_built_index(self, migration_name: str) -> bool:
-        return _once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
+        return once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
 
     def has_run_stats_index_cols(self) -> bool:
         # Each query for runs and each event that changes a run's status asks, by listing the columns.
-        return _once(self._conn_string, "times of runs", super().has_run_stats_index_cols)
+        return once(self._conn_string, "times of runs", super().has_run_stats_index_cols)
 
     def changes(self) -> Callable[[], bool]:
         """Return a function, for one thread, that says whether any process has written here since its last call."""
@@ -182,13 +172,13 @@ class QuickScheduleStorage(SqliteScheduleStorage):
     # Dagster asks for these up to five times in each look for due sensors, and in each tick.
 
     def has_instigators_table(self) -> bool:
-        return _once(self._conn_string, "instigators", super().has_instigators_table)
+        return once(self._conn_string, "instigators", super().has_instigators_table)
 
     def _has_instigators_table(self, conn: sa.Connection) -> bool:
-        return _once(self._conn_string, "instigators", partial(super()._has_instigators_table, conn))
+        return once(self._conn_string, "instigators", partial(super()._has_instigators_table, conn))
 
     def has_built_index(self, migration_name: str) -> bool:
-        return _once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
+        return once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
 
 
 class QuickEventLogStorage(SqliteEventLogStorage):
@@ -206,16 +196,16 @@ class QuickEventLogStorage(SqliteEventLogStorage):
             with self.index_connection() as connection:
                 return connection.execute(query, {"name": table_name}).first() is not None
 
-        return _once(self.path_for_shard(_INDEX_SHARD_NAME), table_name, ask)
+        return once(self.path_for_shard(_INDEX_SHARD_NAME), table_name, ask)
 
     def has_secondary_index(self, name: str) -> bool:
-        return _once(
+        return once(
             self.path_for_shard(_INDEX_SHARD_NAME), f"migration {name}", partial(super().has_secondary_index, name)
         )
 
     def _has_asset_key_col_on_connection(self, conn: sa.Connection, column_name: str) -> bool:
         ask = partial(super()._has_asset_key_col_on_connection, conn, column_name)
-        return _once(self.path_for_shard(_INDEX_SHARD_NAME), f"asset key's {column_name}", ask)
+        return once(self.path_for_shard(_INDEX_SHARD_NAME), f"asset key's {column_name}", ask)
 
     def store_event(self, event: EventLogEntry) -> None:
         if event.dagster_event_type in _INDEXED_EVENTS:

@@ -220,7 +220,7 @@ def test_a_job_is_asked_for_once_until_the_code_is_loaded_anew(monkeypatch: pyte
     monkeypatch.setattr(run_queue, "_GET_JOB", ask)
     monkeypatch.setattr(run_queue, "_KEPT_JOBS", 2)
     before, after = Location(), Location()
-    get: Any = run_queue.kept_job
+    get: Any = run_queue.kept_jobs()
     for location, selector in ((before, "a"), (before, "b"), (before, "a"), (after, "a"), (before, "c"), (before, "a")):
         assert get(location, selector) == selector
     assert asked == [(before, "a"), (before, "b"), (after, "a"), (before, "c"), (before, "a")]

@@ -49,7 +49,6 @@ _LOOKS_AN_INTERVAL = 8
 _LOOKING_SHARE = 0.05
 _GET_JOB = GrpcServerCodeLocation.get_job
 _KEPT_JOBS = 64
-_jobs: WeakKeyDictionary[GrpcServerCodeLocation, dict[Any, Any]] = WeakKeyDictionary()
 _ENDED_SECONDS = 600.0
 """Seconds for which it is known when a run has ended. Its sensor's next tick, which names it no more, comes at once."""
 
@@ -119,15 +118,20 @@ def must_wait(ended: EndedRuns, state: InstigatorState, *sensor: Any) -> bool:
     return not next_tick.is_due(ticked, time.time(), ended.ended_at) and _IS_UNDER_MIN_INTERVAL(state, *sensor)
 
 
-def kept_job(location: GrpcServerCodeLocation, selector: Any) -> Any:
-    """Dagster's `get_job`, which asks the code server for the job of a run of assets each time. It stays the same until the code is loaded
-    anew, as another location."""
-    kept = _jobs.setdefault(location, {})
-    if selector not in kept:
-        if len(kept) >= _KEPT_JOBS:
-            kept.clear()
-        kept[selector] = _GET_JOB(location, selector)
-    return kept[selector]
+def kept_jobs() -> Callable[[GrpcServerCodeLocation, Any], Any]:
+    """Return Dagster's `get_job`, which asks the code server for the job of a run of assets each time, with a memory: the job stays the same
+    until the code is loaded anew, as another location."""
+    jobs: WeakKeyDictionary[GrpcServerCodeLocation, dict[Any, Any]] = WeakKeyDictionary()
+
+    def get_job(location: GrpcServerCodeLocation, selector: Any) -> Any:
+        kept = jobs.setdefault(location, {})
+        if selector not in kept:
+            if len(kept) >= _KEPT_JOBS:
+                kept.clear()
+            kept[selector] = _GET_JOB(location, selector)
+        return kept[selector]
+
+    return get_job
 
 
 class _Pause(Event):
@@ -153,7 +157,7 @@ class PromptSensors(SensorDaemon):
         began = time.thread_time()
         ended = EndedRuns(workspace_process_context.instance, _changes(workspace_process_context.instance))
         dagster._daemon.sensor.is_under_min_interval = partial(must_wait, ended)
-        GrpcServerCodeLocation.get_job = kept_job  # type: ignore[method-assign,assignment]
+        GrpcServerCodeLocation.get_job = kept_jobs()  # type: ignore[method-assign,assignment]
         pause = _Pause(shutdown_event)
         for event in super().core_loop(workspace_process_context, pause):
             if event is SpanMarker.START_SPAN:

@@ -173,7 +173,8 @@ def is_utf8(at: int, end: int) -> bool:
 
 @cold
 def _after_text(at: int, end: int) -> tuple[int, int]:
-    """From behind a quote. Address behind the closing one, or 0; not 0 if it has more than ASCII."""
+    """Scan a text from behind its quote. Returns the address behind the closing one, or 0, and another number than 0 if it has more than
+    ASCII."""
     beyond_ascii = 0
     while at < end:
         found = looked_at(at)
