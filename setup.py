@@ -16,7 +16,7 @@ README = re.sub(
 
 # hudi_ingest/pipeline/extras.py says which of them a pipeline needs.
 EXTRAS = {
-    "avro": ["datafusion>=50", "fastavro>=1.9"],
+    "avro": ["fastavro>=1.9"],
     "protobuf": [
         # Types that Protobuf schemas of a registry import without bringing them.
         "googleapis-common-protos>=1.65",

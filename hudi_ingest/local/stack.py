@@ -73,7 +73,7 @@ _HANGS_SECONDS = 120.0
 """A part of Dagster that has not answered for so long hangs, and one that is younger may still be starting. The daemon says every 30 s
 that it lives."""
 _ANSWER_SECONDS = 60.0
-"""For an answer of a part on a busy machine, before it is replaced."""
+"""Seconds for an answer of a part on a busy machine, before it is replaced."""
 _TRIES = 3
 """How often `up` starts a part that is killed while it waits for it."""
 

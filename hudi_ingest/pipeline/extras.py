@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 MODULES: Mapping[str, tuple[str, ...]] = {
-    "avro": ("fastavro", "datafusion"),
+    "avro": ("fastavro",),
     "lineage": ("openlineage",),
     "metrics": ("prometheus_client", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "msk": ("aws_msk_iam_sasl_signer",),
@@ -20,7 +20,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {
     "sql": ("duckdb",),
     "ui": ("dagster_webserver", "uvicorn"),
 }
-"""By extra: the modules it installs."""
+"""The modules that each extra installs."""
 
 
 WITH_THE_PIPELINE = "where the pipeline runs, and on Spark's workers"

@@ -157,7 +157,7 @@ def store_advice(text: str) -> str | None:
 
 
 def store_remedy(text: str) -> str | None:
-    """As `store_advice`, as a sentence."""
+    """Return the advice of `store_advice` as a sentence."""
     advice = store_advice(text)
     return f"{advice[0].upper()}{advice[1:]}." if advice else None
 

@@ -513,7 +513,7 @@ class Timeline:
             _read_commits.keep((self.base_path, file), _parsed(text, instant, completed), len(text))
 
     def _commit_files(self) -> dict[str, tuple[str, Hashable]]:
-        """By requested time, each commit's time of completion and what tells its file from any other: on a local disk also size and
+        """Each commit's time of completion, by its requested time, and its file's identity: on a local disk also size and
         time, which a store's names do not come with."""
         named: list[tuple[str, Hashable]]
         if is_s3(self.base_path):

@@ -430,7 +430,7 @@ def _parts(slice_: Slice, most_rows: int) -> Iterable[Slice]:
 
 
 def _shared(slices: Sequence[Slice], most_rows: int, slice_rows: int) -> list[tuple[Slice, ...]]:
-    """As few tasks as can have `most_rows` each, filled evenly: the longest slice first, to the task with the least. A slice
+    """The fewest tasks that can have `most_rows` each, filled evenly: the longest slice first, to the task with the least. A slice
     counts for its own cost, too."""
     total = sum(slice_.count + slice_rows for slice_ in slices)
     count = min(len(slices), -(-total // (most_rows + slice_rows)))
