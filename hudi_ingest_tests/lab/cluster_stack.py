@@ -267,6 +267,7 @@ def _make_tables(home: Home, environment: Mapping[str, str]) -> None:
 
 
 COUNT_SECONDS = 240
+_REPOSITORY = Path(__file__).parents[2]
 _MASTER = "local[2]"
 _MEMORY = "1g"
 
@@ -279,7 +280,9 @@ def count_rows(table: str, platform: Platform, report: Report) -> int:
     # In the environment, because Spark shows settings in the arguments of its JVM.
     login = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key}
     command = [sys.executable, "-m", "hudi_ingest_tests.lab.cluster_stack", table, str(settings), str(count)]
-    environment = {**ingest_environment(home), **login}
+    # The tests' package is not installed, and the process has another working directory.
+    places = os.pathsep.join(filter(None, (str(_REPOSITORY), os.environ.get("PYTHONPATH"))))
+    environment = {**ingest_environment(home), **login, "PYTHONPATH": places}
     record = start("catalog-count", command, log=home.logs / "catalog-count.log", env=environment, cwd=home.root)
     try:
         with elapsed(report, f"counting the rows of {table}"):
