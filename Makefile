@@ -21,7 +21,7 @@ VENV := .venv
 OLDEST := $(VENV)/oldest
 # Another for the tools that build packages and the site.
 RELEASE := $(VENV)/release
-# A file's tests share what they start, so a worker takes whole files; the slow ones come early, the fast ones fill up.
+# A file's tests share what they start, so a worker takes whole files; those that took longest come first.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Meanwhile the first tests run, which need no jars. If it fails, the tests that need them say so.
 FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(str) for fetch in (jars.kafka_jars, jars.spark_jars, jars.s3_jars)]'
@@ -29,7 +29,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo mirror-demo test fast e2e oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate mutants models bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
+.PHONY: help demo cluster-demo cdc-demo mirror-demo test test-ci test-long nightly fast oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate mutants models bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,22 +38,33 @@ demo: $(VENV)/requirements.ready ## Kafka, Spark and Dagster here, with sample o
 	@$(VENV)/bin/hudi-ingest demo $(ARGS)
 
 cluster-demo: $(VENV)/requirements-dev.ready ## S3, a Spark cluster, a metastore and an ordinary Dagster here; a worker is killed meanwhile; ARGS="--records 200000"
-	@$(VENV)/bin/hudi-ingest cluster-demo $(ARGS)
+	@$(VENV)/bin/python -m hudi_ingest_tests.lab cluster-demo $(ARGS)
 
 cdc-demo: $(VENV)/requirements.ready ## a PostgreSQL table through Debezium to a Hudi table, with kills meanwhile, then compared; ARGS="--seconds 30"
-	@$(VENV)/bin/hudi-ingest cdc-demo $(ARGS)
+	@$(VENV)/bin/python -m hudi_ingest_tests.lab cdc-demo $(ARGS)
 
 mirror-demo: $(VENV)/requirements.ready ## the same with one pipeline file for ten tables, most with random columns, which change, too; ARGS="--tables 3 --seconds 30 --seed 7"
-	@$(VENV)/bin/hudi-ingest cdc-demo --tables 10 $(ARGS)
+	@$(VENV)/bin/python -m hudi_ingest_tests.lab cdc-demo --tables 10 $(ARGS)
 
-test: $(VENV)/requirements-dev.ready ## all tests but the long ones, on a real broker, Spark, Hudi and Dagster; WORKERS=2
-	@$(FETCH_JARS) 2>/dev/null & $(PYTEST) -m "not long" $(ARGS)
+test: $(VENV)/requirements-dev.ready ## each promise and feature on a real broker, Spark, Hudi and Dagster, and all that needs none; WORKERS=2
+	@$(FETCH_JARS) 2>/dev/null & $(PYTEST) --tier 1 $(ARGS)
+
+test-ci: $(VENV)/requirements-dev.ready ## the other tests, which CI runs as well; WORKERS=2
+	$(PYTEST) --tier 2 $(ARGS)
+
+nightly: $(VENV)/requirements-dev.ready ## what takes hours: new examples, long tests, the day's seeds, mutants, models, chaos, fuzz, all of oldest
+	@failed=; \
+	HUDI_INGEST_NEW_EXAMPLES=1 $(MAKE) fast || failed="$$failed, fast"; \
+	for part in test-long "simulate SEEDS=80000 FIRST=$$(date +%s)" mutants "mutants JAVA=1" models chaos chaos-fleet fuzz oldest; do \
+		$(MAKE) $$part || failed="$$failed, $$part"; \
+	done; \
+	test -z "$$failed" || { echo "failed: $${failed#, }"; exit 1; }
+
+test-long: $(VENV)/requirements-dev.ready ## the tests that take minutes
+	$(PYTEST) --tier 3 $(ARGS)
 
 fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
-	$(PYTEST) -m "not kafka and not spark and not e2e" $(ARGS)
-
-e2e: $(VENV)/requirements-dev.ready ## all tests, the long ones too
-	$(PYTEST) $(ARGS)
+	$(PYTEST) -m fast $(ARGS)
 
 oldest: $(OLDEST)/requirements.ready ## what plugs into Dagster, on the oldest that setup.py allows
 	$(OLDEST)/bin/python -m pytest hudi_ingest_tests/unit/orchestration/test_component.py hudi_ingest_tests/unit/orchestration/test_postgres_storage.py \
@@ -120,16 +131,18 @@ format: $(VENV)/requirements-dev.ready ## format the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, the table of docs/metrics.md, docs/by-symptom.md from the messages, the types in docs/formats.md from records, and the picture of the rooms from the imports, and hudi_ingest_tests/surfaces
+docs: $(VENV)/requirements-dev.ready ## write docs/configuration.md from the models, the table of docs/metrics.md, docs/by-symptom.md from the messages, the types in docs/formats.md from records, and the picture of the rooms from the imports, docs/features.md from the names of the tests, and hudi_ingest_tests/surfaces
 	$(VENV)/bin/python -m hudi_ingest_tests.support.configuration_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.metrics_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.symptoms_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.types_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.rooms
+	$(VENV)/bin/python -m hudi_ingest_tests.support.features_page
 	$(VENV)/bin/python -m hudi_ingest_tests.support.surfaces
+	$(VENV)/bin/python -m hudi_ingest_tests.support.house --lower
 
-house: $(VENV)/requirements-dev.ready ## the size and shape of the package
-	@$(VENV)/bin/python -m hudi_ingest_tests.support.house
+house: $(VENV)/requirements-dev.ready ## the size and shape of the package beside the budgets that a test holds; ARGS="--places CIRCLES"
+	@$(VENV)/bin/python -m hudi_ingest_tests.support.house $(ARGS)
 
 site: $(RELEASE)/requirements.ready ## build/site/site: the documentation with search and the Python API; fails for a warning or a dead link
 	@$(RELEASE)/bin/python -m hudi_ingest_tests.support.site build/site

@@ -54,7 +54,6 @@ from benchmarks.pipelines import write_template
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.local import postgresql
 from hudi_ingest.local.processes import wait_until
 from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import DAGSTER
@@ -64,6 +63,7 @@ from hudi_ingest.orchestration.reports.checks import newest_results
 from hudi_ingest.orchestration.tags import ACTIVE
 from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
+from hudi_ingest_tests.lab import postgresql
 
 TOPICS_PER_PIPELINE = 2.5
 """So that the definitions are of 500 topics when 200 pipelines run."""

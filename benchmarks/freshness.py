@@ -40,12 +40,13 @@ from benchmarks.idle_pipelines import find_topics, running, say
 from benchmarks.measure import ProcessTrees
 from hudi_ingest.home.folder import LEDGER_VARIABLE, Home
 from hudi_ingest.hudi.storage.paths import INSTANT_FILE, TIMELINE
-from hudi_ingest.local import dagster_api, postgresql
+from hudi_ingest.local import dagster_api
 from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.stack import DAGSTER, Stack
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
 from hudi_ingest.orchestration.embedded.step_logs import FileComputeLogManager
+from hudi_ingest_tests.lab import postgresql
 
 PIPELINES = 5
 RECORDS_A_SECOND = 200
@@ -170,7 +171,7 @@ def _prepare(home: Home, servers: str) -> list[str]:
             "base_path": f"{home.tables}/{{topic}}",
             "schema": "id string not null, n long, amount decimal(10,2)",
         },
-        "transaction": {"interval_seconds": INTERVAL_SECONDS, "single_op": True},
+        "transaction": {"interval_seconds": INTERVAL_SECONDS, "ops": "one"},
     }
     home.pipelines.mkdir(parents=True, exist_ok=True)
     (home.pipelines / f"{_TEMPLATE}.yaml").write_text(yaml.safe_dump(settings))

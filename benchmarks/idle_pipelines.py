@@ -83,7 +83,7 @@ def _settings(home: Home, topic: str, *, enabled: bool, interval_seconds: float 
         "source": {"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}"},
         "table": {"base_path": f"{home.tables}/{topic}", "schema": "id string not null, n long, amount decimal(10,2)"},
         # One op for all Kafka partitions: docs/many-topics.md advises it where there are hundreds of topics.
-        "transaction": {"single_op": True, **({"interval_seconds": interval_seconds} if interval_seconds else {})},
+        "transaction": {"ops": "one", **({"interval_seconds": interval_seconds} if interval_seconds else {})},
     }
 
 

@@ -392,7 +392,7 @@ _KINDS: dict[str, Callable[[str, int], Load]] = {
     "partitions": lambda name, number: orders_load(name, (_RECORDS_A_PARTITION,) * number),
     "tiny": lambda name, number: orders_load(name, even(number, _KAFKA_PARTITIONS)),
     "tiny-single": lambda name, number: replace(
-        orders_load(name, even(number, _KAFKA_PARTITIONS)), transaction={"single_op": True}
+        orders_load(name, even(number, _KAFKA_PARTITIONS)), transaction={"ops": "one"}
     ),
 }
 _OF_A_FIXED_SIZE = ("tiny", "tiny-single")

@@ -19,7 +19,6 @@ INTERVALS = (5, 10, 20, 30, 60, 120, 300, 600, 900, 1800)
 BUSY = 0.7
 """More than this share of a resource in use, and queues grow with every slow moment."""
 _DAY_SECONDS = 86_400
-_ROWS_PER_FILE = 5_000_000
 
 
 def measured(value: float, unit: str, how: str, date: str = "2026-11-23") -> Any:
@@ -131,7 +130,7 @@ class Site:
     runs: float = 25
     """Dagster's max_concurrent_runs."""
     write_ops: float = 8
-    """`transaction.max_tasks`."""
+    """Ops of a transaction at most."""
     code_cores: float = 1
     """Ticks run in threads of one Python process."""
     dagster_cores: float = 8
@@ -176,7 +175,7 @@ def files_of(
     if records <= 0:
         return 0.0
     in_each = records / kafka_partitions
-    longest = rows_per_task(_ROWS_PER_FILE, math.ceil(records), math.ceil(cores), math.ceil(record_bytes))
+    longest = rows_per_task(math.ceil(records), math.ceil(cores), math.ceil(record_bytes))
     ranges = min(kafka_partitions, records) * max(1.0, in_each / longest)
     # Of `n` records at random in `d` partitions, d (1 - (1 - 1/d)^n) partitions have at least one.
     in_range = max(1.0, records / ranges)

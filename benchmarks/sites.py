@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
-from hudi_ingest.local.spark_servers import spark_cluster
 from hudi_ingest.spark.jars import spark_jars
+from hudi_ingest_tests.lab.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
+from hudi_ingest_tests.lab.spark_servers import spark_cluster
 
 LOCAL, CLUSTER = SITES = ("local", "cluster")
 BUCKET = "lake"

@@ -24,8 +24,8 @@ from statistics import median
 
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.broker import BrokerSettings, create_topic, start_broker
-from hudi_ingest.local.object_store import find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
+from hudi_ingest_tests.lab.object_store import find_versitygw, start_object_store
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
 from hudi_ingest_tests.support.s3_proxy import Request, S3Proxy, s3_proxy
 

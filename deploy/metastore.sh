@@ -8,7 +8,7 @@ jars() {
 from hudi_ingest.spark import jars
 print(f'{jars.pyspark_jars()}/*', *jars.s3_jars(lambda line: None), sep=':')"
 }
-source=$(python -c 'from importlib.resources import files; print(files("hudi_ingest.local") / "Metastore.java")')
+source="$(dirname "$(readlink -f "$0")")/Metastore.java"
 mkdir -p "$3"
 cat > "$3/hive-site.xml" <<END
 <configuration>

@@ -1,6 +1,6 @@
 """Real services for the tests: one broker and one Spark a session, a topic and a table of its own for each test.
 
-Each worker of `make test` is a session with services of its own.
+Each worker of `make test` is a session with services of its own. support/tiers.py says which tests run in `make test`, and in which order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from hudi_ingest import faults
 from hudi_ingest.home.folder import Home
@@ -24,31 +23,6 @@ from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipelin
 from hudi_ingest_tests.support.java import QUICK, QUICK_SPARK, ROOM, java_options
 from hudi_ingest_tests.support.registry import Registry, running_registry
 from hudi_ingest_tests.support.secured_broker import SecuredBroker, secured_broker
-
-# A run that fails must fail for what was changed, so it takes the examples of the last one unless new ones are asked for.
-# Workers side by side make each other slow, so neither an example nor drawing one has a deadline: speed is for the benchmark.
-settings.register_profile(
-    "hudi_ingest",
-    derandomize="HUDI_INGEST_NEW_EXAMPLES" not in os.environ,
-    deadline=None,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("hudi_ingest")
-
-SLOW = {"kafka", "spark", "e2e", "long"}
-UNIT = Path(__file__).parent / "unit"
-FIRST = (UNIT / "records", UNIT / "transaction" / "test_protocol_model.py")
-"""They need no jars, which `make test` fetches meanwhile. The model is the longest of the fast files, and among the last by name: one
-worker would wait for the other."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that needs neither broker nor JVM is a fast one."""
-    items.sort(key=lambda item: not {item.path, *item.path.parents}.intersection(FIRST))
-    for item in items:
-        if not SLOW & {mark.name for mark in item.iter_markers()}:
-            item.add_marker(pytest.mark.fast)
 
 
 @pytest.fixture(scope="session", autouse=True)

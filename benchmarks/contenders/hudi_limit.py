@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.limit import tasks_of
-from hudi_ingest.hudi.files.new_files import BaseFileLayout
+from hudi_ingest.hudi.files.new_files import ROWS_PER_FILE, BaseFileLayout
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import storage_at
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
@@ -45,7 +45,7 @@ def run(pool: ProcessPoolExecutor, assignment: Assignment) -> Outcome:
         _INSTANT,
         epoch,
         table.partition_columns,
-        table.rows_per_file,
+        ROWS_PER_FILE,
         table.target_file_bytes,
         table.compression,
         hive_style=table.hive_style,

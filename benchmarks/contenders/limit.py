@@ -54,7 +54,7 @@ def tasks_of(pipeline: Pipeline, slices: Sequence[Slice], record_bytes: int) -> 
     """Return the ranges of each process's tasks, cut as the data path cuts them."""
     slice_rows = rows_of_a_slice(record_bytes)
     count = sum(slice_.count + slice_rows for slice_ in slices)
-    most_rows = rows_per_task(pipeline.table.rows_per_file, count, os.cpu_count() or 1, record_bytes)
+    most_rows = rows_per_task(count, os.cpu_count() or 1, record_bytes)
     return ranges_of_tasks(slices, most_rows, slice_rows)
 
 

@@ -35,9 +35,7 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
     batch_rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, assignment.record_bytes)))
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(batch_rows))
     count = sum(slice_.count for slice_ in slices)
-    most_rows = rows_per_task(
-        pipeline.table.rows_per_file, count, spark.sparkContext.defaultParallelism, assignment.record_bytes
-    )
+    most_rows = rows_per_task(count, spark.sparkContext.defaultParallelism, assignment.record_bytes)
     began = time.time()
     records = read_slices(session, pipeline.source, slices, most_rows)
     records.mapInArrow(partial(write_plainly, write), "rows long").collect()

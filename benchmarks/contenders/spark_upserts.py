@@ -50,7 +50,7 @@ def run(spark: SparkSession, assignment: Assignment) -> Outcome:
 def _stream(spark: SparkSession, pipeline: Pipeline, assignment: Assignment) -> Any:
     slices = topic_slices(pipeline.source)
     count, cores = sum(slice_.count for slice_ in slices), spark.sparkContext.defaultParallelism
-    most_rows = rows_per_task(pipeline.table.rows_per_file, count, cores, assignment.record_bytes)
+    most_rows = rows_per_task(count, cores, assignment.record_bytes)
     options = spark_options(pipeline.source, slices, max(len(slices), tasks_for(slices, most_rows)))
     reader = spark.readStream.format("kafka")
     for key, value in options.items():

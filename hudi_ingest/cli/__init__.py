@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 from hudi_ingest.cli import app, ingestion_commands, request_commands, row_commands, stack_commands, upkeep_commands
 from hudi_ingest.cli.app import err
@@ -32,7 +33,7 @@ class _AboveTheClock(logging.Handler):
         err.print(self.format(record), markup=False)
 
 
-def main() -> None:
+def main(commands: Callable[[], object] = app.app) -> None:
     """Run the command. Our own errors end in one message and exit code 1."""
     # A shell that starts us in the background makes us ignore Ctrl-C, and every process we start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,7 +42,7 @@ def main() -> None:
     logging.getLogger("hudi_ingest").setLevel(logging.WARNING)
     try:
         try:
-            app.app()
+            commands()
         finally:
             sys.stdout.flush()
     except OSError as error:

@@ -81,7 +81,7 @@ class _Console(Console):
 out = _Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
 err = _Console(stderr=True, soft_wrap=True, highlight=False)
 PANELS = {
-    "A stack on this machine": ("demo", "cluster-demo", "cdc-demo", "up", "down", "engine"),
+    "A stack on this machine": ("demo", "up", "down", "engine"),
     "Pipelines": (
         *("new", "validate", "plan", "sample", "run", "status", "head", "query"),
         *("pause", "resume", "topics", "approve-schema"),

@@ -386,7 +386,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show committed offsets, lag and recent transactions; of several pipelines, a line for each. Exits with 1 if a partition is stopped
-    or has no leader, a pipeline's status cannot be read, a file cannot be loaded or a part of the embedded Dagster hangs."""
+    or has no leader, a table does not list or account for what its commits say, a pipeline's status cannot be read, a file cannot be
+    loaded or a part of the embedded Dagster hangs."""
     from hudi_ingest.cli.views import by_error, status_view, summary_view
     from hudi_ingest.ledger import Ledger
     from hudi_ingest.local.stack import hanging_parts
@@ -430,7 +431,7 @@ def status(
             err.print(f"error: {file.in_one_line}", style="red", markup=False)
     for why in hanging:
         err.print(f"error: {why}", style="red", markup=False)
-    if errors or broken or hanging or any(state.stopped or state.lag is None for state in states):
+    if errors or broken or hanging or any(each.stopped or each.lag is None or each.is_table_broken for each in states):
         raise typer.Exit(1)
 
 

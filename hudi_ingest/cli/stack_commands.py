@@ -150,48 +150,6 @@ def code_server(
         serve_at_port(host, port)
 
 
-@app.command("cluster-demo")
-def cluster_demo(
-    records: Annotated[int, typer.Option(min=10_000, help="Number of orders.")] = 1_000_000, as_json: AsJson = False
-) -> None:
-    """Ingest orders to S3 on a Spark cluster with a stock Dagster, kill a worker along the way, verify the table and stop everything."""
-    from hudi_ingest.cli.cluster_demo import run_cluster_demo
-
-    home = Home.from_environment().below("cluster-demo")
-    result = run_cluster_demo(home, records, progress)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        for line in result.in_words():
-            say(line)
-        say(f"logs, pipeline file and table stay in {home.root} until the next one")
-    if result.failures:
-        raise typer.Exit(1)
-
-
-@app.command("cdc-demo")
-def cdc_demo(
-    seconds: Annotated[int, typer.Option(min=1, help="How long the PostgreSQL tables change.")] = 120,
-    tables: Annotated[
-        int, typer.Option(min=1, help="Number of tables: one of customers, all others with random columns.")
-    ] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of all that is random.")] = 19,
-    as_json: AsJson = False,
-) -> None:
-    """Replicate changing PostgreSQL tables through Debezium and Kafka, kill parts along the way, compare all tables and stop everything."""
-    from hudi_ingest.cli.cdc_demo import CdcDemoSettings, run_cdc_demo
-
-    home = Home.from_environment().below("cdc-demo")
-    result = run_cdc_demo(home, CdcDemoSettings(seconds, tables, seed), progress)
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        for line in result.in_words():
-            say(line)
-    if not result.equal:
-        raise typer.Exit(1)
-
-
 @app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",

@@ -56,7 +56,7 @@ def status_view(status: PipelineState) -> RenderableType:
         offsets.add_row(str(partition.source), committed, end, _count_text(partition.lag), style=style)
     offsets.add_row("all", "", "", _count_text(status.lag), style="bold")
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
-    broken = status.table if status.table is not None and not status.table.passed else None
+    broken = status.table if status.is_table_broken else None
     # Of a table that does not exist yet there is nothing to say.
     found = (broken, status.catalog, status.compaction if status.sequence else None)
     findings = [Text(each.text, style="" if each.passed else "red") for each in found if each is not None]
@@ -91,6 +91,7 @@ def summary_view(states: Sequence[PipelineState], now: datetime) -> Table:
     table = _table("pipeline", "state", ">lag", ">oldest waiting", ">last commit", "look at")
     for status in states:
         look_at = [
+            *(["the table"] if status.is_table_broken else []),
             *(["stopped partitions"] if status.stopped else []),
             *(["partitions without a leader"] if status.leaderless else []),
             *(["open transactions of producers"] if any(undecided_texts(status)) else []),
@@ -107,7 +108,7 @@ def summary_view(states: Sequence[PipelineState], now: datetime) -> Table:
             "-" if behind is None else duration_text(behind),
             "-" if committed is None else f"{duration_text((now - committed).total_seconds())} ago",
             ", ".join(look_at),
-            style="red" if status.stopped or status.error else None,
+            style="red" if status.stopped or status.error or status.is_table_broken else None,
         )
     return table
 

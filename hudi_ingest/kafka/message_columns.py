@@ -128,7 +128,7 @@ def _size_of_headers(message: int, headers_of: int, header_at: int, out: Address
 
 
 @compiled(
-    "Tuple((int64,int64,int64,int64,int64,int64,int64,int64))(int64[::1],int64,int64,int64,int64,int64,int64,int64[::1],int64)"
+    "Tuple((int64,int64,int64,int64,int64,int64,int64,int64))(int64[::1],int64,int64,int64,int64,int64[::1],int64[::1])"
 )
 def _extent(
     addresses: Addresses,
@@ -136,12 +136,11 @@ def _extent(
     stop: int,
     end: int,
     most_bytes: int,
-    headers_of: int,
-    header_at: int,
+    functions: Addresses,
     out: Addresses,
-    out_address: int,
 ) -> tuple[int, ...]:
-    """`headers_of`: 0 if headers do not count."""
+    """`functions`: as `_functions` returns them; zeros if headers do not count."""
+    headers_of, header_at, out_address = functions[0], functions[1], functions[2]
     topic, partition = _word(addresses[start] + _TOPIC), _half_word(addresses[start] + _PARTITION)
     value_bytes = value_nulls = key_bytes = key_nulls = header_bytes = last = 0
     inside = place = start
@@ -205,17 +204,11 @@ def _copy_bytes(addresses: Addresses, start: int, stop: int, member: int, ends: 
         ends[row + 1] = position
 
 
-@compiled(
-    "Tuple((int64,int64,int64,int64))(int64[::1],int64,int64,int64,int64,int64[::1],int64,int64[::1],int64[::1],int64,int64)"
-)
+@compiled("Tuple((int64,int64,int64,int64))(int64[::1],int64[::1],int64[::1],int64[::1],int64[::1],int64,int64)")
 def _walk_headers(
     addresses: Addresses,
-    start: int,
-    stop: int,
-    headers_of: int,
-    header_at: int,
+    functions: Addresses,
     out: Addresses,
-    out_address: int,
     counts: Addresses,
     lengths: Addresses,
     names_target: int,
@@ -226,11 +219,12 @@ def _walk_headers(
 
     Returns the number of headers, the bytes of names and of values, and the number of null values.
     """
+    headers_of, header_at, out_address = functions[0], functions[1], functions[2]
     total = name_bytes = value_bytes = nulls = 0
     copies = names_target != 0
-    for row in range(stop - start):
+    for row in range(len(addresses)):
         counts[row] = -1
-        if _call(headers_of, (addresses[start + row], out_address)) & 0xFFFFFFFF:
+        if _call(headers_of, (addresses[row], out_address)) & 0xFFFFFFFF:
             continue
         headers = out[0]
         index = 0
@@ -267,8 +261,13 @@ def extent(addresses: Addresses, start: int, stop: int, end: int, most_bytes: in
     """The messages from `start` on that are of the same partition; as many as have at most `most_bytes`, those of their headers
     included if these are read, but at least one. The first is not an error."""
     out = np.zeros(4, np.int64)
-    headers_of = _HEADERS_OF if headers else 0
-    return Extent(*_extent(addresses, start, stop, end, most_bytes, headers_of, _HEADER_AT, out, out.ctypes.data))
+    functions = _functions(out) if headers else np.zeros(3, np.int64)
+    return Extent(*_extent(addresses, start, stop, end, most_bytes, functions, out))
+
+
+def _functions(out: Addresses) -> Addresses:
+    """The addresses of librdkafka's functions for headers, and of the room for their results."""
+    return np.array([_HEADERS_OF, _HEADER_AT, out.ctypes.data], np.int64)
 
 
 def record_batch(addresses: Addresses, start: int, of: Extent, keys: bool, headers: bool) -> pa.RecordBatch:
@@ -308,10 +307,11 @@ def _binary(addresses: Addresses, start: int, stop: int, member: int, size: int,
 def _headers(addresses: Addresses, start: int, stop: int) -> pa.ListArray:
     count = stop - start
     out, counts = np.zeros(4, np.int64), np.empty(count, np.int64)
+    functions = _functions(out)
 
     def walk(lengths: Addresses, names: int, values: int) -> tuple[int, int, int, int]:
         found: tuple[int, int, int, int] = _walk_headers(
-            addresses, start, stop, _HEADERS_OF, _HEADER_AT, out, out.ctypes.data, counts, lengths, names, values
+            addresses[start:stop], functions, out, counts, lengths, names, values
         )
         return found
 

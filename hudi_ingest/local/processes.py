@@ -152,17 +152,6 @@ def kill(record: ProcessRecord) -> None:
         wait_until(lambda: not is_alive(record), what=f"{record.name} has ended", timeout_seconds=KILL_SECONDS)
 
 
-def cpu_seconds(record: ProcessRecord) -> float:
-    """Return the CPU time that the recorded process and what it has started have used so far, without what has ended since."""
-    leader = _leader(record)
-    seconds = 0.0
-    for process in [leader, *_descendants(leader)] if leader is not None else ():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            seconds += times.user + times.system
-    return seconds
-
-
 def stop(records: Iterable[ProcessRecord], grace_seconds: float = 10) -> None:
     """End the recorded processes and everything they started; processes that are already gone are fine.
 

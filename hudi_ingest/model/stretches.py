@@ -4,7 +4,7 @@ that are archived by the checkpoint. Pure arithmetic."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hudi_ingest.model.accounting import Accounting
@@ -58,16 +58,7 @@ def stretches_of(accountings: Iterable[Accounting], checkpoint: Checkpoint) -> l
                 parts = ((0, loss.diverges_at or 0),)
                 known[loss.source] = [part for each in known[loss.source] for part in _within(each, parts)]
                 ingested[loss.source] = []
-        for account in accounting.slices:
-            slice_, certificate = account.slice, account.certificate
-            if not slice_.count:
-                continue
-            records = slice_.count - account.gaps
-            own = Stretch(
-                slice_.source, slice_.start, slice_.end, account.rows, records, certificate, accounting.sequence
-            )
-            if certificate is None:
-                own = own.uncertified
+        for own in _accounted(accounting):
             others = known[own.source]
             touched = [each for each in others if each.overlaps(own)]
             known[own.source] = [each for each in others if not each.overlaps(own)]
@@ -76,15 +67,9 @@ def stretches_of(accountings: Iterable[Accounting], checkpoint: Checkpoint) -> l
             )
             if accounting.kind is TransactionKind.INGEST:
                 ingested[own.source].append(own)
-    for source, total in checkpoint.certified.items():
-        own_slices = [each for each in ingested[source] if each.start >= total.start]
-        until = min((each.start for each in own_slices), default=checkpoint.offsets[source])
-        certificate = Certificate.total(each.certificate for each in own_slices)
-        if total.start < until and certificate is not None:
-            rows = total.rows - sum(each.rows or 0 for each in own_slices)
-            archived = Stretch(source, total.start, until, rows, None, total.certificate - certificate)
-            if not any(each.overlaps(archived) for each in known[source]):
-                known[source].append(archived)
+    for archived in _archived(checkpoint, ingested):
+        if not any(each.overlaps(archived) for each in known[archived.source]):
+            known[archived.source].append(archived)
     for source, covered in checkpoint.covered.items():
         rest = difference(covered, ranges((each.start, each.end) for each in known[source]))
         known[source] += [
@@ -93,6 +78,32 @@ def stretches_of(accountings: Iterable[Accounting], checkpoint: Checkpoint) -> l
             for start in range(first, end, _MOST_OFFSETS)
         ]
     return sorted((each for of_source in known.values() for each in of_source), key=lambda s: (s.source, s.start))
+
+
+def _accounted(accounting: Accounting) -> Iterator[Stretch]:
+    """Yield a stretch for each slice of a commit that has offsets."""
+    for account in accounting.slices:
+        slice_ = account.slice
+        if slice_.count:
+            own = replace(
+                Stretch.of(slice_),
+                rows=account.rows,
+                records=slice_.count - account.gaps,
+                certificate=account.certificate,
+                sequence=accounting.sequence,
+            )
+            yield own if account.certificate is not None else own.uncertified
+
+
+def _archived(checkpoint: Checkpoint, ingested: Mapping[TopicPartition, Sequence[Stretch]]) -> Iterator[Stretch]:
+    """Yield what the checkpoint certifies of commits that are archived: its totals without those of the slices on the active timeline."""
+    for source, total in checkpoint.certified.items():
+        own_slices = [each for each in ingested[source] if each.start >= total.start]
+        until = min((each.start for each in own_slices), default=checkpoint.offsets[source])
+        certificate = Certificate.total(each.certificate for each in own_slices)
+        if total.start < until and certificate is not None:
+            rows = total.rows - sum(each.rows or 0 for each in own_slices)
+            yield Stretch(source, total.start, until, rows, None, total.certificate - certificate)
 
 
 def _with_retried(own: Stretch, touched: Sequence[Stretch]) -> Stretch:

@@ -214,65 +214,31 @@ def audit(
     checkpoint, every = situation.committed.checkpoint, situation.committed.commits
     if checkpoint is None:
         raise NothingToDo(pipeline.name, "the table has been rolled back or replaced meanwhile")
-    own = {
-        commit.accounting(pipeline.transaction_key).sequence: commit
-        for commit in every
-        if pipeline.transaction_key in commit.metadata
-    }
-    accountings = {sequence: own[sequence].accounting(pipeline.transaction_key) for sequence in sorted(own)}
+    own = _own_commits(pipeline, every)
+    accountings = {sequence: commit.accounting(pipeline.transaction_key) for sequence, commit in own.items()}
     wrong = [*contradictions(checkpoint, [*accountings.values()][::-1])]
-    lost = lost_commits(pipeline.table.base_path, situation.committed, rows)
     unlisted = table.unlisted(every, None)
-    problems = [
-        *_wrong_properties(pipeline, timeline, storage),
-        *(f"the checkpoint contradicts the accountings of its commits: {each}" for each in wrong),
-        *([lost_text(lost)] if lost else _ahead(pipeline, checkpoint, group, {each.source for each in wrong})),
-        *([hidden_text(pipeline.name, pipeline.table.base_path, unlisted)] if unlisted else []),
-    ]
+    problems = [*_wrong_properties(pipeline, timeline, storage)]
+    problems += (f"the checkpoint contradicts the accountings of its commits: {each}" for each in wrong)
+    lost = lost_commits(pipeline.table.base_path, situation.committed, rows)
+    problems += [lost_text(lost)] if lost else _ahead(pipeline, checkpoint, group, {each.source for each in wrong})
+    problems += [hidden_text(pipeline.name, pipeline.table.base_path, unlisted)] if unlisted else []
     checkpoint = corrected(checkpoint, wrong)
-    stretches = [*stretches_of(accountings.values(), checkpoint)]
-    slices = in_time(pipeline, situation, from_time, to_time) if from_time is not None else ()
-    chosen = [each for each in stretches if from_time is None or any(map(each.overlaps, map(Stretch.of, slices)))]
+    stretches = stretches_of(accountings.values(), checkpoint)
+    chosen = stretches
+    if from_time is not None:
+        chosen = [*map(Stretch.of, in_time(pipeline, situation, from_time, to_time))]
     since, unknown = starts_over(accountings.values(), checkpoint)
     properties = timeline.properties()
     record_key = record_key_of(properties)
     if record_key:
         # Their rows do not say of which of the records they are.
         unknown |= since.keys()
-    unexamined = [f"{source}: {_STARTED_OVER}" for source in sorted(unknown)]
     schema = timeline.schema()
-    columns_at: dict[int, frozenset[str]] = {}
-    for index, stretch in enumerate(stretches):
-        commit = own.get(stretch.sequence) or (own[min(own)] if own else None)
-        written = json.loads(commit.metadata["schema"]) if commit is not None and "schema" in commit.metadata else None
-        if written is None:
-            continue
-        names = frozenset(field["name"] for field in written["fields"])
-        if not names.issuperset(schema.names):
-            columns_at[index] = names
-        change = changed_columns(written, schema) if stretch.sequence in own else ""
-        if change:
-            unexamined.append(f"{stretch}: its certificate, because columns were {change}")
-            stretches[index] = stretch.uncertified
-
-    def read(slices: Collection[Slice], columns: Collection[str]) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
-        # Imported here because it loads compiled code.
-        from hudi_ingest.kafka.range_reader import read_ranges
-
-        with closing(read_ranges(pipeline.source, pipeline.group_id, slices, columns)) as batches:
-            yield from batches
-
-    def maker() -> RowMaker:
-        topics = {stretch.source.topic for stretch in stretches}
-        columns, now = proposed_schema(pipeline, timeline), datetime.now(timezone.utc)
-        return row_maker_of(pipeline.reading(topics), columns, now, len(situation.watermarks))
-
+    stretches, columns_at, changed = _as_written(stretches, own, schema)
     live = {*paths, *(path_in(each.partition_path, name) for each in groups for name in each.files)}
-    strays = [
-        path
-        for path in unnamed_files((file.path for file in stored), instants, every, live, {*_instants(own.values())})
-        if storage.file(path) is not None
-    ]
+    unnamed = unnamed_files((file.path for file in stored), instants, every, live, {*_instants(own.values())})
+    strays = [path for path in unnamed if storage.file(path) is not None]
     by_instant = {own[number].instant: accounting for number, accounting in accountings.items()}
     why = {index: text for index, each in enumerate(stretches) if (text := _unreadable(situation, each, wrong))}
     return Auditor(
@@ -286,14 +252,14 @@ def audit(
             if each.source not in unknown and any(map(each.overlaps, chosen))
         ),
         frozenset(range(len(stretches))) - why.keys(),
-        read,
-        maker,
+        partial(_read, pipeline),
+        partial(_maker, pipeline, timeline, {stretch.source.topic for stretch in stretches}, len(situation.watermarks)),
         report,
         pipeline.table,
         record_key,
         properties.get(ESCAPED_FOLDERS_PROPERTY, "false") == "true",
         any(commit.operation == "DELETE_PARTITION" for commit in every),
-        unexamined=unexamined,
+        unexamined=[*(f"{source}: {_STARTED_OVER}" for source in sorted(unknown)), *changed],
         problems=problems,
         notes=[_strays_text(pipeline.name, strays)] if strays else [],
         why=why,
@@ -306,8 +272,51 @@ def audit(
         gone={
             path: f"commit {instant} published it, but the table does not list it" for path, instant in unlisted.items()
         },
-        sizes={path: size for commit in own.values() for path, size in commit.files.items() if is_log(path)},
+        sizes=_log_sizes(own.values()),
     ).run()
+
+
+def _own_commits(pipeline: Pipeline, commits: Iterable[CommittedInstant]) -> dict[int, CommittedInstant]:
+    """The pipeline's commits by the numbers of their transactions, in this order."""
+    key = pipeline.transaction_key
+    own = {commit.accounting(key).sequence: commit for commit in commits if key in commit.metadata}
+    return dict(sorted(own.items()))
+
+
+def _as_written(
+    stretches: Sequence[Stretch], own: Mapping[int, CommittedInstant], schema: pa.Schema
+) -> tuple[list[Stretch], dict[int, frozenset[str]], list[str]]:
+    """Return the stretches without the certificates that a change of columns has made useless, and why; between them, by the index of a
+    stretch, the columns that it was written with, if the table has others now."""
+    found, columns_at, texts = [*stretches], dict[int, frozenset[str]](), list[str]()
+    for index, stretch in enumerate(stretches):
+        commit = own.get(stretch.sequence) or next(iter(own.values()), None)
+        if commit is None or "schema" not in commit.metadata:
+            continue
+        written = json.loads(commit.metadata["schema"])
+        names = frozenset(field["name"] for field in written["fields"])
+        if not names.issuperset(schema.names):
+            columns_at[index] = names
+        change = changed_columns(written, schema) if stretch.sequence in own else ""
+        if change:
+            texts.append(f"{stretch}: its certificate, because columns were {change}")
+            found[index] = stretch.uncertified
+    return found, columns_at, texts
+
+
+def _read(
+    pipeline: Pipeline, slices: Collection[Slice], columns: Collection[str]
+) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:
+    # Imported here because it loads compiled code.
+    from hudi_ingest.kafka.range_reader import read_ranges
+
+    with closing(read_ranges(pipeline.source, pipeline.group_id, slices, columns)) as batches:
+        yield from batches
+
+
+def _maker(pipeline: Pipeline, timeline: Timeline, topics: Collection[str], partitions: int) -> RowMaker:
+    columns, now = proposed_schema(pipeline, timeline), datetime.now(timezone.utc)
+    return row_maker_of(pipeline.reading(topics), columns, now, partitions)
 
 
 def _at_one_commit(pipeline: Pipeline, table: PipelineTable) -> tuple[Situation, list[FileGroup], list[str]]:
@@ -326,6 +335,10 @@ _STARTED_OVER = (
     "its offsets have started over, as a loss was accepted, so they name several records, and neither the rows nor the commits on the "
     "timeline say which of them are meant"
 )
+
+
+def _log_sizes(commits: Iterable[CommittedInstant]) -> dict[str, int]:
+    return {path: size for commit in commits for path, size in commit.files.items() if is_log(path)}
 
 
 def _instants(commits: Iterable[CommittedInstant]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from fnmatch import fnmatchcase, translate
+from operator import attrgetter
 from pathlib import Path  # files: of pipelines
 from tempfile import TemporaryDirectory  # files: none, where no table is
 from typing import Any
@@ -73,8 +74,8 @@ def new_file(
     is_pattern = "*" in topic
     stem = re.sub(r"\W+", "_", name or topic, flags=re.ASCII).strip("_")
     stem = stem if stem[:1].isalpha() else f"t_{stem}"
-    own = "{topic}" if is_pattern else stem
-    PipelineFiles(home).require_none(f"{stem}_{own}" if is_pattern else stem)
+    own, name = ("{topic}", f"{stem}_{{topic}}") if is_pattern else (stem, stem)
+    PipelineFiles(home).require_none(name)
     if servers is None and not environment_or_own(None).get(BOOTSTRAP_VARIABLE):
         problem = f"no brokers are named; give --bootstrap-servers host:port, set {BOOTSTRAP_VARIABLE}, or start some with `hudi-ingest up`"
         raise ConfigError("hudi-ingest new", [problem])
@@ -97,7 +98,7 @@ def new_file(
     head |= {**(pattern if is_pattern else {"topics": [topic]}), **given}
     needs = proposal.source.get("format") in KINDS or proposal.source.get("key", {}).get("format") in KINDS
     settings: dict[str, Any] = {
-        "name": f"{stem}_{own}" if is_pattern else stem,
+        "name": name,
         "source": {**head, **proposal.source, **({"schema_registry": registry_given} if needs else {})},
         "table": {"base_path": base_path or f"${{{TABLES_VARIABLE}:-{home.tables}}}/{own}", **proposal.table},
         **({"transforms": proposal.transforms} if proposal.transforms else {}),
@@ -107,8 +108,8 @@ def new_file(
         tried(_of_topic(settings, each, proposals[each]), home.pipelines, observed.records)
         for each, observed in seen.items()
     ]
-    bad = sum(each.bad for each in tries)
-    if bad * 20 > sum(each.records for each in tries):
+    rows, bad, records = (sum(map(attrgetter(name), tries)) for name in ("rows", "bad", "records"))
+    if bad * 20 > records:
         failed = next(each for each in tries if each.bad)
         raise SchemaRefused(
             f"no pipeline file can be proposed for {topic}: with the one that came nearest, {failed.text}. Write the file by hand "
@@ -117,11 +118,8 @@ def new_file(
     text = "; ".join(
         dict.fromkeys(f"{each}: {found.text}" for each, found in zip(seen, tries, strict=True) if found.bad)
     )
-    text = (
-        text
-        or f"{sum(each.rows for each in tries):,} of {sum(each.records for each in tries):,} sampled records become rows"
-    )
-    reasons = (f"{name}: {reason}" for name, reason in proposal.reasons.items())
+    text = text or f"{rows:,} of {records:,} sampled records become rows"
+    reasons = (f"{setting}: {reason}" for setting, reason in proposal.reasons.items())
     return NewFile(file_text(settings, proposal), (*reasons, *proposal.notes), text)
 
 

@@ -15,7 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from hudi_ingest.exceptions.problems import counted, quoted
-from hudi_ingest.operations.sampled_values import FORMATS, Observed, Values, decimals, framed, unit_of_times, values_of
+from hudi_ingest.operations.sampled_values import (
+    FORMATS,
+    KnownSchema,
+    Observed,
+    Values,
+    decimals,
+    framed,
+    unit_of_times,
+    values_of,
+)
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, read_schema_id
 from hudi_ingest.records.schema.columns import TIMESTAMP, ddl, ddl_type
 from hudi_ingest.records.schema.inference import infer, json_object
@@ -322,40 +331,41 @@ def _key_of(seen: Observed) -> _Key | None:
     if not keys:
         return None
     if framed(keys) and seen.schemas is not None and len(keys[0]) != 8:
-        known = seen.schemas.get(read_schema_id(keys[-1][:HEADER_BYTES]))
-        if known is None or known.columns is None or not len(known.columns):
-            return None
-        named = known.columns.names != [""]
-        return _Key(
-            FORMATS[known.kind],
-            known.columns if named else pa.schema([("key", known.columns.field(0).type)]),
-            known.rows,
-            named,
-        )
-    objects = [json_object(key) for key in keys]
-    if all(found is not None for found in objects):
-        fields = [
-            found["payload"] if found.keys() == {"schema", "payload"} else found
-            for found in objects
-            if found is not None
-        ]
-        if all(isinstance(each, dict) for each in fields):
-            inferred = infer([("", json.dumps(each).encode()) for each in fields])
-            fits = not inferred.problems and all(column.type in (pa.string(), pa.int64()) for column in inferred.schema)
-            return _Key("json", inferred.schema, fields, True) if fits else None
-        kinds = {type(each) for each in fields}
-        kind = pa.int64() if kinds == {int} else pa.string()
-        return (
-            _Key("json", pa.schema([("key", kind)]), [{"key": each} for each in fields], False)
-            if kinds <= {int, str}
-            else None
-        )
+        return _registered_key(seen.schemas.get(read_schema_id(keys[-1][:HEADER_BYTES])))
+    objects = [found for key in keys if (found := json_object(key)) is not None]
+    return _json_key(objects) if len(objects) == len(keys) else _plain_key(keys)
+
+
+def _registered_key(known: KnownSchema | None) -> _Key | None:
+    """The key as its schema in the registry has it; None if that has no columns."""
+    if known is None or known.columns is None or not len(known.columns):
+        return None
+    named = known.columns.names != [""]
+    columns = known.columns if named else pa.schema([("key", known.columns.field(0).type)])
+    return _Key(FORMATS[known.kind], columns, known.rows, named)
+
+
+def _json_key(objects: Sequence[Mapping[str, Any]]) -> _Key | None:
+    """A key of JSON objects, Connect's envelope around them left out; None if their fields cannot be a table's key."""
+    fields = [each["payload"] if each.keys() == {"schema", "payload"} else each for each in objects]
+    if all(isinstance(each, dict) for each in fields):
+        inferred = infer([("", json.dumps(each).encode()) for each in fields])
+        fits = not inferred.problems and all(column.type in (pa.string(), pa.int64()) for column in inferred.schema)
+        return _Key("json", inferred.schema, fields, True) if fits else None
+    kinds = {type(each) for each in fields}
+    if not kinds <= {int, str}:
+        return None
+    columns = pa.schema([("key", pa.int64() if kinds == {int} else pa.string())])
+    return _Key("json", columns, [{"key": each} for each in fields], False)
+
+
+def _plain_key(keys: Sequence[bytes]) -> _Key | None:
+    """A key of printable texts, or of numbers in eight or four bytes; None if it is neither."""
     try:
         texts = [key.decode() for key in keys]
-        printable = all(text.isprintable() for text in texts)
     except UnicodeDecodeError:
-        printable = False
-    if printable:
+        texts = []
+    if texts and all(text.isprintable() for text in texts):
         return _Key("string", pa.schema([("key", pa.string())]), [{"key": text} for text in texts], False)
     for width, number in ((8, pa.int64()), (4, pa.int32())):
         if all(len(key) == width for key in keys):

@@ -131,6 +131,10 @@ class PipelineState:
         return added([named, *map(violations_in, self.totals.values())])
 
     @property
+    def is_table_broken(self) -> bool:
+        return self.table is not None and not self.table.passed
+
+    @property
     def complete_through(self) -> datetime | None:
         """No record with an earlier Kafka timestamp can still be committed; None if that is known of no time."""
         return _time(of_table(self._complete))

@@ -71,6 +71,9 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 MOST_SECONDS = 1500.0
 """The most seconds of a run; the rest is left to the next hour's run."""
 _REPORTED_RUNS = 100
+_TICK_DAYS = 7
+_TRANSACTIONS = 10_000
+"""Most transactions, and most requests, of a pipeline in the ledger."""
 _RUN_SECONDS = 3600
 _APART = timedelta(minutes=30)
 
@@ -186,14 +189,14 @@ class Housekeeping:
         before = stored_bytes(databases)
         runs, freed, runs_expired = 0, 0, 0
         events = ticks = snapshots = 0
-        deleted_since = self._since(now, "deleted_pipeline")
-        known, active = self._pipelines(deleted_since)
+        since, ledger_since = (now - timedelta(days=days) for days in (self.settings.days, self.settings.ledger_days))
+        known, active = self._pipelines(ledger_since)
         deleted = OwnDefinitions.of_deleted(frozenset() if self.broken else known - active, self.own.jobs)
-        files, unreadable = self._tables(now, dry_run)
+        files, unreadable = self._tables(ledger_since, since, dry_run)
         freed += sum(file.size_bytes for file in files)
         if self.instance is not None:
-            expired = expired_runs(self.instance, self.own, Kept(self._since(now, "run"), self.settings.runs, LEAST))
-            expired += expired_runs(self.instance, deleted, Kept(deleted_since, sys.maxsize, 0))
+            expired = expired_runs(self.instance, self.own, Kept(since, self.settings.keep, LEAST))
+            expired += expired_runs(self.instance, deleted, Kept(ledger_since, sys.maxsize, 0))
             runs_expired = len(expired)
             report(f"{counted(runs_expired, 'run')} expired")
             if dry_run:
@@ -205,26 +208,25 @@ class Housekeeping:
                     if runs % _REPORTED_RUNS == 0:
                         report(f"{runs} of {counted(runs_expired, 'run')} deleted")
                 freed += shorten_logs(self.instance, self.own)
-            limits = Kept(self._since(now, "event"), self.settings.events, LEAST)
-            all_events = Kept(deleted_since, sys.maxsize, 0)
+            limits = Kept(since, 2 * self.settings.keep, LEAST)
+            all_events = Kept(ledger_since, sys.maxsize, 0)
             events = sum(
                 delete_events(self.instance, own.assets, own.checks, kept, dry_run=dry_run)
                 for own, kept in ((self.own, limits), (deleted, all_events))
             )
             report(f"{counted(events, 'event')} without a run expired")
+            ticked_since = max(since, now - timedelta(days=_TICK_DAYS))
             ticks = sum(
-                delete_ticks(self.instance, own.instigators, self._since(now, "tick"), self.location, dry_run=dry_run)
+                delete_ticks(self.instance, own.instigators, ticked_since, self.location, dry_run=dry_run)
                 for own in (self.own, deleted)
             )
             snapshots = delete_snapshots(self.instance, dry_run=dry_run)
             report(f"{counted(ticks, 'tick')} expired")
-        transactions, requests = self._ledger(
-            Kept(self._since(now, "ledger"), self.settings.transactions, LEAST), dry_run
-        )
+        transactions, requests = self._ledger(Kept(ledger_since, _TRANSACTIONS, LEAST), dry_run)
         for name in deleted.pipelines:
             forgotten = self.ledger.retention.forget_pipeline(name, dry_run=dry_run)
             transactions, requests = transactions + forgotten[0], requests + forgotten[1]
-        topics = self._topics(active, deleted_since, dry_run)
+        topics = self._topics(active, ledger_since, dry_run)
         report(f"{counted(transactions, 'transaction')} and {counted(requests, 'request')} of the ledger expired")
         if not dry_run:
             for database in databases:
@@ -265,11 +267,13 @@ class Housekeeping:
             self.ledger.topics.forget_template(template)
         return sum(len(templates[template]) for template in deserted)
 
-    def _tables(self, now: datetime, dry_run: bool) -> tuple[list[StoredFile], list[str]]:
+    def _tables(
+        self, put_aside_since: datetime, letters_since: datetime, dry_run: bool
+    ) -> tuple[list[StoredFile], list[str]]:
         """The leftovers of tables, which are deleted, and why some tables could not be examined."""
         found, unreadable = list[StoredFile](), list[str]()
         for pipeline in self.pipelines:
-            leftovers = TableLeftovers(pipeline, self._since(now, "put_aside"), self._since(now, "letter"))
+            leftovers = TableLeftovers(pipeline, put_aside_since, letters_since)
             try:
                 files = leftovers.find()
                 if not dry_run:
@@ -278,9 +282,6 @@ class Housekeeping:
             except IngestError as error:
                 unreadable.append(f"{pipeline.name}: {error}")
         return found, unreadable
-
-    def _since(self, now: datetime, kind: str) -> datetime:
-        return now - timedelta(days=getattr(self.settings, f"{kind}_days"))
 
     def _ledger(self, kept: Kept, dry_run: bool) -> tuple[int, int]:
         work = self.ledger.retention.expired if dry_run else self.ledger.retention.forget

@@ -28,36 +28,19 @@ class HousekeepingSettings(Model):
     enabled: bool = True
     """Whether the schedule is on from the start. It runs the job `hudi_ingest_housekeeping` once an hour."""
 
-    run_days: _Days = 30
-    """Days to keep Dagster runs that have ended, with their events, step logs and results."""
+    days: _Days = 30
+    """Days to keep Dagster runs that have ended, with their events, step logs and results; evaluations of checks, observed lags and
+    commits made outside, which ticks report without a run; and dead-letter files whose letters a retry has taken, unless a rollback or
+    a savepoint could bring them back. Ticks of sensors and schedules stay 7 days at most."""
 
-    runs: _Count = 500
-    """How many of them to keep, for each pipeline and each kind of run (transactions, table services and so on)."""
-
-    event_days: _Days = 30
-    """Days to keep what ticks report to Dagster without a run: evaluations of checks, observed lags, commits made outside."""
-
-    events: _Count = 1000
-    """How many of them to keep, for each asset and kind, and for each check."""
-
-    tick_days: _Days = 7
-    """Days to keep the ticks of sensors and schedules, with their logs."""
+    keep: _Count = 500
+    """How many runs to keep, for each pipeline and each kind of run (transactions, table services and so on); twice as many events for
+    each asset and kind, and for each check."""
 
     ledger_days: _Days = 90
-    """Days to keep the ledger's rows of transactions that have ended, with their slices and attempts, and of requests."""
-
-    transactions: _Count = 10_000
-    """How many of these transactions, and of these requests, to keep for each pipeline."""
-
-    deleted_pipeline_days: _Days = 90
-    """Days without any activity after which all runs, events, ticks and rows of a pipeline that has no file any more are deleted."""
-
-    letter_days: _Days = 30
-    """Days to keep dead-letter files whose letters a retry has taken, and lists of dead letters that newer ones replaced. Those that
-    a rollback or a savepoint could bring back stay longer."""
-
-    put_aside_days: _Days = 90
-    """Days to keep the damaged instants that a repair put aside in `.hoodie/hudi_ingest/put_aside`."""
+    """Days to keep the ledger's rows of transactions that have ended, with their slices and attempts, and of requests, but 10,000 of each
+    for a pipeline at most; damaged instants that a repair put aside; and all that a pipeline without a file has left, since its last
+    activity."""
 
 
 def load_housekeeping_settings(

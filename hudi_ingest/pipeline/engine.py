@@ -30,9 +30,6 @@ _OWNED: Mapping[str, str] = {
     "spark.master": "set `master`",
     "spark.driver.memory": "set `driver_memory`",
     "spark.driver.host": "set `driver_host`",
-    "spark.driver.bindAddress": "set `bind_address`",
-    "spark.driver.port": "set `driver_port`",
-    "spark.driver.blockManager.port": "set `block_manager_port`",
     "spark.cores.max": "set `cores`",
     "spark.archives": "set `archive`",
     "spark.pyspark.python": "set `python`",
@@ -52,7 +49,6 @@ _OWNED: Mapping[str, str] = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "all writers of hudi-ingest keep old dates as they are",
 }
 """Settings that `spark_conf` may not contain, and what to do instead or why."""
-_PORT = Annotated[Whole, Field(ge=1, le=65535)]
 
 
 class EngineSettings(Model):
@@ -67,18 +63,6 @@ class EngineSettings(Model):
     driver_host: str | None = None
     """Name or address by which executors reach the driver. Without it 127.0.0.1, which is refused when the master is on
     another host."""
-
-    bind_address: str | None = Field(
-        default=None, json_schema_extra={"default": "the driver_host", "allowed": "a name or an address"}
-    )
-    """Address on which the driver listens, for example 0.0.0.0 in a container whose host forwards the ports."""
-
-    driver_port: _PORT | None = None
-    """Port on which executors reach the driver; any free one without it. If it is in use, Spark tries the next 16."""
-
-    block_manager_port: _PORT | None = None
-    """Port on which executors fetch data from the driver; any free one without it. If it is in use, Spark tries the next
-    16."""
 
     cores: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     """The most cores of a standalone cluster that a driver takes, for as long as it lives; without it, all of them."""
@@ -100,7 +84,8 @@ class EngineSettings(Model):
     spark_conf: Mapping[str, Annotated[SecretStr, BeforeValidator(as_text)]] = Field(
         default={}, json_schema_extra={"allowed": "Spark settings, like spark.executor.memory: 4g", "default": "none"}
     )
-    """Any other Spark settings. Those that hudi-ingest sets itself are refused; JVM options are appended to ours."""
+    """Any other Spark settings, such as the driver's ports; see docs/cluster.md. Those that hudi-ingest sets itself are refused; JVM options
+    are appended to ours."""
 
     @field_validator("master")
     @classmethod

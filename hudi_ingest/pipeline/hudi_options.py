@@ -9,10 +9,7 @@ from itertools import islice
 
 from hudi_ingest.exceptions.problems import suggestion
 
-_WRITES = (
-    "Hudi's own writers follow it, and hudi-ingest writes the data files itself; see `table.compression`, "
-    "`table.target_file_bytes` and `table.rows_per_file`"
-)
+_WRITES = "Hudi's own writers follow it, and hudi-ingest writes the data files itself; see `table.compression` and `table.target_file_bytes`"
 _ONCE = "exactly once depends on it"
 _CLASS = "it names a class that every driver would load"
 _READERS = "only readers follow it"

@@ -520,13 +520,29 @@ def _chain(
     table: Table, source: KafkaSource, transforms: Sequence[TransformStep], expectations: Sequence[Expectation] = ()
 ) -> Chain:
     """Build the chain. Raises ProblemsFromTop when a step does not fit, or a partition column is missing at the end."""
-    record = _whole_record(table, source)
-    placed: list[tuple[Place, Transform]] = [
-        (("transforms", index, transform.kind), transform.transform()) for index, transform in enumerate(transforms)
-    ]
-    times = table.time_partitions
-    placed += [(("table", "partition_by", index), partition) for index, partition in times.items()]
-    limits = table.event_time
+    placed = [*_placed_transforms(table, transforms, expectations)]
+    try:
+        chain = Chain.of(_whole_record(table, source), [Step(dotted(place), transform) for place, transform in placed])
+    except ChainProblems as error:
+        above = placed[error.step][0]
+        raise ProblemsFromTop([((*above, *problem.place), problem.text) for problem in error.problems]) from None
+    problems = [*_output_problems(table, chain.output, bool(transforms))]
+    if table.is_keyed:
+        problems += _keyed_problems(table, chain)
+    if not problems and table.key_columns and source.envelope == "debezium" and source.before_image == "key":
+        problems += _beyond_the_key(table, chain)
+    if problems:
+        raise ProblemsFromTop(problems)
+    return chain
+
+
+def _placed_transforms(
+    table: Table, transforms: Sequence[TransformStep], expectations: Sequence[Expectation]
+) -> Iterator[tuple[Place, Transform]]:
+    """Yield all transforms of the pipeline, each with its place in the file. Raises ProblemsFromTop."""
+    yield from ((("transforms", index, step.kind), step.transform()) for index, step in enumerate(transforms))
+    times, limits = table.time_partitions, table.event_time
+    yield from ((("table", "partition_by", index), partition) for index, partition in times.items())
     if limits is not None:
         route = [partition.column for partition in times.values() if partition.source == limits.field]
         if limits.action == "route" and not route:
@@ -539,53 +555,41 @@ def _chain(
             limits.relative_to == "kafka_timestamp",
             route=tuple(route) if limits.action == "route" else (),
         )
-        placed.append((("table", "event_time"), transform))
-    placed += [
-        (("expectations", index, "condition"), expectation.transform(table.delete_field))
-        for index, expectation in enumerate(expectations)
-    ]
-    try:
-        chain = Chain.of(record, [Step(dotted(place), transform) for place, transform in placed])
-    except ChainProblems as error:
-        above = placed[error.step][0]
-        raise ProblemsFromTop([((*above, *problem.place), problem.text) for problem in error.problems]) from None
-    problems: list[tuple[Place, str]] = []
-    columns = chain.output
+        yield ("table", "event_time"), transform
+    for index, expectation in enumerate(expectations):
+        yield ("expectations", index, "condition"), expectation.transform(table.delete_field)
+
+
+def _output_problems(table: Table, columns: pa.Schema, transformed: bool) -> Iterator[tuple[Place, str]]:
+    """Yield why the table cannot have these columns, or not be partitioned by them."""
     kept = pa.schema([column for column in columns if column.name != table.delete_field])
     remedy = (
         "; a field that a producer calls so is declared like this, and then renamed with the transform `rename`, or dropped; one "
         "inside a struct is taken out of it with the transform `sql`"
     )
-    problems += [(("table", "schema"), f"{problem}{remedy}") for problem in column_problems(kept)]
+    yield from ((("table", "schema"), f"{problem}{remedy}") for problem in column_problems(kept))
     for index, name in enumerate(table.partition_columns):
-        place = ("table", "partition_by", index)
-        if name in table.partition_columns[:index]:
-            problems.append(
-                (
-                    place,
-                    f"adds the column {name} a second time; give it another name, like other={table.partition_by[index]}",
-                )
-            )
-        elif problem := partition_problem(name, columns, bool(transforms)):
-            problems.append((place, problem))
-    if table.is_keyed:
-        for index, name in enumerate(table.partition_columns):
-            if name in columns.names and (problem := unsteady_partition(chain.sources([name]))):
-                problems.append((("table", "partition_by", index), problem))
-        if limits is not None and limits.action == "route":
-            text = "`route` moves a row to another table partition when it is late, and a keyed table would then have it twice; use reject"
-            problems.append((("table", "event_time", "action"), text))
-        problems += [
-            (("table", *place), text)
-            for place, text in keyed_column_problems(
-                columns, table.key_columns, table.ordering, table.delete_field, table.partition_columns
-            )
-        ]
-    if not problems and table.key_columns and source.envelope == "debezium" and source.before_image == "key":
-        problems += _beyond_the_key(table, chain)
-    if problems:
-        raise ProblemsFromTop(problems)
-    return chain
+        problem = (
+            f"adds the column {name} a second time; give it another name, like other={table.partition_by[index]}"
+            if name in table.partition_columns[:index]
+            else partition_problem(name, columns, transformed)
+        )
+        if problem:
+            yield ("table", "partition_by", index), problem
+
+
+def _keyed_problems(table: Table, chain: Chain) -> Iterator[tuple[Place, str]]:
+    """Yield why a keyed table cannot have the chain's columns."""
+    for index, name in enumerate(table.partition_columns):
+        if name in chain.output.names and (problem := unsteady_partition(chain.sources([name]))):
+            yield ("table", "partition_by", index), problem
+    if table.event_time is not None and table.event_time.action == "route":
+        text = "`route` moves a row to another table partition when it is late, and a keyed table would then have it twice; use reject"
+        yield ("table", "event_time", "action"), text
+    for place, text in keyed_column_problems(
+        chain.output, table.key_columns, table.ordering, table.delete_field, table.partition_columns
+    ):
+        yield ("table", *place), text
 
 
 def _beyond_the_key(table: Table, chain: Chain) -> Iterator[tuple[Place, str]]:

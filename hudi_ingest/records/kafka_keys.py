@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from hudi_ingest.exceptions import SchemaRefused
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.records.convert.connect.json import members_of, payloads_of
-from hudi_ingest.records.convert.connect.schema import parse_avro_schema, parse_connect_schema
 from hudi_ingest.records.convert.converter import shortened
 from hudi_ingest.records.convert.values import Indexes
 from hudi_ingest.records.convert.wire_format import HEADER_BYTES, SchemaLookup, by_header, read_schema_id
+from hudi_ingest.records.schema.avro import parse_connect_avro
+from hudi_ingest.records.schema.connect import parse_connect_schema
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
 
 _SPACE = r"[ \t\r\n]*"
@@ -115,7 +116,7 @@ class KafkaKeys:
 def _registered_names(schema: RegisteredSchema, kind: SchemaKind) -> tuple[str, ...]:
     """Raises ValueError."""
     if kind == "AVRO":
-        return tuple(parse_avro_schema(schema).members)
+        return tuple(parse_connect_avro(schema).members)
     if kind == "JSON":
         properties = json.loads(schema.text).get("properties")
         return tuple(properties) if isinstance(properties, dict) else ()

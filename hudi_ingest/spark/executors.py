@@ -115,17 +115,18 @@ def _require_reachable(settings: EngineSettings, port: int) -> None:
         socket.create_connection((host, port), _CONNECT_SECONDS).close()
     except OSError as error:
         raise EnvironmentProblem(
-            f"executors cannot reach the driver at {host}:{port}: not even its own host can ({error}); correct `driver_host` "
-            "and `bind_address` in engine.yaml."
+            f"executors cannot reach the driver at {host}:{port}: not even its own host can ({error}); correct `driver_host`, "
+            "or spark.driver.bindAddress in `spark_conf`, in engine.yaml."
         ) from error
 
 
 def _no_executor(settings: EngineSettings) -> str:
-    port = settings.driver_port or "(any port; set `driver_port` to open one)"
+    port = settings.spark_conf.get("spark.driver.port")
+    shown = port.get_secret_value() if port else "(any port; set spark.driver.port in `spark_conf` to open one)"
     return (
         f"no executor of {settings.master} was ready within {EXECUTOR_SECONDS:g} s. Either the cluster has no free cores or "
         "memory for one (see the master's page), or executors end at once because they cannot connect to the driver at "
-        f"{settings.advertised_host}:{port} (see their stderr in the workers' work folders): check `driver_host`, the "
+        f"{settings.advertised_host}:{shown} (see their stderr in the workers' work folders): check `driver_host`, the "
         "firewall, and spark.executor.memory."
     )
 

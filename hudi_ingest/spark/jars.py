@@ -71,7 +71,7 @@ ROOTS: Mapping[str, Roots] = {
         transitive=False,
     ),
     "kafka": Roots(("org.apache.kafka:kafka_2.13:4.1.1", "org.slf4j:slf4j-simple:1.7.36"), transitive=True),
-    # For `hudi-ingest cdc-demo`, which knows PostgreSQL only.
+    # For `make cdc-demo`, which knows PostgreSQL only.
     "connect": Roots(
         (
             "org.apache.kafka:connect-runtime:4.1.1",

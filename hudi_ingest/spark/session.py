@@ -167,11 +167,9 @@ def session_options(
         # Jobs of different pools share the cores; see `in_services_pool`.
         "spark.scheduler.mode": "FAIR",
         "spark.driver.host": settings.advertised_host,
-        "spark.driver.bindAddress": settings.bind_address or settings.advertised_host,
+        "spark.driver.bindAddress": settings.advertised_host,
         **_without_none(
             {
-                "spark.driver.port": settings.driver_port,
-                "spark.driver.blockManager.port": settings.block_manager_port,
                 "spark.cores.max": settings.cores,
                 "spark.archives": settings.archive and f"{settings.archive}#{ARCHIVE_FOLDER}",
             }

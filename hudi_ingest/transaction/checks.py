@@ -25,7 +25,7 @@ from hudi_ingest.model.accounting import contradictions
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition, TopicVersion, intersection, ranges
 from hudi_ingest.model.plan import BackfillPlan, IngestPlan, OffsetLoss, RangePlan, ReplayPlan, TransactionPlan
-from hudi_ingest.model.report import FieldsSeen, SliceReport, whole_files
+from hudi_ingest.model.report import BaseFile, FieldsSeen, SliceReport, whole_files
 from hudi_ingest.model.transaction import OpenTransaction, TransactionState
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.arithmetic import is_stopped, loss_text
@@ -249,31 +249,9 @@ def require_time(transaction: OpenTransaction) -> None:
 def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
     """Raises WriteIncomplete unless each planned slice has exactly one report that accounts for all its offsets, and whose
     files hold exactly the reported rows."""
-    planned, reported = sorted(plan.slices), sorted(report.slice for report in reports)
-    if planned != reported:
-        missing = [str(slice_) for slice_ in planned if slice_ not in reported]
-        foreign = [str(slice_) for slice_ in reported if slice_ not in planned] or [
-            str(slice_) for slice_ in set(reported) if reported.count(slice_) > 1
-        ]
-        problems = [f"missing: {', '.join(missing)}"] if missing else []
-        problems += [f"reported twice or not planned: {', '.join(foreign)}"] if foreign else []
-        raise WriteIncomplete(
-            f"the reports of transaction {plan.transaction_id} do not match its plan; {'; '.join(problems)}. Nothing was "
-            "published. Re-execute the run from failure."
-        )
+    _require_planned(plan, reports)
     for report in reports:
-        if not report.accounted:
-            raise WriteIncomplete(
-                f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + "
-                f"{report.rejected} bad records + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was "
-                "published; run the op again."
-            )
-        in_files = sum(file.rows for file in report.written)
-        if report.rows_in_files != in_files:
-            raise WriteIncomplete(
-                f"{report.slice}: {report.rows_in_files} rows are reported, but its files hold {in_files}. Nothing was "
-                "published; run the op again."
-            )
+        _require_accounted(report)
     for file in whole_files(part for report in reports for part in report.log_files):
         if file.file_rows not in (None, file.rows):
             raise WriteIncomplete(
@@ -288,7 +266,40 @@ def require_complete(plan: TransactionPlan, reports: Sequence[SliceReport]) -> N
             f"transaction {plan.transaction_id}: the files it replaces hold rows of other ranges: {expected}; but these were "
             f"copied: {copied}. Nothing was published; run the ops again."
         )
-    files = [file for report in reports for file in (*report.files, *report.copies)]
+    _require_distinct(plan, [file for report in reports for file in (*report.files, *report.copies)])
+
+
+def _require_planned(plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
+    planned, reported = sorted(plan.slices), sorted(report.slice for report in reports)
+    if planned != reported:
+        missing = [str(slice_) for slice_ in planned if slice_ not in reported]
+        foreign = [str(slice_) for slice_ in reported if slice_ not in planned] or [
+            str(slice_) for slice_ in set(reported) if reported.count(slice_) > 1
+        ]
+        problems = [f"missing: {', '.join(missing)}"] if missing else []
+        problems += [f"reported twice or not planned: {', '.join(foreign)}"] if foreign else []
+        raise WriteIncomplete(
+            f"the reports of transaction {plan.transaction_id} do not match its plan; {'; '.join(problems)}. Nothing was "
+            "published. Re-execute the run from failure."
+        )
+
+
+def _require_accounted(report: SliceReport) -> None:
+    if not report.accounted:
+        raise WriteIncomplete(
+            f"{report.slice}: {report.rows} rows + {report.skipped} skipped + {report.filtered} filtered + "
+            f"{report.rejected} bad records + {report.gaps} gaps do not make {report.slice.count} offsets. Nothing was "
+            "published; run the op again."
+        )
+    in_files = sum(file.rows for file in report.written)
+    if report.rows_in_files != in_files:
+        raise WriteIncomplete(
+            f"{report.slice}: {report.rows_in_files} rows are reported, but its files hold {in_files}. Nothing was "
+            "published; run the op again."
+        )
+
+
+def _require_distinct(plan: TransactionPlan, files: Sequence[BaseFile]) -> None:
     by_id = {file.file_id: file for file in files}
     if len(by_id) < len(files):
         # Two files with one id in a commit would be one file group, and readers would see only one of them.

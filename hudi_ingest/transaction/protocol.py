@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from operator import attrgetter
@@ -184,10 +184,6 @@ class TransactionProtocol(TransactionPorts):
                 self._sync_files(reports)
             except IngestError as error:
                 self._note_failed(transaction_id, attempts, error)
-                if isinstance(error, SchemaOutdated) and error.columns:
-                    self._note_schema(error.columns)
-                if isinstance(error, LogTruncated):
-                    self._note_cut(error)
                 raise
             reach("slices_written")
             self.ledger.attempts.finish(transaction_id, reports)
@@ -393,9 +389,11 @@ class TransactionProtocol(TransactionPorts):
                 first = self._first_failure(plan.transaction_id) if isinstance(error, Fenced) else ""
                 if not first:
                     raise
-                text = f"{error} The first try failed: {first}"
-                raise Fenced(text, transaction_id=plan.transaction_id, instant=transaction.instant) from error
-            self._note_failure(plan.transaction_id, error)
+                raise Fenced(
+                    f"{error} {first}", transaction_id=plan.transaction_id, instant=transaction.instant
+                ) from error
+            with _noting(f"why the commit of {plan.transaction_id} failed"):
+                self.ledger.transactions.note_failure(plan.transaction_id, str(error))
             raise CommitOutcomeUnknown(
                 f"the commit of {plan.transaction_id} to table {self.pipeline.table.base_path} returned an error and is not "
                 "on the timeline so far. It may still land, so nothing is deleted; commit is called again, and the timeline "
@@ -403,19 +401,14 @@ class TransactionProtocol(TransactionPorts):
             ) from error
         return True
 
-    def _note_failure(self, transaction_id: str, error: IngestError) -> None:
-        try:
-            self.ledger.transactions.note_failure(transaction_id, str(error))
-        except IngestError as problem:
-            _logger.warning("the ledger does not have why the commit of %s failed: %s", transaction_id, problem)
-
     def _first_failure(self, transaction_id: str) -> str:
-        """Return why an earlier try to commit the transaction failed, which may have rolled its instant back; "" if the ledger cannot say."""
+        """Return a sentence on the failure of an earlier try to commit the transaction, which may have rolled its instant back; "" if
+        there was none."""
         try:
             row = self.ledger.transactions.find(transaction_id)
-        except IngestError:
-            return ""
-        return (row.reason or "") if row is not None else ""
+        except IngestError as unread:
+            return f"The ledger, which knows whether an earlier try failed, cannot be read: {unread}"
+        return f"The first try failed: {row.reason}" if row is not None and row.reason else ""
 
     def _publication(
         self,
@@ -528,32 +521,20 @@ class TransactionProtocol(TransactionPorts):
             )
 
     def _note_failed(self, transaction_id: str, attempts: Mapping[TopicPartition, int], error: IngestError) -> None:
-        try:
+        """Record failed attempts and, for the next begin, a schema or a cut log in the middle of a slice: begin looks at the newest records
+        only, and offsets stop showing a cut."""
+        with _noting(f"the failed write of {transaction_id}"):
             for source, attempt in attempts.items():
                 self.ledger.attempts.fail(transaction_id, source, attempt, str(error))
-        except IngestError as unnoted:
-            # The op's own error is propagating and must not be hidden by this one.
-            _logger.warning("the ledger could not record a failed attempt of %s: %s", transaction_id, unnoted)
-
-    def _note_schema(self, columns: str) -> None:
-        """Let the next begin know of a schema in the middle of a slice, as it looks at the newest records only."""
-        try:
-            with self._table_lock(), self.kept():
-                self.instants.update_properties({MET_PROPERTY: columns})
-        except IngestError as unnoted:
-            # The op's own error is propagating; the next transaction meets the record again.
-            _logger.warning("the schema of a record is not noted in hoodie.properties: %s", unnoted)
-
-    def _note_cut(self, error: LogTruncated) -> None:
-        """Let all plans know of a partition whose log was cut, which offsets do not show any more."""
-        try:
-            checkpoint = self.table.committed().checkpoint
-            assert checkpoint is not None, "a slice that follows a record follows a commit"
-            with self._table_lock(), self.kept():
-                remember(self.table.storage, checkpoint, error)
-        except IngestError as unnoted:
-            # The op's own error is propagating; the next transaction meets the record again.
-            _logger.warning("that the log of %s:%s was cut is not noted: %s", error.topic, error.partition, unnoted)
+        if isinstance(error, SchemaOutdated) and error.columns:
+            with _noting("the schema of a record"), self._table_lock(), self.kept():
+                self.instants.update_properties({MET_PROPERTY: error.columns})
+        if isinstance(error, LogTruncated):
+            with _noting(f"the cut in the log of {error.topic}:{error.partition}"):
+                checkpoint = self.table.committed().checkpoint
+                assert checkpoint is not None, "a slice that follows a record follows a commit"
+                with self._table_lock(), self.kept():
+                    remember(self.table.storage, checkpoint, error)
 
     def _with_unused_id(self, plan: TransactionPlan) -> TransactionPlan:
         """The plan under an id that is new to the ledger: an earlier try to begin it may have used up its own."""
@@ -562,6 +543,16 @@ class TransactionProtocol(TransactionPorts):
             tries += 1
             candidate = replace(plan, transaction_id=f"{plan.transaction_id}-{tries}")
         return candidate
+
+
+@contextmanager
+def _noting(subject: str) -> Iterator[None]:
+    """Log that the block could not note its subject: the error that is propagating must not be hidden by one of the note, and without it
+    the next transaction meets the same record."""
+    try:
+        yield
+    except IngestError as unnoted:
+        _logger.warning("%s is not noted: %s", subject, unnoted)
 
 
 def _phases(transaction: OpenTransaction, reports: Sequence[SliceReport], commit_seconds: float) -> dict[str, float]:

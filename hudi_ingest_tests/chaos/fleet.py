@@ -268,7 +268,6 @@ def _template() -> dict[str, object]:
             "timeout_seconds": TIMEOUT_SECONDS,
             "retries": 1,
             "retry_delay_seconds": 0.2,
-            "max_tasks": 2,
         },
     }
 

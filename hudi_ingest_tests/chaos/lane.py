@@ -561,9 +561,8 @@ def _pipeline(block: int, place: Mapping[str, Any]) -> dict[str, Any]:
             "timeout_seconds": TIMEOUT_SECONDS,
             "retries": 1,
             "retry_delay_seconds": 0.2,
-            "max_tasks": 2,
             # The ops of every second table's runs share the run's process.
-            "fan_out_from": 0 if block % 2 == 0 else 1_000_000,
+            "ops": "parallel" if block % 2 == 0 else "one",
         },
     }
 

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from hudi import HudiReadOptions, HudiTable
 
-from hudi_ingest.local.object_store import ObjectStore
+from hudi_ingest_tests.lab.object_store import ObjectStore
 from hudi_ingest_tests.support.waiting import wait_for
 
 HOODIE = ".hoodie"

@@ -24,13 +24,13 @@ import yaml
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.faults import VARIABLE
-from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
 from hudi_ingest.local.processes import ProcessRecord, free_port, is_alive, is_marked, stop
-from hudi_ingest.local.spark_servers import SparkCluster, spark_cluster, start_worker
 from hudi_ingest.spark.jars import cache_root
 from hudi_ingest_tests.chaos.cases import CLUSTER
 from hudi_ingest_tests.chaos.disk import TablesDisk, tables_disk
 from hudi_ingest_tests.chaos.oracle import HOODIE, StoredTable
+from hudi_ingest_tests.lab.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
+from hudi_ingest_tests.lab.spark_servers import SparkCluster, spark_cluster, start_worker
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.s3_proxy import Request, S3Proxy, s3_proxy
 from hudi_ingest_tests.support.waiting import wait_for

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.postgresql import programs
-from hudi_ingest.local.source_tables import WEIGHTS
 from hudi_ingest_tests.e2e.test_demo import processes_of
-from hudi_ingest_tests.support.command_line import COMMAND, environment
+from hudi_ingest_tests.lab.postgresql import programs
+from hudi_ingest_tests.lab.source_tables import WEIGHTS
+from hudi_ingest_tests.support.command_line import LAB, environment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 CHANGING_SECONDS = 30
 SECONDS = 800
@@ -26,7 +26,7 @@ def test_p1_p2_p5_the_hudi_table_equals_the_postgresql_table_whatever_was_killed
     # No ledger of the user's: the demo has its own.
     home = Home(root=tmp_path, pipelines=tmp_path / "none", ledger_url="postgresql://nobody@127.0.0.1:1/none")
     demo = subprocess.Popen(
-        [*COMMAND, "cdc-demo", "--json", "--seconds", str(CHANGING_SECONDS), "--tables", "2"],
+        [*LAB, "cdc-demo", "--json", "--seconds", str(CHANGING_SECONDS), "--tables", "2"],
         env=environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

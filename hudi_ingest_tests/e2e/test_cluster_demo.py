@@ -12,9 +12,9 @@ import pytest
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest_tests.e2e.test_demo import processes_of
-from hudi_ingest_tests.support.command_line import COMMAND, environment
+from hudi_ingest_tests.support.command_line import LAB, environment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 RECORDS = 100_000
 SECONDS = 800
@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> Home:
 
 
 def begin(home: Home) -> subprocess.Popen[str]:
-    command = [*COMMAND, "cluster-demo", "--json", "--records", str(RECORDS)]
+    command = [*LAB, "cluster-demo", "--json", "--records", str(RECORDS)]
     return subprocess.Popen(
         command,
         env=environment(home),

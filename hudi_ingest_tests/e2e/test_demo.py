@@ -68,6 +68,7 @@ def test_p1_p2_demo_once_is_exact_leaves_no_process_behind_and_lets_no_other_pag
     assert processes_of(running) == []
 
 
+@pytest.mark.tier(3)
 def test_a_pipeline_of_ones_own_begins_in_an_empty_folder(installed: Path, ground: Ground, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()

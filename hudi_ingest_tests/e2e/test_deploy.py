@@ -140,7 +140,7 @@ def test_r10_dagsters_storage_and_the_ledger_take_any_password(
 @pytest.mark.kafka
 @pytest.mark.spark
 @pytest.mark.e2e
-@pytest.mark.long
+@pytest.mark.tier(3)
 def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
     ground: Ground, topic: str, database: sa.URL, tmp_path: Path, folder: Path
 ) -> None:
@@ -266,7 +266,7 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
 
 @pytest.mark.spark
 @pytest.mark.e2e
-@pytest.mark.long
+@pytest.mark.tier(3)
 def test_r10_the_spark_cluster_and_the_metastore_of_deploy_come_up(tmp_path: Path) -> None:
     services = yaml.safe_load((DEPLOY / "docker-compose.cluster.yaml").read_text())["services"]
     port, page, catalog = free_port(), free_port(), free_port()

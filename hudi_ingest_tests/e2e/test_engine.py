@@ -26,6 +26,7 @@ from hudi_ingest_tests.support.waiting import suspend, wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e]
 
 
+@pytest.mark.tier(3)
 def test_an_engine_killed_while_an_op_runs_fails_it_clearly_and_the_retry_works(
     ground: Ground, topic: str, fault: Fault
 ) -> None:

@@ -23,7 +23,7 @@ from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipelin
 from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 INTERVAL_SECONDS = 5
 MOST_SECONDS = INTERVAL_SECONDS + 2
@@ -57,7 +57,7 @@ def test_an_hour_is_declared_within_an_interval_and_two_seconds(
                     enabled=True,
                     source={"topics": [topic], "lateness_seconds": end % 3600},
                     table={"base_path": str(tmp_path / topic), "partition_by": []},
-                    transaction={"interval_seconds": INTERVAL_SECONDS, "fan_out_from": 1_000_000},
+                    transaction={"interval_seconds": INTERVAL_SECONDS},
                     asset={"complete": "hourly"},
                 )
             before, ended = hour(end, 2), hour(end, 1)

@@ -42,7 +42,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.spark,
     pytest.mark.e2e,
-    pytest.mark.long,
+    pytest.mark.tier(3),
     pytest.mark.skipif(postgres.programs() is None, reason="PostgreSQL is not installed"),
 ]
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 
 def test_p2_p7_a_range_is_replayed_by_command_and_by_dagster_under_live_load_and_a_reader_sees_no_hole() -> None:

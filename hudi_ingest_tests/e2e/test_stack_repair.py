@@ -31,7 +31,7 @@ from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipelin
 from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.waiting import suspend, wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 SETTINGS = StackSettings(free_port(), free_port(), master="local[2]", driver_memory="1g")
 ROWS = 3
@@ -47,7 +47,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ground, St
         write_pipeline(
             ground,
             source={"bootstrap_servers": "${KAFKA_BOOTSTRAP_SERVERS}"},
-            transaction={"interval_seconds": 5, "timeout_seconds": 60, "fan_out_from": 1_000_000},
+            transaction={"interval_seconds": 5, "timeout_seconds": 60},
         )
         try:
             found = up(ground)

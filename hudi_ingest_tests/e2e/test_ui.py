@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.kafka,
     pytest.mark.spark,
     pytest.mark.e2e,
-    pytest.mark.long,
+    pytest.mark.tier(3),
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium is on the PATH"),
 ]
 
@@ -58,9 +58,8 @@ PIPELINE = {
         "base_path": "${HUDI_INGEST_TABLES}/orders",
         "schema": "id string, amount double, note string, dt string",
         "partition_by": ["dt"],
-        "small_files_a_day": 1_000_000,
     },
-    "transaction": {"interval_seconds": 5, "max_records": LIVE[-1], "fan_out_from": LIVE[-1], "timeout_seconds": 300},
+    "transaction": {"interval_seconds": 5, "max_records": LIVE[-1], "timeout_seconds": 300},
     "asset": {"description": "Orders of the shop.", "owners": ["team:shop"], "tags": {"domain": "sales"}},
 }
 

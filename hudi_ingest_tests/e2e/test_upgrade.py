@@ -24,7 +24,7 @@ from hudi_ingest_tests.support.command_line import COMMAND, environment, hudi_in
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.e2e, pytest.mark.tier(3)]
 
 OLD = "9ffadbb3"
 """The last commit of 0.1.0: before a template's pipelines shared a sensor and the ledger's schema was one migration."""
@@ -115,7 +115,7 @@ def run_old(old: Path, ground: Ground, *arguments: str) -> None:
 
 def write_pipelines(ground: Ground) -> None:
     """One that appends, one with a key, and a template of two topics."""
-    often = {"interval_seconds": 5, "fan_out_from": 1_000_000}
+    often = {"interval_seconds": 5}
     tables = ground.home.root.parent / "tables"
     write_pipeline(ground, enabled=True, transaction=often)
     keyed = {"base_path": str(tables / KEYED), "schema": "id string not null, n long", "partition_by": []}

@@ -48,7 +48,8 @@ def holding(ground: Ground, partition: int, offset: int) -> tuple[Path, pa.Table
     raise AssertionError(f"no row of {partition}:{offset}")
 
 
-def test_p1_p2_a_table_is_audited_through_replay_retry_and_clustering_and_each_fault_is_named(
+@pytest.mark.tier(3)
+def test_p1_p2_s22_a_table_is_audited_through_replay_retry_and_clustering_and_each_fault_is_named(
     ground: Ground, topic: str
 ) -> None:
     letters = {"topic": f"{ground.name}.dead"}
@@ -193,7 +194,8 @@ def require_one_file_is_named(pipeline: Pipeline, path: Path) -> None:
     assert (fault.kind, path.name in fault.text) == ("damaged", True)
 
 
-def test_p1_p2_facts_that_contradict_each_other_are_named(ground: Ground, topic: str) -> None:
+@pytest.mark.tier(1)
+def test_p1_p2_s22_facts_that_contradict_each_other_are_named(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, table={"certificates": True})
     ground.send_rows(0, 20)
     ground.run(pipeline)

@@ -50,7 +50,8 @@ def history(ground: Ground, topic: str) -> Pipeline:
     return pipeline
 
 
-def test_p1_p2_p5_history_is_added_once_after_a_kill_and_between_live_transactions(
+@pytest.mark.tier(1)
+def test_p1_p2_p5_x2_history_is_added_once_after_a_kill_and_between_live_transactions(
     ground: Ground, history: Pipeline, fault: Fault
 ) -> None:
     whole = (history.name, "--partition", f"{ground.name}:0", "--start", "0", "--end", "250")

@@ -91,7 +91,8 @@ def source(request: pytest.FixtureRequest, bootstrap_servers: str, tmp_path: Pat
         yield Source(ground, request.param)
 
 
-def test_p10_a_table_is_made_from_records_of_which_only_the_newer_have_a_field(source: Source) -> None:
+@pytest.mark.tier(1)
+def test_s10_a_table_is_made_from_records_of_which_only_the_newer_have_a_field(source: Source) -> None:
     source.send(0, FIRST, {"id": 1, "n": 1, "s": {"a": 1}})
     source.send(0, WIDER, {"id": 2, "n": BIG, "s": {"a": 2, "b": "b2"}, "note": "n2"})
     receipt = source.run()
@@ -99,7 +100,7 @@ def test_p10_a_table_is_made_from_records_of_which_only_the_newer_have_a_field(s
     assert source.rows() == {1: (1, 1, {"a": 1, "b": None}, None), 2: (2, BIG, {"a": 2, "b": "b2"}, "n2")}
 
 
-def test_p10_columns_follow_the_schemas_in_the_records(source: Source) -> None:
+def test_s10_columns_follow_the_schemas_in_the_records(source: Source) -> None:
     source.send(0, FIRST, {"id": 1, "n": 1, "s": {"a": 1}})
     source.send(1, FIRST, {"id": 2, "n": 2, "s": {"a": 2}})
     assert source.run("refuse").rows == 2

@@ -17,12 +17,12 @@ from hudi_ingest.hudi.services.catalog_client import COMPLETE_PROPERTY
 from hudi_ingest.hudi.services.catalog_state import CatalogState, read_state
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop
-from hudi_ingest.local.spark_servers import MetastoreSettings, start_metastore
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.lab.spark_servers import MetastoreSettings, start_metastore
 from hudi_ingest_tests.support.catalog_reader import CatalogReader
 from hudi_ingest_tests.support.command_line import answer, environment
 from hudi_ingest_tests.support.ground import Ground, make_pipeline, write_pipeline
@@ -81,7 +81,7 @@ def state(pipeline: Pipeline) -> CatalogState:
     return read_state(PipelineTable(pipeline).storage)
 
 
-def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_replay_and_clustering(
+def test_s4_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_replay_and_clustering(
     ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader
 ) -> None:
     pipeline = in_catalog(ground, metastore, NESTED, "dt")
@@ -119,7 +119,7 @@ def test_a_table_appears_with_its_new_partitions_and_columns_and_stays_after_rep
     assert state(pipeline).news(pipeline.catalog_place, PipelineTable(pipeline).timeline.completed()) == ""
 
 
-def test_a_keyed_table_appears_as_its_snapshot_and_as_what_is_compacted(
+def test_s4_a_keyed_table_appears_as_its_snapshot_and_as_what_is_compacted(
     ground: Ground, topic: str, metastore: Metastore, reader: CatalogReader
 ) -> None:
     columns = "id long not null, dt string, text string"

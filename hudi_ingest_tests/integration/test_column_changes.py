@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from hudi_ingest.exceptions import BadRecord, SchemaNotApproved
-from hudi_ingest.local.verification import read_with_spark
 from hudi_ingest.operations.upkeep.approvals import approve_schema_change
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest_tests.integration.test_mirror import LONG, TEXT, Columns, Mirror
+from hudi_ingest_tests.lab.row_comparison import read_with_spark
 from hudi_ingest_tests.support.ground import Ground, fresh_ground
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -85,7 +85,7 @@ def mirror_of(ground: Ground) -> Changing:
     return Changing(ground, BEFORE, tables=own(ground))
 
 
-def test_p10_each_change_of_a_column_ends_as_documented_and_all_rows_are_right_in_both_readers(
+def test_s10_each_change_of_a_column_ends_as_documented_and_all_rows_are_right_in_both_readers(
     mirror: Changing,
 ) -> None:
     # Stops: the source drops a column, and renames one.
@@ -171,7 +171,7 @@ def test_p10_each_change_of_a_column_ends_as_documented_and_all_rows_are_right_i
     ]
 
 
-def test_p10_a_real_that_becomes_a_double_is_the_same_for_all_readers_before_and_after_compactions(
+def test_s10_a_real_that_becomes_a_double_is_the_same_for_all_readers_before_and_after_compactions(
     mirror: Changing,
 ) -> None:
     """As it is written, 0.1 for 0.1, from base files, log files and what compactions make of them."""

@@ -44,7 +44,8 @@ def told(pipeline: Pipeline) -> dict[str, datetime | None]:
     return {name: datetime.fromisoformat(text) if text else None for name, text in times.items()}
 
 
-def test_idle_partitions_advance_and_stopped_ones_and_open_transactions_hold_the_table_back(ground: Ground) -> None:
+@pytest.mark.tier(1)
+def test_s17_idle_partitions_advance_and_stopped_ones_and_open_transactions_hold_the_table_back(ground: Ground) -> None:
     create_topic(ground.bootstrap_servers, ground.name, 3, {TYPE: "LogAppendTime"})
     pipeline = make_pipeline(ground)
     stopped, idle = TopicPartition(ground.name, 0), TopicPartition(ground.name, 2)

@@ -114,8 +114,9 @@ def failures(result: Any) -> list[str]:
     ]
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize("ledgers", ["one", "two"])
-def test_p4_two_commits_of_one_transaction_publish_it_once(ground: Ground, pipeline: Pipeline, ledgers: str) -> None:
+def test_p2_p4_two_commits_of_one_transaction_publish_it_once(ground: Ground, pipeline: Pipeline, ledgers: str) -> None:
     """With two ledgers nothing but the guard in Hudi's lock keeps the commits apart, as when the table's lock is lost."""
     ground.send_rows(0, 20)
     protocol = ground.protocol(pipeline)

@@ -17,7 +17,7 @@ from hudi_ingest.local.processes import ProcessRecord, free_port, stop
 from hudi_ingest_tests.support.ground import fresh_ground, make_pipeline
 from hudi_ingest_tests.support.java import QUICK, java_options
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.tier(3)]
 
 
 def test_p1_p6_x4_records_behind_a_cut_are_read_once_a_person_says_where(

@@ -35,8 +35,9 @@ from hudi_ingest.model.transaction import OpenTransaction, TransactionState
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.failures import why_failed
+from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections import transaction as sections_transaction
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction import run as ingest
 from hudi_ingest.transaction.protocol import TransactionProtocol
@@ -93,6 +94,7 @@ def execute(pipeline: Pipeline, instance: DagsterInstance, request: RunRequest) 
     )
 
 
+@pytest.mark.tier(1)
 def test_d1_a_commit_is_a_materialization_that_tells_all(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 40)
     with DagsterInstance.ephemeral() as instance:
@@ -158,10 +160,11 @@ def test_d1_a_component_of_a_dg_project_does_its_run_and_its_checks_hold(
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_r3_r4_by_default_a_small_transaction_has_an_op_for_each_kafka_partition_in_the_runs_process(
     ground: Ground, topic: str
 ) -> None:
-    pipeline = make_pipeline(ground, transaction={"fan_out_from": 100_000})
+    pipeline = make_pipeline(ground, transaction={"ops": "auto"})
     ground.send_rows(0, 7)
     ground.send_rows(1, 5)
     with DagsterInstance.ephemeral() as instance:
@@ -202,8 +205,10 @@ def test_p4_a_plan_that_somebody_overtook_is_no_failure_of_the_coordinators_run(
     assert verify(ground.base_path, ground.produced).exact
 
 
-def test_k2_more_partitions_than_tasks_are_grouped(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, transaction={"max_tasks": 1})
+@pytest.mark.tier(1)
+def test_k2_more_partitions_than_ops_are_grouped(ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = make_pipeline(ground)
+    monkeypatch.setattr(sections_transaction, "MOST_OPS", 1)
     ground.send_rows(0, 7)
     ground.send_rows(1, 5)
     with DagsterInstance.ephemeral() as instance:
@@ -277,6 +282,7 @@ def test_without_config_a_run_that_another_transaction_overtakes_plans_anew(
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     ground.send_rows(0, 10)
     ground.send_rows(1, 10)
@@ -303,19 +309,20 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
 
 
 @pytest.mark.parametrize(
-    ("settings", "small"),
-    [({}, (2, [(0, 0), (1, 0), (1, 1)])), ({"single_op": True}, (1, [(0, 0), (0, 1), (1, 0), (1, 1)]))],
+    ("ops", "small"),
+    [("auto", (2, [(0, 0), (1, 0), (1, 1)])), ("one", (1, [(0, 0), (0, 1), (1, 0), (1, 1)]))],
 )
 def test_r3_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_files(
     ground: Ground,
     topic: str,
     monkeypatch: pytest.MonkeyPatch,
-    settings: dict[str, bool],
+    ops: str,
     small: tuple[int, list[tuple[int, int]]],
 ) -> None:
     """By default there is an op for each partition, which shares no log file."""
     table = {"mode": "upsert", "key": ["id"], "buckets": 1, "partition_by": []}
-    pipeline = make_pipeline(ground, table=table, transaction={"fan_out_from": 12, **settings})
+    pipeline = make_pipeline(ground, table=table, transaction={"ops": ops})
+    monkeypatch.setattr(sections_transaction, "FAN_OUT_FROM", 12)
     real, lost = write_slices, set[int]()
 
     def lose_once(*arguments: Any) -> Any:
@@ -357,7 +364,7 @@ def test_r3_the_newest_change_of_a_key_wins_whichever_op_wrote_it(ground: Ground
         "delete_field": "gone",
         "schema": "id string, n long, gone boolean",
     }
-    pipeline = make_pipeline(ground, table=table, transaction={"fan_out_from": 100})
+    pipeline = make_pipeline(ground, table=table, transaction={"ops": "auto"})
 
     def changes(*of_keys: tuple[str, int, bool]) -> list[bytes | None]:
         return [json.dumps({"id": key, "n": n, "gone": gone}).encode() for key, n, gone in of_keys]

@@ -33,6 +33,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.dead_letters.letter_file import read_letters
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
 from hudi_ingest.transaction.plan.planning import keep_letters_copied, observe
+from hudi_ingest.transaction.write import job
 from hudi_ingest_tests.integration.test_dagster_run import launch
 from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.engine import own_spark_serves
@@ -97,8 +98,12 @@ def letter_files(ground: Ground) -> set[Path]:
     return set(Path(ground.base_path, ".hoodie/hudi_ingest/dead_letters").rglob("*.parquet"))
 
 
-def test_d3_p1_p2_p5_bad_records_go_the_whole_way(ground: Ground, topic: str, fault: Fault) -> None:
-    pipeline = make_pipeline(ground, on_bad_record="dead_letter", table={"rows_per_file": 4000})
+@pytest.mark.tier(1)
+def test_d3_p1_p2_p5_bad_records_go_the_whole_way(
+    ground: Ground, topic: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline(ground, on_bad_record="dead_letter")
+    monkeypatch.setattr(job, "ROWS_PER_FILE", 4000)
     bad: dict[Place, bytes] = {}
     # More than one Arrow batch in partition 0, whose slice is longer than a file may be.
     for start in (0, 3000, 6000):

@@ -214,7 +214,7 @@ def test_p7_other_writers_with_default_settings_take_the_same_lock(ground: Groun
     assert ground.rows().num_rows == 31
 
 
-@pytest.mark.long
+@pytest.mark.tier(3)
 def test_p5_without_zookeeper_nothing_is_half_done_and_with_it_the_next_transaction_works(
     ground: Ground, locked: Pipeline, zookeeper: ZooKeeperServer
 ) -> None:
@@ -269,7 +269,7 @@ def test_a_lock_that_another_writer_keeps_ends_in_an_error_that_says_where_it_is
     assert verify(ground.base_path, ground.produced).exact
 
 
-@pytest.mark.long
+@pytest.mark.tier(3)
 def test_p5_the_lock_of_a_killed_jvm_is_free_after_its_session(
     ground: Ground, locked: Pipeline, tmp_path: Path
 ) -> None:

@@ -37,7 +37,8 @@ def numbers(ground: Ground) -> list[int]:
     return sorted(ground.rows()["n"].to_pylist())
 
 
-def test_violations_are_counted_rejected_retried_and_fatal(
+@pytest.mark.tier(1)
+def test_s18_violations_are_counted_rejected_retried_and_fatal(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ground.set_environment(monkeypatch)

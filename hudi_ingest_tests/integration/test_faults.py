@@ -1,4 +1,5 @@
-"""P1–P5, R8: an error at each durable step, and then all goes on. The whole matrix is `make chaos`; kills are test_kills.py's."""
+"""P1–P5, R8: an error at each durable step, and then all goes on; in `make test` at one step of each class. The whole matrix is `make chaos`;
+kills are test_kills.py's."""
 
 from __future__ import annotations
 
@@ -23,11 +24,17 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
 IN_AN_ABORT = ("abort_retired", "abort_rolled_back")
 IN_A_RUN = [point for point in POINTS if point not in (*IN_AN_ABORT, "tick_planned")]
+ONE_OF_EACH_CLASS = ["epoch_advanced", "instant_inflight", "rows_written", "commit_checked", "commit_landed"]
+"""Before the instant, while it begins, while its files are written, in the commit, and once it is published."""
+OTHERS = [point for point in IN_A_RUN if point not in ONE_OF_EACH_CLASS]
 
 
 @pytest.mark.parametrize(
     "points",
-    [IN_A_RUN[first : first + 5] for first in range(0, len(IN_A_RUN), 5)],
+    [
+        pytest.param(ONE_OF_EACH_CLASS, marks=pytest.mark.tier(1)),
+        *(OTHERS[first : first + 6] for first in range(0, len(OTHERS), 6)),
+    ],
     ids=lambda points: f"{points[0]} to {points[-1]}",
 )
 def test_p1_p2_p5_after_an_error_at_any_point_the_next_transaction_goes_on(
@@ -51,7 +58,7 @@ def test_p1_p2_p5_after_an_error_at_any_point_the_next_transaction_goes_on(
     assert [row.state for row in shared.ledger.transactions.history(struck.name, 2)].count(TransactionState.OPEN) == 0
 
 
-@pytest.mark.parametrize("point", IN_AN_ABORT)
+@pytest.mark.parametrize("point", [pytest.param(IN_AN_ABORT[0], marks=pytest.mark.tier(1)), *IN_AN_ABORT[1:]])
 def test_p5_an_abort_that_breaks_off_is_finished_by_the_next_begin(
     point: str, shared: Ground, struck: Pipeline, fault: Fault
 ) -> None:

@@ -35,7 +35,7 @@ QUICK = {"avro-alias-registry", "toast-placeholder-in-arrays", "wrapped-records-
 
 
 NAMES = [
-    pytest.param(folder.name, marks=[] if folder.name in QUICK else [pytest.mark.long])
+    pytest.param(folder.name, marks=[] if folder.name in QUICK else [pytest.mark.tier(3)])
     for folder in sorted(CASES.iterdir())
 ]
 

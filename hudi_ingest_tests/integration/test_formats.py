@@ -106,6 +106,7 @@ def test_p5_a_registry_that_does_not_answer_a_worker_is_worth_another_attempt(
     assert ground.rows()["id"].to_pylist() == ["a"]
 
 
+@pytest.mark.tier(1)
 def test_k3_schemas_in_headers_and_one_type_of_a_topic_that_has_two(ground: Ground, topic: str) -> None:
     """By GUID, from a registry that is not asked for what a header does not name."""
     guids = {name: str(uuid.uuid4()) for name in ("Order", "Refund")}

@@ -133,6 +133,9 @@ class OtherWriter:
 
 @pytest.fixture
 def other(keyed: KeyedGround) -> OtherWriter:
+    if not Path(keyed.ground.base_path, ".hoodie").exists():
+        keyed.send(("d0", "k0", 0))
+        keyed.run()
     spark = current_session(keyed.ground.home).newSession()
     name = keyed.ground.name
     spark.sql(f"create table if not exists {name} using hudi location '{keyed.ground.base_path}'")
@@ -148,7 +151,8 @@ def age(file: Path, seconds: float) -> None:
     os.utime(file, (then, then))
 
 
-def test_p1_p3_one_row_per_key(keyed: KeyedGround) -> None:
+@pytest.mark.tier(1)
+def test_p1_p3_p8_one_row_per_key(keyed: KeyedGround) -> None:
     keyed.send(*((f"d{n % 2}", f"k{n}", n) for n in range(20)))
     assert keyed.run().rows == 20
     keyed.require_expected()
@@ -168,7 +172,8 @@ def test_p1_p3_one_row_per_key(keyed: KeyedGround) -> None:
     assert logs == {path for commit in commits for path in commit.files if ".log." in path}
 
 
-def test_p4_p5_failed_attempts_leave_no_log_files(keyed: KeyedGround, fault: Fault) -> None:
+@pytest.mark.tier(1)
+def test_h2_p3_p5_failed_attempts_leave_no_log_files(keyed: KeyedGround, fault: Fault) -> None:
     """A slice whose first attempt wrote files and was not reported, then an instant that is abandoned."""
     keyed.send(*(("d0", f"k{n}", 1000 + n) for n in range(3, 9)))
     protocol = keyed.ground.protocol(keyed.pipeline)
@@ -203,6 +208,7 @@ def test_p4_p5_failed_attempts_leave_no_log_files(keyed: KeyedGround, fault: Fau
     keyed.require_expected()
 
 
+@pytest.mark.tier(1)
 def test_p3_r9_a_file_that_comes_too_late_is_invisible_and_swept(keyed: KeyedGround) -> None:
     commit = PipelineTable(keyed.pipeline).commits()[-1]
     path = next(path for path in sorted(commit.files) if ".log." in path)
@@ -218,6 +224,7 @@ def test_p3_r9_a_file_that_comes_too_late_is_invisible_and_swept(keyed: KeyedGro
     keyed.require_expected(by_listing=True)
 
 
+@pytest.mark.tier(1)
 def test_p8_a_replay_to_the_committed_end_applies_all_changes_in_their_order(keyed: KeyedGround) -> None:
     """Of a table whose deletes are compacted away; a bad record is kept, and tried again by the replay."""
     pipeline = keyed.pipeline.model_copy(update={"on_bad_record": "dead_letter"})
@@ -374,7 +381,8 @@ def test_p7_a_dropped_partition_gets_new_file_groups(keyed: KeyedGround, other: 
     keyed.require_expected(by_listing=True)
 
 
-def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: str, tmp_path: Path) -> None:
+@pytest.mark.tier(1)
+def test_p1_p2_s5_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: str, tmp_path: Path) -> None:
     ann, bob = {"id": 1, "name": "ann", "country": "eu"}, {"id": 2, "name": "bob", "country": "eu"}
     moved, renamed = {**ann, "country": "us"}, {**bob, "id": 3}
     with fresh_ground(bootstrap_servers, tmp_path) as ground:
@@ -410,7 +418,8 @@ def test_p1_p2_events_of_debezium_leave_no_row_where_one_was(bootstrap_servers: 
         assert sorted(tuple(row.values()) for row in by_rust) == expected
 
 
-def test_p1_values_that_an_update_left_out_are_those_of_the_keys_row(
+@pytest.mark.tier(1)
+def test_p1_s14_values_that_an_update_left_out_are_those_of_the_keys_row(
     bootstrap_servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = {"id": "int64", "n": "int32", "title": "string", "scores": {"type": "array", "items": {"type": "int32"}}}
@@ -636,6 +645,10 @@ def _with_zones(value: Any) -> Any:
 def test_p4_p7_file_groups_that_change_once_they_were_looked_up_refuse_the_commit(
     keyed: KeyedGround, other: OtherWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    keyed.send(("d0", "k18", 18))
+    keyed.run()
+    # File groups are looked up only once another writer has been there.
+    other.sql("update {table} set n = 19 where id = 'k18'")
     keyed.send(("d0", "k16", 160))
     protocol = keyed.ground.protocol(keyed.pipeline)
     opened = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), never)

@@ -52,6 +52,7 @@ def _done(home: Home, *commands: tuple[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.tier(3)
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_p1_p5_a_transaction_its_rollback_and_services_work_under_any_locale_and_default_file_system(

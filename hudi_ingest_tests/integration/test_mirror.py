@@ -19,7 +19,6 @@ from hudi import HudiTable
 
 from hudi_ingest.exceptions import BadRecord, SchemaRefused
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.verification import compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.folder import find_pipeline
@@ -27,6 +26,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.connect.debezium import UNAVAILABLE
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.run import run_transaction
+from hudi_ingest_tests.lab.row_comparison import compare_rows, read_with_hudi_rs, read_with_spark
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, write_pipeline
 from hudi_ingest_tests.support.registry import Registry
 from hudi_ingest_tests.support.serializers import avro_bytes
@@ -122,7 +122,8 @@ def ground(bootstrap_servers: str, tmp_path: Path) -> Iterator[Ground]:
         yield made
 
 
-def test_p1_each_table_has_the_key_of_its_records_and_a_changed_key_stops_only_its_table(ground: Ground) -> None:
+@pytest.mark.tier(1)
+def test_p1_s16_each_table_has_the_key_of_its_records_and_a_changed_key_stops_only_its_table(ground: Ground) -> None:
     orders: Columns = {"id": LONG, "note": TEXT}
     lines: Columns = {"line": LONG, "note": TEXT, "order": TEXT}
     mirror = Mirror(ground, {"orders": orders, "lines": lines})

@@ -84,7 +84,8 @@ def test_a_topic_of_avro_that_is_compacted_becomes_a_keyed_table(
     assert rows_after(ground, ground.name, *options) == [{"n": 3, "id": "a"}]
 
 
-def test_a_topic_of_json_becomes_a_table_of_its_records(ground: Ground) -> None:
+@pytest.mark.tier(1)
+def test_s21_a_topic_of_json_becomes_a_table_of_its_records(ground: Ground) -> None:
     create(ground, ground.name)
     rows = [{"id": str(n), "day": f"2026-01-0{n}", "amount": n / 2, "price": f"{n}.50"} for n in range(1, 5)]
     ground.send(0, [json.dumps(row).encode() for row in rows])

@@ -28,7 +28,6 @@ from hudi_ingest.hudi.timeline.publication import Publication
 from hudi_ingest.hudi.timeline.timeline import ReadCommits, Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger.owner import Owner
-from hudi_ingest.local.object_store import ObjectStore, find_versitygw, start_object_store
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
@@ -37,6 +36,7 @@ from hudi_ingest.operations.upkeep.sweep import run_sweep, safe_age
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest_tests.lab.object_store import ObjectStore, find_versitygw, start_object_store
 from hudi_ingest_tests.simulation.trace import CHANGED_BY_HAND, add
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.fault import Fault
@@ -109,7 +109,7 @@ def lake(ground: Ground, topic: str, store: ObjectStore, proxy: S3Proxy) -> Lake
     return make_lake(ground, store, proxy)
 
 
-def test_p1_p2_p3_transactions_services_and_a_replay_are_read_back_exactly(lake: Lake) -> None:
+def test_p1_p2_p3_s1_transactions_services_and_a_replay_are_read_back_exactly(lake: Lake) -> None:
     ground, pipeline = lake.ground, lake.pipeline
     for start in (0, 30):
         for partition in (0, 1):
@@ -175,7 +175,7 @@ def test_p1_p5_p8_a_keyed_table_on_s3(
     assert connections_of_jvms(proxy.port) < 16, "Hudi left streams of log files open, and each kept a connection"
 
 
-@pytest.mark.long
+@pytest.mark.tier(3)
 def test_p1_p8_a_keyed_table_on_s3_is_restored_to_a_savepoint_behind_a_compaction(
     ground: Ground, topic: str, store: ObjectStore, proxy: S3Proxy
 ) -> None:
@@ -206,7 +206,8 @@ def connections_of_jvms(port: int) -> int:
     return sum(bool(connection.raddr) and connection.raddr.port == port for connection in connections)
 
 
-def test_p5_objects_of_a_transaction_that_failed_are_gone(lake: Lake, fault: Fault) -> None:
+@pytest.mark.tier(1)
+def test_p5_s1_objects_of_a_transaction_that_failed_are_gone(lake: Lake, fault: Fault) -> None:
     for number, point in enumerate(("file_closed", "commit_leased")):
         lake.ground.send_rows(0, 10, number * 10)
         fault.arm(point, "raise")
@@ -218,7 +219,8 @@ def test_p5_objects_of_a_transaction_that_failed_are_gone(lake: Lake, fault: Fau
         assert not lake.stray_objects()
 
 
-def test_p4_the_guard_reads_the_epoch_from_the_store(lake: Lake) -> None:
+@pytest.mark.tier(1)
+def test_p4_s1_the_guard_reads_the_epoch_from_the_store(lake: Lake) -> None:
     lake.ground.send_rows(0, 5)
     protocol = lake.ground.protocol(lake.pipeline)
     opened = protocol.begin(lake.ground.plan(lake.pipeline), Owner.this_process(), lambda run_id: None)

@@ -89,6 +89,7 @@ def accounting(ground: Ground, pipeline: Pipeline, instant: str) -> dict[str, An
     return told
 
 
+@pytest.mark.tier(1)
 def test_p6_x4_retention_stops_one_partition_until_a_person_accepts_the_loss(
     ground: Ground, pipeline: Pipeline, retention: Delete
 ) -> None:
@@ -209,6 +210,7 @@ def test_x4_skip_to_earliest_goes_on_behind_what_retention_took(ground: Ground, 
     assert offsets(ground) == {0: [0, 1, 2, 3, 4, 5, 12, 13]}
 
 
+@pytest.mark.tier(1)
 def test_p1_x4_a_topic_made_again_under_an_open_transaction_publishes_nothing(
     ground: Ground, pipeline: Pipeline, admin: AdminClient
 ) -> None:
@@ -226,6 +228,7 @@ def test_p1_x4_a_topic_made_again_under_an_open_transaction_publishes_nothing(
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_p1_x3_a_compacted_topic_is_read_whole_and_its_gaps_are_counted(ground: Ground, admin: AdminClient) -> None:
     broker = ConfigResource(
         ConfigResource.Type.BROKER,

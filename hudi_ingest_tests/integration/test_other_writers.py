@@ -143,6 +143,7 @@ def test_p7_clustering_scheduled_before_our_begin_and_executed_after_our_commit(
     assert contents(ground, spark) == produced(ground)
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize("act", [clean, None], ids=["rolled_back_by_a_cleaner", "rolled_back_by_the_next_begin"])
 def test_r7_d4_a_transaction_past_its_lease_leaves_no_trace_and_its_offsets_are_read_again(
     ground: Ground, pipeline: Pipeline, spark: SparkSession, act: Callable[[Ground, SparkSession], None] | None
@@ -190,6 +191,7 @@ def traces(ground: Ground, instant: str) -> list[Path]:
     )
 
 
+@pytest.mark.tier(1)
 def test_p7_r6_offsets_outlive_our_own_commits(ground: Ground, pipeline: Pipeline, spark: SparkSession) -> None:
     """Rivals' wound: another writer's commits hide the offsets, or archival removes the last commit that had them."""
     ground.send_rows(0, 30)
@@ -276,6 +278,7 @@ def test_p2_p7_our_last_commit_rolled_back_by_another_is_read_again(
     assert contents(ground, spark) == produced(ground)
 
 
+@pytest.mark.tier(1)
 def test_p6_p7_a_rolled_back_commit_under_later_ones_stops_until_they_are_rolled_back_too(
     ground: Ground, pipeline: Pipeline, spark: SparkSession
 ) -> None:

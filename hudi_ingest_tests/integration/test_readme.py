@@ -19,6 +19,7 @@ from hudi_ingest_tests.support.ground import Ground, make_pipeline
 README = Path(__file__).parent.parent.parent / "README.md"
 
 
+@pytest.mark.tier(1)
 @pytest.mark.kafka
 @pytest.mark.spark
 def test_k8_ten_lines_of_python_run_one_transaction(

@@ -52,7 +52,8 @@ def group_offsets(pipeline: Pipeline) -> dict[int, int]:
     return {source.partition: offset for source, offset in found.items()}
 
 
-def test_p5_recover_brings_back_the_ledger_and_the_group(ground: Ground, pipeline: Pipeline) -> None:
+@pytest.mark.tier(1)
+def test_p5_r6_recover_brings_back_the_ledger_and_the_group(ground: Ground, pipeline: Pipeline) -> None:
     for start in (0, 10):
         ground.send_rows(0, 10, start)
         ground.send_rows(1, 3, start)

@@ -92,7 +92,8 @@ def cells(partition: int, start: int, end: int) -> set[tuple[int, int]]:
     return {(partition, offset) for offset in range(start, end)}
 
 
-def test_p1_p2_p3_p5_a_wrong_transform_is_put_right_in_files_shared_with_other_ranges(
+@pytest.mark.tier(1)
+def test_p1_p2_p3_p5_x2_a_wrong_transform_is_put_right_in_files_shared_with_other_ranges(
     ground: Ground, topic: str, spark: SparkSession, fault: Fault
 ) -> None:
     wrong = says(ground, "wrong")

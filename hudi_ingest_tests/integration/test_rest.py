@@ -56,6 +56,7 @@ def client(ground: Ground, tmp_path: Path) -> Iterator[ModuleType]:
     assert TOKEN not in told + rest
 
 
+@pytest.mark.tier(1)
 def test_k6_the_life_of_a_pipeline(ground: Ground, topic: str, client: ModuleType) -> None:
     text = (
         "# by REST\n"

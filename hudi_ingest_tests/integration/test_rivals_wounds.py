@@ -95,7 +95,7 @@ def test_rivals_wound_k1_a_partition_that_appears_in_mid_transaction_is_the_next
     assert verify(ground.base_path, ground.produced).exact
 
 
-@pytest.mark.parametrize("transactions", [20, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("transactions", [20, pytest.param(200, marks=pytest.mark.tier(3))])
 def test_rivals_wound_transactions_leave_no_threads_sockets_or_files_open_and_hide_no_row(
     ground: Ground, topic: str, transactions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

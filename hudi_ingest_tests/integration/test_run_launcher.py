@@ -105,6 +105,7 @@ def processes(instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> Ite
     processes.close()
 
 
+@pytest.mark.tier(1)
 def test_r10_a_process_executes_one_run_after_another(
     instance: DagsterInstance, tmp_path: Path, processes: RunProcesses
 ) -> None:

@@ -107,6 +107,7 @@ def indexes(ground: Ground) -> set[str]:
     return set(Timeline(ground.base_path).properties()["hoodie.table.metadata.partitions"].split(","))
 
 
+@pytest.mark.tier(1)
 def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +159,7 @@ def test_d2_a_table_evolves_in_its_commit_and_all_readers_read_old_and_new(
     assert by_duckdb(ground) == rows
 
 
+@pytest.mark.tier(1)
 def test_d2_what_a_table_cannot_take_over_is_refused_before_anything_is_written(ground: Ground, topic: str) -> None:
     ground.send_rows(0, 5)
     ground.run(make_pipeline(ground))

@@ -46,6 +46,7 @@ def own_user(secured: SecuredBroker, ground: Ground) -> dict[str, Any]:
     return secured.source("LOGIN", username=user)
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize(
     ("listener", "security"),
     [
@@ -56,7 +57,7 @@ def own_user(secured: SecuredBroker, ground: Ground) -> dict[str, Any]:
         ("MUTUAL", {"certificate_file": "client", "key_file": "client"}),
     ],
 )
-def test_p1_p2_one_pipeline_file_lets_both_clients_in_and_every_record_arrives_once(
+def test_p1_p2_s8_one_pipeline_file_lets_both_clients_in_and_every_record_arrives_once(
     secured: SecuredBroker, secured_ground: Ground, listener: str, security: dict[str, Any]
 ) -> None:
     if listener == "MUTUAL":

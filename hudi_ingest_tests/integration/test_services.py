@@ -69,6 +69,7 @@ def due_to_merge(pipeline: Pipeline) -> int:
     return files_to_merge(PipelineTable(pipeline).timeline.file_groups(), pipeline.table.target_file_bytes)
 
 
+@pytest.mark.tier(1)
 def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, table={"retain_commits": 1, "compression": "snappy"})
     for start in (0, 30, 60):
@@ -104,6 +105,7 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
     assert not files & {str(path.relative_to(ground.base_path)) for path in ground.data_files()}, "cleaned away"
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize(
     "table",
     [
@@ -112,7 +114,7 @@ def test_p7_r11_an_open_transaction_survives_clustering_and_every_row_stays(grou
         pytest.param({"mode": "upsert", "key": ["id"], "buckets": 1}, id="keyed"),
     ],
 )
-def test_p11_options_of_hudi_reach_the_client_of_each_transaction(
+def test_s11_options_of_hudi_reach_the_client_of_each_transaction(
     ground: Ground, topic: str, known_turns: None, table: dict[str, Any]
 ) -> None:
     def compactions_of_metadata() -> int:
@@ -131,7 +133,7 @@ def test_p11_options_of_hudi_reach_the_client_of_each_transaction(
     assert len({row["id"] for row in rows(ground)}) == ground.rows().num_rows == 15
 
 
-def test_p11_the_shipped_hudi_has_no_option_that_nobody_has_read_about() -> None:
+def test_s11_the_shipped_hudi_has_no_option_that_nobody_has_read_about() -> None:
     new = option_names(spark_jars(print)) ^ kept_names()
     assert not new, (
         "read what these do, list them in hudi_ingest/pipeline/hudi_options.py, and run "
@@ -139,7 +141,7 @@ def test_p11_the_shipped_hudi_has_no_option_that_nobody_has_read_about() -> None
     )
 
 
-def test_p11_options_of_hudi_reach_clustering(ground: Ground, topic: str) -> None:
+def test_s11_options_of_hudi_reach_clustering(ground: Ground, topic: str) -> None:
     """And ours keep their place: the rows of all files of a folder are in one."""
     options = {"hoodie.clustering.plan.strategy.sort.columns": "n"}
     pipeline = make_pipeline(ground, table={"partition_by": [], "hudi": options})
@@ -154,7 +156,8 @@ def test_p11_options_of_hudi_reach_clustering(ground: Ground, topic: str) -> Non
     assert rows(ground) == before
 
 
-def test_a_commit_that_cleans_deletes_what_was_replaced(
+@pytest.mark.tier(1)
+def test_s9_a_commit_that_cleans_deletes_what_was_replaced(
     ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "COMMITS_A_CLEANING", 2**33)
@@ -267,7 +270,7 @@ def test_d1_services_are_a_job_that_shows_on_the_asset(
 
 
 @pytest.mark.parametrize("table", [{}, {"mode": "upsert", "key": ["id"], "buckets": 1}], ids=["append", "upsert"])
-def test_p1_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_back(
+def test_p1_s12_old_partitions_go_beside_a_transaction_and_a_savepoint_brings_all_back(
     ground: Ground, topic: str, table: dict[str, Any]
 ) -> None:
     pipeline = make_pipeline(ground, table={"ttl": {"days": 2}, **table})

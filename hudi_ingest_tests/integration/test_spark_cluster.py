@@ -16,11 +16,11 @@ import yaml
 from hudi import HudiTable
 
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local.spark_servers import SparkCluster, spark_cluster
 from hudi_ingest.local.verification import verify
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.jars import spark_jars
 from hudi_ingest_tests.chaos.oracle import StoredTable, listed_files
+from hudi_ingest_tests.lab.spark_servers import SparkCluster, spark_cluster
 from hudi_ingest_tests.support.command_line import environment
 from hudi_ingest_tests.support.engine import running_engine
 from hudi_ingest_tests.support.fault import Fault
@@ -67,6 +67,8 @@ def written(spark, *given, write=job._run):
         speculate(spark, "false")
 
 run.current_session, job._run = attached, written
+# Each few records are a Spark task, so there are some to compare a slow one with.
+job.ROWS_PER_FILE = 1000
 sys.argv = ["hudi-ingest", "run", sys.argv[1]]
 main()
 """
@@ -88,7 +90,7 @@ from hudi_ingest.spark.session import own_session
 
 _, master, python, memory = sys.argv
 for seconds, settings in (
-    (60, {"driver_host": "192.0.2.7", "bind_address": "127.0.0.1"}),
+    (60, {"driver_host": "192.0.2.7", "spark_conf": {"spark.driver.bindAddress": "127.0.0.1"}}),
     (60, {"python": python}),
     (5, {"spark_conf": {"spark.executor.memory": "64g"}}),
 ):
@@ -101,6 +103,7 @@ for seconds, settings in (
 """
 
 
+@pytest.mark.tier(3)
 def test_executors_that_cannot_work_are_told_in_one_sentence_each(cluster: SparkCluster, tmp_path: Path) -> None:
     """Before there is an engine, which takes all cores."""
     without_package = tmp_path / "python"
@@ -141,11 +144,10 @@ def engine(cluster: SparkCluster, shared: Ground) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def tasks_of_their_own(shared: Ground, engine: None) -> Pipeline:
-    """Each few records are a Spark task, so there are some to compare a slow one with."""
-    return pipeline_of(shared, table={"rows_per_file": 1000})
+    return pipeline_of(shared)
 
 
-def test_p1_p2_a_transaction_on_a_cluster_writes_what_a_local_one_writes(
+def test_p1_p2_s2_a_transaction_on_a_cluster_writes_what_a_local_one_writes(
     shared: Ground, tasks_of_their_own: Pipeline, spark_home: Home, tmp_path: Path
 ) -> None:
     send(shared, 3000)
@@ -230,7 +232,7 @@ def test_p1_p2_p3_an_attempt_that_spark_gave_up_changes_nothing(
     _require_exact(shared)
 
 
-def test_p1_p2_p3_a_killed_python_worker_is_replaced_within_the_transaction(
+def test_p1_p2_p3_s2_a_killed_python_worker_is_replaced_within_the_transaction(
     shared: Ground, tasks_of_their_own: Pipeline, fault: Fault
 ) -> None:
     send(shared, 3000)

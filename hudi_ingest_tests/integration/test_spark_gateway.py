@@ -88,7 +88,8 @@ print(session.sparkContext.parallelize([1], 1).mapPartitions(list).collect(), as
 """
 
 
-def test_a_process_that_attaches_asks_the_driver_for_no_names(spark_home: Home, tmp_path: Path) -> None:
+@pytest.mark.tier(1)
+def test_x7_a_process_that_attaches_asks_the_driver_for_no_names(spark_home: Home, tmp_path: Path) -> None:
     """For each it would look for a class in all jars."""
     gateway: Any = current_session(spark_home).sparkContext._gateway
     parameters = gateway.gateway_parameters

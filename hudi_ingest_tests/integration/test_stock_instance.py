@@ -111,7 +111,7 @@ defs = Definitions.merge(
 """
 
 
-@pytest.mark.long
+@pytest.mark.tier(3)
 def test_r10_each_op_in_a_place_of_its_own_needs_only_the_ledger_and_says_so(
     ground: Ground, once: Pipeline, instance: DagsterInstance, dagster_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +171,8 @@ def re_executed_after(
     return steps_of(again)
 
 
-def test_p2_re_execution_from_failure_after_the_commit_landed_commits_nothing_twice(
+@pytest.mark.tier(1)
+def test_p2_s3_re_execution_from_failure_after_the_commit_landed_commits_nothing_twice(
     ground: Ground, once: Pipeline, instance: DagsterInstance, fault: Fault
 ) -> None:
     assert re_executed_after("commit_landed", ground, once, instance, fault) == {"commit"}

@@ -110,6 +110,7 @@ def zombies(ground: Ground, pipeline: Pipeline) -> tuple[set[str], set[str], lis
     return published, come_back(ground, lost, second.instant), [first.instant, second.instant]
 
 
+@pytest.mark.tier(1)
 def test_r9_zombie_files_are_found_and_deleted_and_nothing_else(ground: Ground, pipeline: Pipeline) -> None:
     published, rolled_back, dead = zombies(ground, pipeline)
     orphans = published | rolled_back
@@ -218,6 +219,7 @@ def test_r9_nothing_is_swept_beside_a_rollback_without_a_listing_or_in_another_t
     assert ground.data_files() == files
 
 
+@pytest.mark.tier(1)
 def test_r9_k7_the_command_shows_before_it_deletes(ground: Ground, pipeline: Pipeline) -> None:
     published = zombies(ground, pipeline)[0]
     make_old(ground)

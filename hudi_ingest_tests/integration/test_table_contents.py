@@ -95,8 +95,9 @@ EXPECTED_OLD: dict[str, Any] = {
 }
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize("partition_by", [[], ["ok", "day"]])
-def test_every_type_reads_back_equal(ground: Ground, topic: str, partition_by: list[str]) -> None:
+def test_s13_every_type_reads_back_equal(ground: Ground, topic: str, partition_by: list[str]) -> None:
     pipeline = make_pipeline(ground, table={"schema": DDL, "partition_by": partition_by})
     ground.send(0, [as_json(FULL), b'{"id": "two"}'])
     ground.run(pipeline)
@@ -195,6 +196,7 @@ AWKWARD = [
 ]
 
 
+@pytest.mark.tier(1)
 def test_h4_awkward_partition_values_stay_in_their_folders_and_read_back(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground)
     ground.send(0, [json.dumps({"id": str(n), "n": n, "dt": value}).encode() for n, value in enumerate(AWKWARD)])
@@ -246,6 +248,7 @@ def test_a_table_path_with_signs_of_sql_and_of_shells_is_only_a_path(ground: Gro
     ]
 
 
+@pytest.mark.tier(1)
 def test_h1_r4_every_file_says_where_its_rows_came_from(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground)
     ground.send_rows(1, 30)

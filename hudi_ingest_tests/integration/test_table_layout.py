@@ -34,7 +34,8 @@ STATEMENT = """
 """
 
 
-def test_h4_k5_hours_of_a_zone_in_folders_of_values_alone_are_read_by_spark_and_hudi_rs(
+@pytest.mark.tier(1)
+def test_h4_k5_s13_hours_of_a_zone_in_folders_of_values_alone_are_read_by_spark_and_hudi_rs(
     ground: Ground, topic: str
 ) -> None:
     pipeline = make_pipeline(ground, table=LAYOUT, transforms=STEPS, on_tombstone="row")
@@ -84,6 +85,7 @@ def test_h4_k5_hours_of_a_zone_in_folders_of_values_alone_are_read_by_spark_and_
     assert Timeline(ground.base_path).properties()["hoodie.datasource.write.hive_style_partitioning"] == "false"
 
 
+@pytest.mark.tier(1)
 def test_k4_p1_sql_makes_rows_filters_others_and_names_the_record_that_it_cannot_compute(
     ground: Ground, topic: str
 ) -> None:

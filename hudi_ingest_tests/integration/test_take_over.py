@@ -194,6 +194,7 @@ def test_x6_a_table_of_hudi_streamer_is_continued_where_it_ended(
     assert placed == {place: each for place, each in ground.produced.items() if place not in before}
 
 
+@pytest.mark.tier(1)
 def test_x6_the_plan_says_what_was_found_and_changes_nothing(copied: Ground) -> None:
     pipeline, ground, topic = ours(copied), copied, copied.name
     before = (Path(ground.base_path) / ".hoodie" / "hoodie.properties").read_text()
@@ -213,6 +214,7 @@ def test_x6_the_plan_says_what_was_found_and_changes_nothing(copied: Ground) -> 
     assert (Path(ground.base_path) / ".hoodie" / "hoodie.properties").read_text() == before
 
 
+@pytest.mark.tier(1)
 def test_x6_a_table_of_the_kafka_connect_sink_is_continued(ground: Ground, topic: str, spark: SparkSession) -> None:
     ground.send_rows(0, 10 + 7)
     ground.send_rows(1, 5 + 4)
@@ -331,6 +333,7 @@ def test_x6_hudi_streamer_goes_on_behind_ours_and_a_new_pipeline_behind_it(
         ground.run(first)
 
 
+@pytest.mark.tier(1)
 def test_x6_p4_a_commit_of_the_other_system_meanwhile_refuses_ours(copied: Ground, spark: SparkSession) -> None:
     ground, pipeline, topic = copied, ours(copied), copied.name
     stale = ground.plan(pipeline)

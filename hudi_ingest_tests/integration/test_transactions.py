@@ -55,6 +55,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import protocol_for
+from hudi_ingest.transaction.write import job
 from hudi_ingest_tests.simulation.trace import POWER_CUT, add, read
 from hudi_ingest_tests.support.damage import NewestCommit, cut
 from hudi_ingest_tests.support.fault import Fault
@@ -73,6 +74,7 @@ def never(run_id: str) -> bool | None:
     return None
 
 
+@pytest.mark.tier(1)
 def test_p1_p2_r6_r8_successive_transactions_lose_and_repeat_nothing(
     ground: Ground, pipeline: Pipeline, known_turns: None
 ) -> None:
@@ -160,6 +162,7 @@ def test_the_commit_tells_hudi_streamer_where_to_go_on(ground: Ground, pipeline:
     assert [(each["start"], each["end"], each["rows"]) for each in accounting["slices"]] == [(0, 4, 4), (0, 0, 0)]
 
 
+@pytest.mark.tier(1)
 def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     ground.send(0, [None, None])
@@ -180,6 +183,7 @@ def test_p1_tombstones_and_aborted_records_are_accounted(ground: Ground, pipelin
     assert observe(pipeline).lag.total == 0
 
 
+@pytest.mark.tier(1)
 def test_d3_a_malformed_record_refuses_the_transaction_and_names_the_place(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 10)
     ground.send(1, [b'{"id": "a", "n": 1, "dt": "d"}', b'{"id": "a", "n": "seven", "dt": "d"}', b"{broken"])
@@ -197,8 +201,11 @@ def test_d3_a_malformed_record_refuses_the_transaction_and_names_the_place(groun
     assert ground.ledger.transactions.history(pipeline.name)[0].state is TransactionState.ABORTED
 
 
-def test_a_long_slice_is_split_over_tasks_and_files(ground: Ground, topic: str) -> None:
-    pipeline = make_pipeline(ground, table={"rows_per_file": 1000, "partition_by": []})
+def test_a_long_slice_is_split_over_tasks_and_files(
+    ground: Ground, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = make_pipeline(ground, table={"partition_by": []})
+    monkeypatch.setattr(job, "ROWS_PER_FILE", 1000)
     ground.send_rows(0, 4500)
     receipt = ground.run(pipeline)
     assert receipt.files >= 5
@@ -206,6 +213,7 @@ def test_a_long_slice_is_split_over_tasks_and_files(ground: Ground, topic: str) 
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_h3_max_records_bounds_a_transaction(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, transaction={"max_records": 100})
     ground.send_rows(0, 230)
@@ -214,6 +222,7 @@ def test_h3_max_records_bounds_a_transaction(ground: Ground, topic: str) -> None
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_k1_a_new_partition_and_a_new_topic_are_picked_up_from_their_first_records(ground: Ground, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
@@ -285,6 +294,7 @@ def test_p1_p5_properties_that_a_crash_emptied_are_restored(ground: Ground, pipe
     assert ground.protocol(pipeline).instants.listed_files(), "the metadata table is there"  # type: ignore[attr-defined]
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize("table", [{}, {"mode": "upsert", "key": ["id"]}], ids=["append", "upsert"])
 def test_p5_what_is_committed_outlives_a_power_cut(
     ground: Ground, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: dict[str, Any]
@@ -442,6 +452,7 @@ def test_p5_p6_a_driver_whose_clock_was_set_back(ground: Ground, pipeline: Pipel
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_p4_the_guard_in_hudis_lock_refuses_a_second_publisher(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     protocol = ground.protocol(pipeline)
@@ -474,6 +485,7 @@ def test_p4_an_instant_that_another_writer_is_rolling_back_is_not_committed(grou
     assert verify(ground.base_path, ground.produced).exact
 
 
+@pytest.mark.tier(1)
 def test_p4_a_newer_epoch_fences_op_and_commit_whatever_the_ledger_and_the_heartbeat_say(
     ground: Ground, pipeline: Pipeline
 ) -> None:
@@ -557,6 +569,7 @@ def test_starting_at_latest_commits_the_start_and_then_reads_all_that_comes(grou
     assert sorted(ground.rows()["n"].to_pylist()) == [0, 1, 10, 11, 12, 13]
 
 
+@pytest.mark.tier(1)
 def test_p6_a_table_that_lost_its_checkpoint_is_not_read_again_from_the_start(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -580,7 +593,8 @@ def test_a_pipeline_file_that_is_changed_in_mid_run_is_refused(ground: Ground, p
     assert ground.run(pipeline).rows == 3
 
 
-def test_f2_a_missing_report_blocks_the_commit(ground: Ground, pipeline: Pipeline) -> None:
+@pytest.mark.tier(1)
+def test_f2_p1_a_missing_report_blocks_the_commit(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 5)
     ground.send_rows(1, 5)
     protocol = ground.protocol(pipeline)
@@ -626,6 +640,7 @@ def committed_metadata(ground: Ground, instant: str) -> dict[str, str]:
     return extra
 
 
+@pytest.mark.tier(1)
 def test_p1_p2_the_records_of_a_topic_are_routed_to_several_tables(ground: Ground, topic: str) -> None:
     path = write_pipeline(
         ground,

@@ -128,7 +128,8 @@ def source(bootstrap_servers: str, tmp_path: Path) -> Iterator[Source]:
         yield Source(ground)
 
 
-def test_p1_p8_a_truncate_deletes_all_rows_before_it_and_none_after_it(source: Source, fault: Fault) -> None:
+@pytest.mark.tier(1)
+def test_p1_p8_s15_a_truncate_deletes_all_rows_before_it_and_none_after_it(source: Source, fault: Fault) -> None:
     source.put(*"abcdef")
     source.run()
     source.put("a", "g")

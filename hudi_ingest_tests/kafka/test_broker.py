@@ -84,6 +84,7 @@ def test_the_settings_are_for_one_node_on_the_loopback_interface(tmp_path: Path)
     assert values["log.dirs"] == f"{tmp_path}/a\\\\\\u00e9/data"
 
 
+@pytest.mark.tier(3)
 def test_records_and_topics_outlive_a_kill_and_a_start_on_other_ports(tmp_path: Path) -> None:
     """And then, one that cannot start is told with its log and leaves nothing."""
     home = tmp_path / "home é"

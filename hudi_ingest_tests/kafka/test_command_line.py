@@ -28,7 +28,8 @@ def test_validate_names_every_problem_and_exits_1(ground: Ground, pipeline: Pipe
     assert answer(ground.home, "validate").returncode == 2
 
 
-def test_plan_and_status_speak_json(ground: Ground, pipeline: Pipeline) -> None:
+@pytest.mark.tier(1)
+def test_k7_x1_plan_and_status_speak_json(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     planned = answer(ground.home, "plan", pipeline.name, "--json")
     assert planned.returncode == 0, planned.stderr
@@ -41,6 +42,7 @@ def test_plan_and_status_speak_json(ground: Ground, pipeline: Pipeline) -> None:
     assert "committed" in answer(ground.home, "status").stdout
 
 
+@pytest.mark.tier(1)
 def test_x1_validate_and_plan_say_where_the_columns_are_from(ground: Ground, pipeline: Pipeline) -> None:
     path = write_pipeline(ground, table={"schema": "infer"})
     checked = answer(ground.home, "validate", str(path))

@@ -68,6 +68,7 @@ def now() -> datetime:
     return datetime.now(timezone.utc)
 
 
+@pytest.mark.tier(1)
 def test_x1_a_tick_requests_one_run_with_every_slice(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     with DagsterInstance.ephemeral() as instance:
@@ -148,6 +149,7 @@ def test_nothing_new_is_a_reason_and_a_missing_topic_an_error(ground: Ground, pi
         observe(misspelt)
 
 
+@pytest.mark.tier(1)
 def test_p6_a_pattern_follows_its_topics_and_misses_one_that_disappeared(ground: Ground, topic: str) -> None:
     from confluent_kafka.admin import AdminClient
 
@@ -223,6 +225,7 @@ def test_p6_truncation_before_the_first_commit_is_not_a_loss(ground: Ground, pip
     assert (plan.slices[0].start, plan.slices[0].end) == (4, 10)
 
 
+@pytest.mark.tier(1)
 def test_r8_group_offsets_are_set_and_read(ground: Ground, pipeline: Pipeline) -> None:
     ground.send_rows(0, 3)
     cluster = KafkaCluster(pipeline.source)
@@ -261,6 +264,7 @@ def test_records_that_arrive_while_status_asks_belong_to_no_open_transaction(
     assert [(each.end, each.undecided) for each in status.partitions] == [(5, None), (0, None)]
 
 
+@pytest.mark.tier(1)
 def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +302,8 @@ def test_p1_x3_a_gap_with_a_committed_record_in_it_is_refused(
         assert str(caught.value).count("without") == 1
 
 
-def test_an_idle_tick_of_a_template_asks_the_ledger_nothing(
+@pytest.mark.tier(1)
+def test_s19_an_idle_tick_of_a_template_asks_the_ledger_nothing(
     ground: Ground, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     instance, of_template = DagsterInstance.ephemeral(), pipeline.model_copy(update={"enabled": True}).made_by("shop")

@@ -20,7 +20,7 @@ from hudi_ingest.model.offsets import LastRecord, Slice, TopicPartition
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest_tests.support.java import QUICK, java_options
 
-pytestmark = [pytest.mark.kafka, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.tier(3)]
 
 SECONDS = 240.0
 ZERO = TopicPartition("orders", 0)

@@ -73,6 +73,7 @@ def test_records_are_what_was_produced(ground: Ground, topic: str) -> None:
     assert table["timestamp"].cast(pa.int64()).to_pylist()[:3] == [1, 2, 1_767_268_800_000]
 
 
+@pytest.mark.tier(1)
 def test_p1_a_range_is_read_whole_around_what_the_broker_does_not_deliver(ground: Ground, topic: str) -> None:
     source = make_pipeline(ground).source
     ground.send_rows(0, 3)

@@ -308,6 +308,7 @@ def test_d2_columns_of_a_protobuf_schema_that_is_a_text_and_refers_to_texts(regi
         found_columns(registry.url, topic, "protobuf", protobuf={"message": "shop.Ordr"})
 
 
+@pytest.mark.tier(1)
 def test_d2_columns_of_a_json_schema(registry: Registry, topic: str) -> None:
     json_bytes(registry, topic, JSON_ORDER, {"id": "a", "n": 1})
     assert found_columns(registry.url, topic, "json_schema") == "id string, n long"

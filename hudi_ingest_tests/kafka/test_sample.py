@@ -58,6 +58,7 @@ def abort_two(ground: Ground, source: KafkaSource) -> None:
     wait_for(lambda: cluster.watermarks([zero])[zero].end == end + 3, "the transaction's marker is in the log")
 
 
+@pytest.mark.tier(1)
 def test_k7_a_sample_shows_rows_bad_records_and_what_is_left_out(ground: Ground, topic: str) -> None:
     pipeline = make_pipeline(ground, transforms=STEPS)
     ground.send(0, [value("secret-1", 1), value("secret-2", "many"), None])

@@ -76,6 +76,7 @@ def wrong(secured: SecuredBroker, case: str) -> dict[str, Any]:
     return {**sources[case](), "request_timeout_seconds": PATIENT_SECONDS if case in REFUSED else SECONDS}
 
 
+@pytest.mark.tier(1)
 @pytest.mark.parametrize(
     ("listener", "security"),
     [
@@ -86,7 +87,7 @@ def wrong(secured: SecuredBroker, case: str) -> dict[str, Any]:
         ("PLAINLOGIN", {}),
     ],
 )
-def test_every_protocol_and_mechanism_is_let_in(
+def test_s8_every_protocol_and_mechanism_is_let_in(
     secured: SecuredBroker, secured_ground: Ground, listener: str, security: dict[str, Any]
 ) -> None:
     secured_ground.send_rows(0, 3)

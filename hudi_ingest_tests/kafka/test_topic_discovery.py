@@ -28,7 +28,8 @@ from hudi_ingest_tests.support.waiting import wait_for
 pytestmark = pytest.mark.kafka
 
 
-def test_k1_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_it_and_fails(
+@pytest.mark.tier(1)
+def test_k1_s6_a_topic_that_appears_gets_a_pipeline_and_one_that_disappears_keeps_it_and_fails(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in (

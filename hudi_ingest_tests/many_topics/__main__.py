@@ -123,7 +123,6 @@ def pipeline_file(stage: Stage, topic: str) -> dict[str, object]:
         "table": {
             "base_path": str(stage.home.tables / topic),
             "schema": "id string, amount double",
-            "small_files_a_day": 1_000_000,
         },
         "transaction": {"interval_seconds": 10, "timeout_seconds": 120, "retries": 0},
     }

@@ -54,7 +54,7 @@ def main() -> int:
                 flush=True,
             )
     survivors = [name for name, result in results.items() if not result.by]
-    # That of Java has its tests in `make test`, which pass without a mutant.
+    # That of Java has its tests in CI, which pass without a mutant.
     wrong = "" if options.java else _on_the_product_as_it_is(results)
     if wrong:
         print(f"without any mutant, too: {wrong}")

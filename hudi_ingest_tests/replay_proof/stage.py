@@ -149,7 +149,6 @@ class Stage:
                 **({"storage": dict(site.storage)} if site.storage is not None else {}),
                 "schema": "n long NOT NULL, cents long NOT NULL, amount double NOT NULL, side string NOT NULL",
                 "partition_by": ["side"],
-                "small_files_a_day": 1_000_000,
             },
             "transaction": {
                 "interval_seconds": INTERVAL_SECONDS,

@@ -36,6 +36,7 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.faults import InjectedFault
 from hudi_ingest.hudi.storage import s3
+from hudi_ingest.hudi.storage.storage import Durability
 from hudi_ingest.hudi.timeline import epoch as epoch_module
 from hudi_ingest.hudi.timeline import pipeline_table as table_module
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
@@ -77,7 +78,7 @@ from hudi_ingest.transaction import protocol as protocol_module
 from hudi_ingest.transaction import rollback as rollback_module
 from hudi_ingest.transaction.dead_letters import log as letters_module
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
-from hudi_ingest.transaction.plan.planning import Situation, held_offsets, plan_next
+from hudi_ingest.transaction.plan.planning import Situation, confirmed_marks, held_offsets, plan_next
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.timeline_repair import repair_timeline
 from hudi_ingest.transaction.write import reports as write_reports
@@ -91,7 +92,7 @@ from hudi_ingest_tests.simulation.world import (
     LATER,
     OUTSIDE,
     BrokerInMemory,
-    DurabilityInMemory,
+    DiskInMemory,
     GroupsInMemory,
     HudiInMemory,
     Instant,
@@ -221,14 +222,14 @@ class Simulation:
                 resolve_schema=partial(declared_schema, ground.columns),
                 table=PipelineTable(self.pipeline, self.timeline),
                 epoch=(NoFence if "no epoch" in flaws else TableEpoch)(storage_in(self.world)),
-                durability=DurabilityInMemory(self.world),
+                durability=Durability(DiskInMemory(self.world)),
                 ledger=ledger,
                 instants=HudiInMemory(self.world),
                 write_files=WriterInMemory(self.world),
                 groups=GroupsInMemory(self.world),
                 letters=DeadLetterLog(storage_in(self.world)),
                 find_losses=LossesInMemory(self.world),
-                confirm_marks=dict,
+                confirm_marks=partial(confirmed_marks, self.pipeline.source),
                 copy_letters=self.copy_letters,
                 sync_catalog=lambda commits: None,
                 note_step=self.world.note_step,

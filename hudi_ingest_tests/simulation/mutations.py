@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 from hudi_ingest.hudi.files.late_changes import LateChanges
+from hudi_ingest.hudi.storage import storage
 from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
@@ -178,8 +179,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "what a dead begin has written is not flushed by the next": Mutation(
         "TableUnreachable",
         4063249,
-        frozenset({"no flush of properties"}),
-        [(TransactionPorts, "flush_all", _nothing)],
+        patches=[(storage, "PRIMARY", ""), (TransactionPorts, "flush_all", _nothing)],
     ),
     "small files are not flushed": Mutation("TableUnreachable", 59, frozenset({"no flush of small files"})),
     "what services merge is not flushed": Mutation("P1", 69, frozenset({"no flush of merged files"})),

@@ -26,6 +26,7 @@ from hudi_ingest.hudi.services.table_services import (
     PendingClustering,
     PlannedCompaction,
 )
+from hudi_ingest.hudi.storage.storage import Durability
 from hudi_ingest.hudi.timeline import ownership
 from hudi_ingest.hudi.timeline.ownership import ServiceClaim
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -40,7 +41,7 @@ from hudi_ingest_tests.simulation import keyed
 from hudi_ingest_tests.simulation.programs import running
 from hudi_ingest_tests.simulation.world import (
     OUTSIDE,
-    DurabilityInMemory,
+    DiskInMemory,
     Engine,
     HudiInMemory,
     Instant,
@@ -308,7 +309,7 @@ def _set_up(service: FencedService, world: World) -> None:
     service._pipeline = world.pipeline
     service._base_path = world.pipeline.table.base_path
     service._storage = storage_in(world)
-    service._durability = DurabilityInMemory(world)
+    service._durability = Durability(DiskInMemory(world))
     service._claim = ServiceClaim(service._storage, service.service)
     service._lock = "in memory"
     service._spark = None

@@ -19,7 +19,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from itertools import count
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
@@ -45,14 +45,14 @@ from hudi_ingest.hudi.options import (
     table_properties,
 )
 from hudi_ingest.hudi.storage.local import LocalStorage
-from hudi_ingest.hudi.storage.paths import EPOCH_PATH, METADATA_TIMELINE, TIMELINE, dead_letters_folder
+from hudi_ingest.hudi.storage.paths import EPOCH_PATH, METADATA_TIMELINE, PRIMARY, TIMELINE, dead_letters_folder
 from hudi_ingest.hudi.storage.s3 import S3Storage
-from hudi_ingest.hudi.storage.storage import Durability, StoredFile, TableStorage, Upload
+from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage, Upload
 from hudi_ingest.hudi.timeline.clock import wait_for_clock
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, committed_state
 from hudi_ingest.hudi.timeline.publication import Publication
-from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, TableFile, Timeline, _Held
 from hudi_ingest.kafka.cluster import Topic
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import LastRecord, Offsets, Slice, TopicPartition, Watermarks
@@ -60,7 +60,9 @@ from hudi_ingest.model.plan import IngestPlan, LogCut, OffsetLoss, ReplacedFile,
 from hudi_ingest.model.report import BaseFile, LetterFile, LogFile, SliceReport
 from hudi_ingest.model.storage_options import StorageOptions
 from hudi_ingest.model.transaction import OpenInstant, OpenTransaction, TransactionSchema
+from hudi_ingest.operations.requests.replaced_files import files_to_replace
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.schema.columns import TableSchema, spark_json
 from hudi_ingest.transaction.plan.arithmetic import find_losses
 from hudi_ingest.transaction.plan.cut_logs import cut_logs
@@ -130,6 +132,15 @@ class Instant:
 
 def time_text(time: datetime) -> str:
     return f"{time:%Y%m%d%H%M%S}{time.microsecond // 1000:03}"
+
+
+def _kafka_columns(rows: Sequence[Row]) -> pa.Table:
+    columns = {
+        TOPIC: [source.topic for source, _ in rows],
+        PARTITION: [source.partition for source, _ in rows],
+        OFFSET: [offset for _, offset in rows],
+    }
+    return pa.table(columns)
 
 
 @lru_cache(4096)
@@ -247,6 +258,8 @@ class World:
         self.journals = self.setting.power_cuts and not self.setting.on_s3
         self.unflushed: list[Unflushed] = []
         """Oldest first."""
+        self.changed = {PROPERTIES: 0}
+        """The number of the newest change of each instant, and of the properties."""
         self.unflushed_texts: dict[str, bytes | None] = {}
         """Small files that were replaced and whose folders are not flushed yet, with what was there before."""
         self.unsure: set[str] = set()
@@ -319,7 +332,8 @@ class World:
         """Remember what a power cut may bring back, until that is flushed."""
         if self.journals:
             before = dict(self.properties) if name == PROPERTIES else copy(self.active.get(name))
-            self.unflushed.append(Unflushed(next(self._changes), name, before, self.now))
+            self.changed[name] = next(self._changes)
+            self.unflushed.append(Unflushed(self.changed[name], name, before, self.now))
 
     def flush(self, since: int = 0) -> None:
         """The changes after that one are on disk, and those before them of the same instants, which do not matter any more."""
@@ -541,14 +555,19 @@ class World:
         return {path for each in self.active.values() if each.state != "completed" for path in each.merges}
 
     def files_of(self, slices: Sequence[Slice]) -> tuple[ReplacedFile, ...]:
-        """The live files with rows of the slices."""
-        replaced = []
-        for path in self.live():
-            mine = [row for row in self.files[path] if is_of(row, slices)]
-            if mine:
-                kept = len(self.files[path]) - len(mine)
-                replaced.append(ReplacedFile(path, len(mine), kept, 10, mine[0][0].topic, mine[0][0].partition))
-        return tuple(sorted(replaced))
+        """The live files with rows of the slices, as a replay finds them by their statistics, or else by their rows."""
+        files = [self._with_statistics(path) for path in self.live()]
+        return files_to_replace(files, slices, lambda path: _kafka_columns(self.files[path]), "orders")
+
+    def _with_statistics(self, path: str) -> TableFile:
+        rows = self.files[path]
+        of: list[set[Any]] = [
+            {source.topic for source, _ in rows},
+            {source.partition for source, _ in rows},
+            {at for _, at in rows},
+        ]
+        topics, partitions, offsets = ((min(values), max(values)) if values else None for values in of)
+        return TableFile(path, "", len(rows), 10, None, topics, partitions, offsets)
 
     def leased(self, instant: str, host: int | None = None, renewable: bool = False) -> bool:
         """Whether its heartbeat has not expired, as `host` sees it; `renewable`: and a commit may renew it."""
@@ -1172,6 +1191,9 @@ class StorageInMemory(LocalStorage):
         stop(f"look for {path}", OSError)
         return path in self._world.texts or path in self._world.files
 
+    def names(self, folder: str) -> tuple[str, ...]:
+        return names_on_timeline(self._world)
+
     def replace(self, path: str, content: bytes) -> None:
         stop(f"replace {path}", OSError)
         world = self._world
@@ -1243,6 +1265,9 @@ class S3InMemory(S3Storage):
     def exists(self, path: str) -> bool:
         return super().exists(path) or path in self._world.files
 
+    def names(self, folder: str) -> tuple[str, ...]:
+        return names_on_timeline(self._world) if folder == TIMELINE else super().names(folder)
+
     def delete_folder(self, folder: str) -> None:
         super().delete_folder(folder)
         self._world.delete_below(folder)
@@ -1280,6 +1305,10 @@ def timeline_files(world: World, instant: Instant) -> tuple[str, ...]:
     return tuple(name.format(instant.name, instant.completion or instant.name) for name in names[:there])
 
 
+def names_on_timeline(world: World) -> tuple[str, ...]:
+    return tuple(file for each in world.active.values() for file in timeline_files(world, each))
+
+
 class TimelineInMemory(Timeline):
     """The real Timeline's judgement over a World's instants."""
 
@@ -1288,15 +1317,30 @@ class TimelineInMemory(Timeline):
     def __init__(self, world: World) -> None:
         self.base_path = world.pipeline.table.base_path
         self.storage = storage_in(world)
-        self._held = None
+        self._held_by: dict[Program | None, _Held] = {}
         self._world = world
+
+    @property
+    def _held(self) -> _Held | None:
+        """What the running program holds, which is a process of its own."""
+        return self._held_by.get(running())
+
+    @_held.setter
+    def _held(self, held: _Held | None) -> None:
+        if held is None:
+            self._held_by.pop(running(), None)
+        else:
+            self._held_by[running()] = held
 
     def committed(self, checkpoint_key: str, transaction_key: str) -> CommittedState:
         """What `committed_state` says, computed once after each change of the table."""
         if not self.exists():
             return CommittedState(exists=False)
         commits, version = self.completed(), self._world.version
-        if self._world.judged[0] != version:
+        if self._held is not None:
+            # It may show an older state of the table.
+            version = -1
+        if version < 0 or self._world.judged[0] != version:
             seen = copy(self)
             seen._seen = commits
             self._world.judged = version, committed_state(seen, checkpoint_key, transaction_key)
@@ -1321,18 +1365,34 @@ class TimelineInMemory(Timeline):
         return not self._world.active
 
     def properties(self) -> dict[str, str]:
-        return self._world.properties
+        held = self._held
+        if held is None:
+            return self._world.properties
+        if held.properties is None:
+            # With the names on the timeline, as in `_looked`.
+            held.properties = dict(self._world.properties)
+            held.names = held.names or self.storage.names(TIMELINE)
+        return held.properties
 
     def _names(self) -> tuple[str, ...]:
         stop("timeline", TableUnreachable)
-        return tuple(file for each in self._world.active.values() for file in timeline_files(self._world, each))
+        return super()._names()
 
     def _completed(self) -> Iterator[CommittedInstant]:
         stop("timeline", TableUnreachable)
-        world = self._world
-        if world.is_unreadable:
-            raise TableUnreachable("a completed instant, or hoodie.properties, cannot be read")
-        yield from world.commits()
+        world, held = self._world, self._held
+        if held is None or held.table is None:
+            if world.is_unreadable:
+                raise TableUnreachable("a completed instant, or hoodie.properties, cannot be read")
+            commits: Any = [*world.commits()]
+            if held is not None:
+                # Those of the names that are held, as where all of them were read before.
+                held.names = held.names or self.storage.names(TIMELINE)
+                completed = {requested for requested, more, _ in (name.partition("_") for name in held.names) if more}
+                held.table = commits = [each for each in commits if each.instant in completed]
+            yield from commits
+        else:
+            yield from cast("Iterable[CommittedInstant]", held.table)
 
 
 class GroupsInMemory:
@@ -1350,31 +1410,41 @@ class GroupsInMemory:
         stop("group offsets committed", KafkaUnreachable)
 
 
-class DurabilityInMemory(Durability):
-    """Knows which files were synced, and what has changed below .hoodie since a look."""
+class DiskInMemory(StorageInMemory):
+    """The table as the product's Durability meets it: a file below .hoodie for each instant, and hoodie.properties, as big as the number of
+    their newest change. An instant that was rolled back has its rollback's."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def exists(self, path: str) -> bool:
+        """None: what makes folders table partitions is not in this world."""
+        return False
 
-    def sync_files(self, paths: Iterable[str]) -> None:
-        stop("sync_files", OSError)
-        self._world.synced |= {*paths}
+    def files_beside(self, folder: str, excluded: Container[str]) -> list[StoredFile]:
+        """No place to stop: it is the same look as that at what was changed."""
+        changes = self._world.changed.items()
+        return [StoredFile(_path_of(name), number, _SAME_TIME) for name, number in changes if self._is_there(name)]
 
-    def look(self) -> frozenset[StoredFile]:
-        world = self._world
-        return frozenset({StoredFile("", world.last_change, world.now)}) if world.journals else frozenset()
-
-    def sync_changes(self, since: frozenset[StoredFile]) -> None:
-        world = self._world
+    def sync(self, paths: Iterable[str]) -> None:
+        world, flushed = self._world, {*paths}
+        changes = {name for name in world.changed if _path_of(name) in flushed}
         try:
-            stop("sync_changes", OSError)
+            stop("sync_changes" if changes else "sync_files", OSError)
         except OSError:
-            world.unsure |= {each.name for each in world.unflushed}
+            world.unsure |= changes - {PROPERTIES}
             raise
-        if world.journals:
-            world.flush(max((each.size_bytes for each in since), default=0))
-            if "no flush of properties" not in world.flaws:
-                world.unflushed = [each for each in world.unflushed if each.name != PROPERTIES]
+        if not all(map(self._is_there, changes)):
+            raise FileNotFoundError("an instant that was archived meanwhile")
+        world.synced |= {path for path in flushed if not path.startswith(f"{TIMELINE}/")}
+        world.unflushed = [each for each in world.unflushed if each.name not in changes]
+
+    def _is_there(self, name: str) -> bool:
+        return name not in self._world.archived
+
+
+def _path_of(name: str) -> str:
+    return PRIMARY if name == PROPERTIES else f"{TIMELINE}/{name}"
+
+
+_SAME_TIME = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 class LossesInMemory:

@@ -15,6 +15,7 @@ from hudi_ingest import cli
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
 
 COMMAND = [sys.executable, "-m", "hudi_ingest.cli"]
+LAB = [sys.executable, "-m", "hudi_ingest_tests.lab"]
 
 
 def environment(home: Home, more: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -14,9 +15,16 @@ from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.pipeline.hudi_options import ALLOWED, REASONS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.describe import allowed, default, keys, nested_model, purposes
-from hudi_ingest.records.schema.avsc import AVRO_TYPES
+from hudi_ingest.records.schema.avro import AVRO_TYPES
 from hudi_ingest.records.schema.columns import DDL_TYPES
 
+_ROOTS: Sequence[tuple[type[BaseModel], str]] = (
+    (Pipeline, ""),
+    (EngineSettings, "engine.yaml"),
+    (HousekeepingSettings, "housekeeping.yaml"),
+    (AlertSettings, "alerts.yaml"),
+)
+"""Each settings file's model, and the file's name on the page."""
 TARGET = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 
 _INTRODUCTION = """\
@@ -124,7 +132,7 @@ _HOUSEKEEPING = """\
 # Housekeeping
 
 The file housekeeping.yaml, beside engine.yaml or at `HUDI_INGEST_HOUSEKEEPING`, says how much history Dagster and the ledger
-keep. It is optional. The environment variables `HUDI_INGEST_HOUSEKEEPING_RUN_DAYS` and so on, one for each key, override it.
+keep. It is optional. The environment variables `HUDI_INGEST_HOUSEKEEPING_DAYS` and so on, one for each key, override it.
 [Operations](operations.md#housekeeping) says what is deleted and what never is.
 """
 
@@ -156,14 +164,61 @@ def render() -> str:
     )
 
 
-def _sections(model: type[BaseModel], place: str) -> Iterator[str]:
-    title = f"`{place}`" if place else "The top level"
+def settings() -> Iterator[str]:
+    """The keys of all rows, each with those above it: `source.topics`, and of other files `engine.yaml.master`."""
+    for model, place in _ROOTS:
+        yield from _keys(model, place)
+
+
+def _keys(model: type[BaseModel], place: str) -> Iterator[str]:
+    for key, info in keys(model).items():
+        whole = f"{place}.{key}".lstrip(".")
+        yield whole
+        below = nested_model(info)
+        if below is not None:
+            yield from _keys(below, whole)
+
+
+def settings_named_by_no_test() -> list[str]:
+    """The settings that no test gives a value, by their places."""
+    folder = Path(__file__).parent.parent
+    texts = "\n".join(
+        path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py")) if path != Path(__file__)
+    )
+    words = re.findall(r"""["'\s{(,]([a-z0-9_]+)["']?\s*[:=]""", texts)
+    given = {part for word in set(words) for part in word.split("__")}
+    return [
+        ".".join([*places[:1], key]).lstrip(".")
+        for root, name in _ROOTS
+        for model, places in _models(root, name).items()
+        for key in keys(model)
+        if key not in given
+    ]
+
+
+def _models(model: type[BaseModel], place: str) -> dict[type[BaseModel], list[str]]:
+    """The model and those below it, each with all its places."""
+    found: dict[type[BaseModel], list[str]] = {model: [place]}
+    for key, info in keys(model).items():
+        below = nested_model(info)
+        for each, places in _models(below, f"{place}.{key}".lstrip(".")).items() if below else ():
+            found.setdefault(each, []).extend(places)
+    return found
+
+
+def _sections(root: type[BaseModel], name: str) -> Iterator[str]:
+    for model, places in _models(root, name).items():
+        yield _section(model, places)
+
+
+def _section(model: type[BaseModel], places: Sequence[str]) -> str:
+    title = " and ".join(f"`{place}`" for place in places) if places[0] else "The top level"
     rows = [
         f"| `{key}` | {_cell(allowed(info))} | {_cell(_default(info_default))} | {_cell(purposes(model)[key])} |"
         for key, info in keys(model).items()
         for info_default in [default(info)]
     ]
-    yield (
+    return (
         "\n".join(
             [
                 f"## {title}",
@@ -177,10 +232,6 @@ def _sections(model: type[BaseModel], place: str) -> Iterator[str]:
         )
         + "\n"
     )
-    for key, info in keys(model).items():
-        below = nested_model(info)
-        if below is not None:
-            yield from _sections(below, f"{place}.{key}".lstrip("."))
 
 
 def _names(names: Iterable[str]) -> str:

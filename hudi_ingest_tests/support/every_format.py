@@ -31,7 +31,6 @@ from hudi_ingest.records.convert.connect.debezium import (
     event_schema,
 )
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect.schema import DECIMAL
 from hudi_ingest.records.convert.converter import Converter
 from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest.records.convert.json.framed import RegisteredSchemas
@@ -41,6 +40,7 @@ from hudi_ingest.records.convert.protobuf.schema import record_schema as protobu
 from hudi_ingest.records.schema.avro import crc_64, record_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.schema.wire_type import DECIMAL
 
 SCHEMA_ID = 7
 

@@ -152,7 +152,7 @@ def write_pipeline(ground: Ground, name: str | None = None, file: str | None = N
             "partition_by": ["dt"],
         },
         # The tests' transactions are small, and most of what they ask is how ops work together.
-        "transaction": {"timeout_seconds": 120, "retry_delay_seconds": 1, "fan_out_from": 0},
+        "transaction": {"timeout_seconds": 120, "retry_delay_seconds": 1, "ops": "parallel"},
     }
     for block, change in changes.items():
         settings[block] = {**settings.get(block, {}), **change} if isinstance(change, Mapping) else change

@@ -13,8 +13,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from hudi_ingest.home.liveness import first_listening
-from hudi_ingest.local.postgresql import programs, run, running
 from hudi_ingest.local.processes import LOOPBACK, free_port
+from hudi_ingest_tests.lab.postgresql import programs, run, running
 from hudi_ingest_tests.support.waiting import wait_for
 
 __all__ = ["LOGGED", "counted", "pooled", "programs", "restart", "running"]

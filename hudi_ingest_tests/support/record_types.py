@@ -29,11 +29,16 @@ import sqlalchemy as sa
 from confluent_kafka import Consumer, TopicPartition
 
 from hudi_ingest.home.folder import write_private
-from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import BrokerSettings, create_topic, java_property, start_broker
-from hudi_ingest.local.cdc_stack import LOGICAL_REPLICATION, ConnectSettings, connector_properties, worker_properties
 from hudi_ingest.local.processes import LOOPBACK, free_port, start, stop, wait_until
 from hudi_ingest.spark.java import find_java
+from hudi_ingest_tests.lab import postgresql
+from hudi_ingest_tests.lab.cdc_stack import (
+    LOGICAL_REPLICATION,
+    ConnectSettings,
+    connector_properties,
+    worker_properties,
+)
 from hudi_ingest_tests.support.database_types import (
     MARIADB,
     MARIADB_MODES,

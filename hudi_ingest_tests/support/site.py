@@ -60,6 +60,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "How it works": (
         "docs/design.md",
         "docs/guarantees.md",
+        "docs/features.md",
         "docs/mutants.md",
         "docs/performance.md",
         "docs/measurements.md",
@@ -75,6 +76,7 @@ _FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 
 
 _ABOUT_THE_PROJECT = (
+    "docs/features.md",
     "docs/mutants.md",
     "docs/measurements.md",
     "docs/trial-100-topics.md",

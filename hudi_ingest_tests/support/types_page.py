@@ -25,9 +25,10 @@ from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.convert.connect.columns import connect_columns
 from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
 from hudi_ingest.records.convert.connect.json import ConnectJsonConverter
-from hudi_ingest.records.convert.connect.schema import ConnectType, parse_connect_schema
 from hudi_ingest.records.convert.converter import Converter, Decoded
 from hudi_ingest.records.schema.columns import ddl_type
+from hudi_ingest.records.schema.connect import parse_connect_schema
+from hudi_ingest.records.schema.wire_type import WireType
 from hudi_ingest_tests.support.database_types import MARIADB, MARIADB_MODES, POSTGRESQL, POSTGRESQL_MODES, Type
 
 RECORDS = Path(__file__).parents[1] / "unit" / "records" / "convert" / "debezium" / "types"
@@ -46,7 +47,7 @@ class Recording:
 
     schema: bytes
     payloads: tuple[bytes, ...]
-    row: ConnectType
+    row: WireType
 
     @property
     def records(self) -> pa.BinaryArray:
@@ -71,11 +72,11 @@ def shown(database: str) -> Mapping[str, Sequence[str | None]]:
     return content
 
 
-def inferred(row: ConnectType, name: str) -> pa.DataType | None:
+def inferred(row: WireType, name: str) -> pa.DataType | None:
     """The type that `schema: infer` gives a column; None if Debezium leaves it out. Raises SchemaProblem if no table can have it."""
     if name not in row.members:
         return None
-    return connect_columns(ConnectType("struct", members={name: row.members[name]})).field(0).type
+    return connect_columns(WireType("struct", names=(name,), parts=(row.members[name],))).field(0).type
 
 
 @cache
@@ -94,7 +95,7 @@ def _values(events: Converter, row: pa.Schema, values: pa.BinaryArray) -> list[A
     return [REFUSED if index in bad else next(kept) for index in range(len(values))]
 
 
-def is_right(kind: Type, settings: Mapping[str, str], connect: ConnectType, text: str | None, value: Any) -> bool:
+def is_right(kind: Type, settings: Mapping[str, str], connect: WireType, text: str | None, value: Any) -> bool:
     """Whether a column's value is what the database showed as `text`."""
     if text is None or value is None or value is REFUSED:
         return text is value
@@ -108,7 +109,7 @@ def is_right(kind: Type, settings: Mapping[str, str], connect: ConnectType, text
         return False
 
 
-def _same_items(kind: Type, settings: Mapping[str, str], connect: ConnectType, items: Any, values: Any) -> bool:
+def _same_items(kind: Type, settings: Mapping[str, str], connect: WireType, items: Any, values: Any) -> bool:
     if not isinstance(values, list) or len(items) != len(values):
         return False
     return all(
@@ -126,7 +127,7 @@ _PLACES = ("point", "linestring", "polygon", "geometry", "geography")
 _INTEGERS = re.compile(r"(tiny|small|medium|big)?int(eger)?\b(?!\d)|year|oid")
 
 
-def _same(sql: str, settings: Mapping[str, str], connect: ConnectType, text: Any, value: Any) -> bool:
+def _same(sql: str, settings: Mapping[str, str], connect: WireType, text: Any, value: Any) -> bool:
     """One that is in no container."""
     if isinstance(value, dict | list) and sql != "hstore" and not sql.startswith(_PLACES):
         return False
@@ -186,8 +187,8 @@ def _same_time(text: str, value: Any) -> bool:
 _MICROSECONDS = {"Time": 1000, "MicroTime": 1, "MicroDuration": 1}
 
 
-def _microseconds(connect: ConnectType, value: int) -> int | None:
-    name = connect.name.rpartition(".")[2]
+def _microseconds(connect: WireType, value: int) -> int | None:
+    name = connect.meaning.rpartition(".")[2]
     if name.startswith("Nano"):
         return value // 1000 if value % 1000 == 0 else None
     return value * _MICROSECONDS[name] if name in _MICROSECONDS else None
@@ -200,7 +201,7 @@ def _of_day(text: str) -> int:
     return -found if text.startswith("-") else found
 
 
-def _same_time_of_day(connect: ConnectType, text: str, value: Any) -> bool:
+def _same_time_of_day(connect: WireType, text: str, value: Any) -> bool:
     zone = re.search(r"[+-]\d\d$", text[1:])
     if isinstance(value, int):
         return zone is None and _microseconds(connect, value) == _of_day(text)
@@ -214,7 +215,7 @@ def _same_time_of_day(connect: ConnectType, text: str, value: Any) -> bool:
     return clock is not None and _of_day(clock[1] if clock[1].count(":") == 2 else f"{clock[1]}:00") == expected
 
 
-def _same_interval(connect: ConnectType, text: str, value: Any) -> bool:
+def _same_interval(connect: WireType, text: str, value: Any) -> bool:
     """A number has 365.25 days for a year, and a twelfth of it for a month."""
     parts = {name: int(number) for number, name in re.findall(r"(-?\d+) (year|mon|day)", text)}
     clock = re.search(r"-?\d+:\d\d:\S+", text)

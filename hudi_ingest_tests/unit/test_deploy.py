@@ -55,6 +55,7 @@ from hudi_ingest.pipeline.code_location import load_alert_settings, load_houseke
 from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.rest.pages import METRICS
 from hudi_ingest.spark.jars import cache_root
+from hudi_ingest.spark.session import session_options
 from hudi_ingest_tests.support.pipeline_files import load_pipelines
 
 pytestmark = pytest.mark.fast
@@ -273,12 +274,22 @@ def test_the_engine_accepts_its_settings(
     (container,) = manifests["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     home = Home(root=tmp_path, pipelines=tmp_path / "pipelines", ledger_url="sqlite:///x")
-    for variables in (cluster["services"]["engine"]["environment"], dict(on_kubernetes)):
+    (commented,) = re.findall(
+        r"^ +# (spark_conf: .*)", (DEPLOY / "kubernetes" / "settings.yaml").read_text(), re.MULTILINE
+    )
+    in_compose = (DEPLOY / cluster["configs"]["engine"]["file"]).read_text()
+    for variables, file in (
+        (cluster["services"]["engine"]["environment"], in_compose),
+        (dict(on_kubernetes), commented),
+    ):
+        home.engine_settings_file.write_text(file)
         settings = load_engine_settings(home, environment=variables)
         assert settings.master == "spark://spark-master:7077"
-        assert settings.bind_address == "0.0.0.0"
         assert settings.driver_host is not None
-        assert (settings.driver_port, settings.block_manager_port) == (ports["driver"], ports["blocks"])
+        options = session_options([], settings)
+        assert options["spark.driver.bindAddress"] == "0.0.0.0"
+        assert int(options["spark.driver.port"]) == ports["driver"]
+        assert int(options["spark.driver.blockManager.port"]) == ports["blocks"]
     assert (
         settings.driver_host
         == f"{manifests['StatefulSet']['metadata']['name']}-0.{manifests['Service']['metadata']['name']}"

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_ingest.records.avro_bytes import fixed, joined, long_bytes, longs, texts, with_length
 from hudi_ingest.records.hudi_keys import is_ordering_type
 
 _DECIMAL_BYTES = 16
 """Bytes of one Arrow decimal128 value."""
-_EMPTY_ARRAY = b"\0"
 Schema = str | Mapping[str, Any] | Sequence[Any]
 
 
@@ -34,12 +34,12 @@ def avro_rows(rows: pa.Table, schema: str) -> pa.Array:
     """
     record = json.loads(schema)
     encoder = _Encoder()
-    return _joined([encoder.column(rows[field["name"]], field["type"]) for field in encoder.fields(record)])
+    return joined([encoder.column(rows[field["name"]], field["type"]) for field in encoder.fields(record)])
 
 
 def big_endian_lengths(values: pa.Array) -> pa.Array:
     """The number of bytes of each value, as 4 bytes."""
-    return _fixed(pc.binary_length(values).to_numpy().astype(">i4"))
+    return fixed(pc.binary_length(values).to_numpy().astype(">i4"))
 
 
 class _Encoder:
@@ -76,7 +76,7 @@ class _Encoder:
         if len(branches) != 2 or "null" not in branches:
             raise ValueError(f"a union of {branches}")
         null = branches.index("null")
-        present = _joined([_branch(1 - null), self._plain(values.drop_null(), branches[1 - null])], len(values))
+        present = joined([_branch(1 - null), self._plain(values.drop_null(), branches[1 - null])], len(values))
         if not values.null_count:
             return present
         valid = values.is_valid().to_numpy(zero_copy_only=False)
@@ -91,12 +91,6 @@ class _Encoder:
         kind = schema["type"]
         if kind == "record":
             return self._record(values, schema)
-        if kind == "array":
-            return self._items(values, self.values(values.flatten(), schema["items"]))
-        if kind == "map":
-            start, end = (values.offsets[place].as_py() for place in (0, -1))
-            keys, items = values.keys[start:end], self.values(values.items[start:end], schema["values"])
-            return self._items(values, _joined([_texts(keys), items], len(keys)))
         if kind == "fixed":
             self._remember(schema)
             return _decimals(values, schema)
@@ -104,17 +98,8 @@ class _Encoder:
 
     def _record(self, values: pa.Array, schema: Mapping[str, Any]) -> pa.Array:
         fields = self.fields(schema)
-        return _joined(
+        return joined(
             [self.values(pc.struct_field(values, field["name"]), field["type"]) for field in fields], len(values)
-        )
-
-    def _items(self, lists: pa.Array, items: pa.Array) -> pa.Array:
-        """Encode lists whose encoded items are `items`: one block of them, and the empty block that ends it."""
-        counts = np.diff(lists.offsets.to_numpy())
-        offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-        blocks = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), items), b"")
-        return pc.if_else(
-            pa.array(counts > 0), _joined([_longs(counts), blocks, _EMPTY_ARRAY], len(lists)), _EMPTY_ARRAY
         )
 
     def _remember(self, schema: Mapping[str, Any]) -> None:
@@ -124,22 +109,16 @@ class _Encoder:
 
     def _simple(self, values: pa.Array, kind: str) -> pa.Array:
         if kind in ("string", "bytes"):
-            return _texts(values)
+            return texts(values)
         if kind in ("int", "long"):
-            return _longs(_numbers(values))
+            return longs(_numbers(values))
         if kind == "boolean":
-            return _fixed(values.cast(pa.uint8()).to_numpy())
+            return fixed(values.cast(pa.uint8()).to_numpy())
         if kind == "float":
-            return _fixed(values.to_numpy().astype("<f4"))
+            return fixed(values.to_numpy().astype("<f4"))
         if kind == "double":
-            return _fixed(values.to_numpy().astype("<f8"))
+            return fixed(values.to_numpy().astype("<f8"))
         raise ValueError(f"{values.type} as Avro's {kind}")
-
-
-def _joined(parts: Sequence[pa.Array | bytes], count: int | None = None) -> pa.Array:
-    if count == 0:
-        return pa.array([], pa.binary())
-    return pc.binary_join_element_wise(*parts, b"")
 
 
 def _branch(number: int) -> bytes:
@@ -156,44 +135,12 @@ def _numbers(values: pa.Array) -> np.ndarray:
     return numbers
 
 
-def _longs(numbers: np.ndarray) -> pa.Array:
-    """Avro's variable-length zig-zag encoding."""
-    numbers = numbers.astype(np.int64)
-    encoded = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    longest = max(1, (int(encoded.max(initial=0)).bit_length() + 6) // 7)
-    groups = encoded[:, None] >> (7 * np.arange(longest, dtype=np.uint64))
-    # A byte is there if it or a later one is not 0, and the first one always.
-    lengths = np.maximum((groups != 0).sum(axis=1), 1)
-    places = np.arange(longest)
-    groups = (groups & np.uint64(0x7F)).astype(np.uint8) | ((places < lengths[:, None] - 1) << 7).astype(np.uint8)
-    return _binary(lengths, groups[places < lengths[:, None]])
-
-
-def _texts(values: pa.Array) -> pa.Array:
-    values = values.cast(pa.binary())
-    return _joined([_longs(pc.binary_length(values).to_numpy()), values], len(values))
-
-
 def _decimals(values: pa.Array, schema: Mapping[str, Any]) -> pa.Array:
     """Two's complement, big-endian, in the schema's number of bytes."""
     values = values.cast(pa.decimal128(schema["precision"], schema["scale"]))
     bytes_of_values = np.frombuffer(values.buffers()[1] or b"", np.uint8)
     start, end = values.offset * _DECIMAL_BYTES, (values.offset + len(values)) * _DECIMAL_BYTES
-    return _fixed(bytes_of_values[start:end].reshape(-1, _DECIMAL_BYTES)[:, schema["size"] - 1 :: -1])
-
-
-def _fixed(values: np.ndarray) -> pa.Array:
-    """Values of one size, by their bytes."""
-    data = np.ascontiguousarray(values)
-    size = data.nbytes // len(data) if len(data) else 0
-    return _binary(np.full(len(data), size), data.view(np.uint8))
-
-
-def _binary(lengths: np.ndarray, data: np.ndarray) -> pa.Array:
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    return pa.Array.from_buffers(
-        pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
-    )
+    return fixed(bytes_of_values[start:end].reshape(-1, _DECIMAL_BYTES)[:, schema["size"] - 1 :: -1])
 
 
 MAGIC = b"#HUDI#"
@@ -237,12 +184,12 @@ def delete_block(
 
     Raises ValueError for a null or a type that cannot order changes (`is_ordering_type`).
     """
-    folder = _text(partition_path.encode())
+    folder = with_length(partition_path.encode())
     values = [*map(_wrapped, ordering)]
     if len(ordering) > 1:
-        values = [_long(_SEVERAL) + _long(1) + _long(len(ordering)), *values, b"\0"]
-    records = _joined([b"\x02", _texts(keys), b"\x02" + folder, *values], len(keys))
-    count = _long(len(records)) if len(records) else b""  # 0 would end the list
+        values = [long_bytes(_SEVERAL) + long_bytes(1) + long_bytes(len(ordering)), *values, b"\0"]
+    records = joined([b"\x02", texts(keys), b"\x02" + folder, *values], len(keys))
+    count = long_bytes(len(records)) if len(records) else b""  # 0 would end the list
     deletes = b"".join((count, *records.to_pylist(), b"\0"))
     content = struct.pack(">ii", _CONTENT_VERSION, len(deletes)) + deletes
     return _block(DELETE_BLOCK, {INSTANT_HEADER: instant, SCHEMA_HEADER: schema}, content)
@@ -265,31 +212,14 @@ def _block(kind: int, headers: Mapping[int, str], content: bytes) -> bytes:
 
 
 def _metadata(entries: Mapping[int, str]) -> bytes:
-    texts = {key: text.encode() for key, text in entries.items()}
-    parts = [struct.pack(">ii", key, len(text)) + text for key, text in texts.items()]
+    encoded = {key: text.encode() for key, text in entries.items()}
+    parts = [struct.pack(">ii", key, len(text)) + text for key, text in encoded.items()]
     return struct.pack(">i", len(parts)) + b"".join(parts)
-
-
-def _long(number: int) -> bytes:
-    """Avro's variable-length zig-zag encoding."""
-    number = (number << 1) ^ (number >> 63)
-    if number < 0x80:
-        return bytes((number,))
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
-
-
-def _text(text: bytes) -> bytes:
-    return _long(len(text)) + text
 
 
 def _decimal(value: Decimal) -> bytes:
     unscaled = int(value.scaleb(DECIMAL_SCALE, _EXACT))
-    return _text(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True))
+    return with_length(unscaled.to_bytes(unscaled.bit_length() // 8 + 1, "big", signed=True))
 
 
 def _wrapped(values: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -301,9 +231,9 @@ def _wrapped(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_decimal(values.type):
         branch, encoded = _DECIMAL, pa.array([*map(_decimal, values.to_pylist())], pa.binary())
     elif pa.types.is_string(values.type):
-        branch, encoded = _STRING, _texts(values)
+        branch, encoded = _STRING, texts(values)
     else:
         # Times, too, as Spark has them in a row, with which a delete is compared; the union's own branch for timestamps compares as
         # greater.
-        branch, encoded = _LONG, _longs(_numbers(values))
-    return _joined([_long(branch), encoded], len(values))
+        branch, encoded = _LONG, longs(_numbers(values))
+    return joined([long_bytes(branch), encoded], len(values))

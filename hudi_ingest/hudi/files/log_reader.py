@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -29,13 +29,13 @@ from hudi_ingest.hudi.files.log_file import (
     PARQUET_BLOCK,
     SCHEMA_HEADER,
 )
+from hudi_ingest.records.avro_bytes import AvroBytes, ValueReaders
 
 _COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
 """Of blocks that stand for others, and of those whose rows have some of the columns only."""
 _INT, _LONG, _STRING, _DECIMAL = 2, 3, 7, 9
 """Branches of the union of an ordering value."""
 _EXACT = Context(prec=2 * 38)
-_Read = Callable[[BytesIO], Any]
 Ordering = int | str | Decimal
 """An ordering value as deletes have it: a time is its number of microseconds."""
 
@@ -228,32 +228,28 @@ def _number(data: BytesIO) -> int:
 
 def _deletes(content: bytes) -> Iterator[tuple[str, Ordering | None]]:
     """Yield the keys of Avro's HoodieDeleteRecordList, each with its ordering value."""
-    data = BytesIO(content[8:])
-    while count := _long(data):
-        if count < 0:
-            count = -count
-            _long(data)
-        for _ in range(count):
-            _long(data)
-            key = _bytes(data).decode()
-            if _long(data):
-                _bytes(data)
-            yield key, _ordering(data)
+    data = AvroBytes(content, 8)
+    for _ in data.items():
+        data.long()
+        key = data.text()
+        if data.long():
+            data.bytes()
+        yield key, _ordering(data)
 
 
-def _ordering(data: BytesIO) -> Ordering | None:
-    branch = _long(data)
+def _ordering(data: AvroBytes) -> Ordering | None:
+    branch = data.long()
     if branch == 0:
         return None
     if branch == _INT:
         # Spark's own deletes have an int 0, which is no value.
-        return _long(data) or None
+        return data.long() or None
     if branch == _LONG:
-        return _long(data)
+        return data.long()
     if branch == _STRING:
-        return _bytes(data).decode()
+        return data.text()
     if branch == _DECIMAL:
-        return Decimal(int.from_bytes(_bytes(data), "big", signed=True)).scaleb(-DECIMAL_SCALE, _EXACT)
+        return Decimal(int.from_bytes(data.bytes(), "big", signed=True)).scaleb(-DECIMAL_SCALE, _EXACT)
     raise UnreadableLog(f"a delete that is ordered by a value of a kind that no ordering column has ({branch})")
 
 
@@ -266,8 +262,11 @@ def _avro_rows(
 ) -> pa.Table:
     """Decode the rows of the `wanted` keys; all if None. A column without a type has that of its values. Raises ValueError if a row that
     is read `whole` is longer or shorter than the block says."""
-    reader = _Reader()
-    reads = [(field["name"], reader.of(field["type"])) for field in schema["fields"]]
+    readers = ValueReaders()
+    try:
+        reads = [(field["name"], readers.of(field["type"])) for field in schema["fields"]]
+    except KeyError as error:
+        raise UnreadableLog(f"a column of Avro's type {error.args[0]}") from None
     names = [name for name, _ in reads]
     keys_end = names.index(RECORD_KEY) + 1
     needed = [name for name in names if name in columns]
@@ -276,102 +275,17 @@ def _avro_rows(
     place = 8
     for _ in range(struct.unpack_from(">i", content, 4)[0]):
         (size,) = struct.unpack_from(">i", content, place)
-        data = BytesIO(content[place + 4 : place + 4 + size])
+        data = AvroBytes(content[place + 4 : place + 4 + size])
         place += 4 + size
         row = {name: read(data) for name, read in reads[:keys_end]}
         if wanted is not None and row[RECORD_KEY] not in wanted:
             continue
         row |= {name: read(data) for name, read in reads[keys_end:last]}
-        if whole and data.tell() != size:
-            raise ValueError(f"a row of {size} bytes has {data.tell()}")
+        if whole and data.at != size:
+            raise ValueError(f"a row of {size} bytes has {data.at}")
         for name, values in found.items():
             values.append(row[name])
     if whole and place != len(content):
         raise ValueError(f"rows of {place} bytes in a block of {len(content)}")
     kinds = {**columns, RECORD_KEY: pa.string()}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in found.items()})
-
-
-class _Reader:
-    """Makes readers of Avro types, whose values Arrow takes for a column. Knows the types that have a name."""
-
-    def __init__(self) -> None:
-        self._named: dict[str, _Read] = {}
-
-    def of(self, schema: Any) -> _Read:
-        if isinstance(schema, list):
-            branches = [self.of(branch) for branch in schema]
-            return lambda data: branches[_long(data)](data)
-        if isinstance(schema, str):
-            if schema in self._named:
-                return self._named[schema]
-            try:
-                return _SIMPLE[schema]
-            except KeyError:
-                raise UnreadableLog(f"a column of Avro's type {schema}") from None
-        kind = schema["type"]
-        if kind == "record":
-            return self._remember(schema, self._record(schema))
-        if kind == "fixed":
-            size = schema["size"]
-            return self._remember(schema, _decimal(schema, lambda data: data.read(size)))
-        if kind == "array":
-            item = self.of(schema["items"])
-            return lambda data: [item(data) for _ in _items(data)]
-        if kind == "map":
-            value = self.of(schema["values"])
-            return lambda data: [(_bytes(data).decode(), value(data)) for _ in _items(data)]
-        return _decimal(schema, self.of(kind))
-
-    def _record(self, schema: Mapping[str, Any]) -> _Read:
-        members = [(field["name"], self.of(field["type"])) for field in schema["fields"]]
-        return lambda data: {name: read(data) for name, read in members}
-
-    def _remember(self, schema: Mapping[str, Any], read: _Read) -> _Read:
-        self._named[schema["name"]] = read
-        if schema.get("namespace"):
-            self._named[f"{schema['namespace']}.{schema['name']}"] = read
-        return read
-
-
-def _decimal(schema: Mapping[str, Any], read: _Read) -> _Read:
-    """Read bytes as the decimals that they are if the schema says so."""
-    if schema.get("logicalType") != "decimal":
-        return read
-    scale = schema.get("scale", 0)
-    return lambda data: Decimal(int.from_bytes(read(data), "big", signed=True)).scaleb(-scale, _EXACT)
-
-
-def _items(data: BytesIO) -> Iterator[int]:
-    """Yield once before each item of an array or a map."""
-    while count := _long(data):
-        if count < 0:
-            count = -count
-            _long(data)
-        yield from range(count)
-
-
-def _long(data: BytesIO) -> int:
-    shift = encoded = 0
-    while True:
-        (byte,) = data.read(1)
-        encoded |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (encoded >> 1) ^ -(encoded & 1)
-        shift += 7
-
-
-def _bytes(data: BytesIO) -> bytes:
-    return data.read(_long(data))
-
-
-_SIMPLE: Mapping[str, _Read] = {
-    "null": lambda data: None,
-    "boolean": lambda data: data.read(1) != b"\0",
-    "int": _long,
-    "long": _long,
-    "float": lambda data: struct.unpack("<f", data.read(4))[0],
-    "double": lambda data: struct.unpack("<d", data.read(8))[0],
-    "bytes": _bytes,
-    "string": lambda data: _bytes(data).decode(),
-}

@@ -23,6 +23,9 @@ from hudi_ingest.hudi.storage.storage import TableStorage, beside
 from hudi_ingest.hudi.timeline.epoch import Epoch, TableEpoch
 from hudi_ingest.model.offsets import Slice, TopicPartition
 
+ROWS_PER_FILE = 2_000_000
+"""Rows at which a base file is closed, unless `target_file_bytes` closes it first; a longer range of offsets is split over Spark tasks."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:

@@ -18,13 +18,17 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.table_parts import CompactionLimits
+from hudi_ingest.pipeline.sections.table_parts import COMPACTED_SECONDS, CompactionLimits
 
 COMPACT = "COMPACT"
 """Hudi's operation of a compaction's commit."""
 OUTWEIGHING_BYTES = 16 * 1024 * 1024
 """From here on a compaction is due when log files hold more than the base files below them, as after a first load: reading a
 million rows from log files took 57 times as long as from base files."""
+
+
+SMALL_FILES_A_DAY = 15_000
+"""Most new files a day below a quarter of `target_file_bytes`: room for a file of each op of the default pipeline at every interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +109,13 @@ def why_due(limits: CompactionLimits, found: ReadAmplification, now: datetime, t
     if found.delta_commits >= limits.delta_commits * times:
         return f"{counted(found.delta_commits, 'commit')} not compacted (delta_commits: {limits.delta_commits})"
     if found.most_log_files >= limits.log_files * times:
-        return f"{found.most_log_files} log files of a file group not compacted (log_files: {limits.log_files})"
+        return f"{found.most_log_files} log files of a file group not compacted ({limits.log_files:,} with delta_commits: {limits.delta_commits})"
     if found.log_bytes >= limits.log_bytes * times:
-        return f"{found.log_bytes:,} bytes of log files not compacted (log_bytes: {limits.log_bytes:,})"
+        return f"{found.log_bytes:,} bytes of log files not compacted ({limits.log_bytes:,} with delta_commits: {limits.delta_commits})"
     if found.base_bytes is not None and found.log_bytes >= max(found.base_bytes, OUTWEIGHING_BYTES) * times:
         return f"{found.log_bytes:,} bytes of log files not compacted outweigh {found.base_bytes:,} of base files"
-    if age >= limits.age_seconds * times:
-        return f"the oldest commit not compacted is {age:,.0f} s old (age_seconds: {limits.age_seconds:,g})"
+    if age >= COMPACTED_SECONDS * times:
+        return f"the oldest commit not compacted is {age:,.0f} s old; they are compacted within a day"
     return ""
 
 
@@ -166,7 +170,7 @@ def _small_sizes(groups: Iterable[FileGroup], target_file_bytes: int) -> list[li
 
 
 def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int], a_day: float | None = None) -> str:
-    """Explain what to change if the table gets more small files a day than the pipeline allows; "" if it does not.
+    """Explain what to change if the table gets more small files than `SMALL_FILES_A_DAY`; "" if it does not.
 
     `sizes` are the bytes of a commit's files by path, relative to the table. `a_day`: how many small files commits make a day, if
     that is known; by default as if such a commit came at every interval.
@@ -175,7 +179,7 @@ def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int], a_day: flo
     if pipeline.table.is_keyed or pipeline.transaction.is_frequent or not small:
         # Compaction merges those of a keyed table, and clustering those of frequent commits, when they are due.
         return ""
-    interval, allowed = pipeline.transaction.interval_seconds, pipeline.table.small_files_a_day
+    interval, allowed = pipeline.transaction.interval_seconds, SMALL_FILES_A_DAY
     rate = len(small) * DAY_SECONDS / interval if a_day is None else a_day
     if rate <= allowed:
         return ""
@@ -184,7 +188,7 @@ def small_files_warning(pipeline: Pipeline, sizes: Mapping[str, int], a_day: flo
     makes = f"At interval_seconds {interval:g} that can be" if a_day is None else "The table's commits make"
     return (
         f"{len(small)} of this commit's {len(sizes)} files are small ({mean:,} bytes on average, in {folders} table "
-        f"partitions). {makes} {rate:,.0f} small files a day, more than table.small_files_a_day {allowed:,}: they slow down "
+        f"partitions). {makes} {rate:,.0f} small files a day, more than {allowed:,}: they slow down "
         f"every reader. Raise transaction.interval_seconds (to {math.ceil(interval * rate / allowed):,} for that limit)"
         + (", or partition the table by fewer values" if folders > 1 else "")
         + "."

@@ -4,19 +4,18 @@ newest manifest names. Their metadata is Avro with its schema, as on the active 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from hudi_ingest.hudi.storage.paths import HISTORY
 from hudi_ingest.hudi.storage.storage import TableStorage
-from hudi_ingest.hudi.timeline.damaged_instants import read_long
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, commit_of
+from hudi_ingest.records.avro_bytes import AvroBytes, ValueReaders, container
 
 _ACTIONS = ("commit", "deltacommit", "replacecommit", "clustering", "compaction")
 _VERSION = f"{HISTORY}/_version_"
 _TRIES = 3
 _BATCH_ROWS = 256
-_MAGIC, _SYNC_BYTES = b"Obj\x01", 16
 
 
 def archived_commits(storage: TableStorage, since: str, only: Collection[str] | None = None) -> list[CommittedInstant]:
@@ -55,80 +54,13 @@ def _read(storage: TableStorage, since: str, only: Collection[str] | None) -> It
 
 def avro_record(content: bytes) -> dict[str, Any]:
     """Decode the only record of an Avro file, as Hudi writes instants. Raises ValueError."""
-    try:
-        return _record(content)
-    except (IndexError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise ValueError(f"no Avro file with one record: {error!r}") from error
-
-
-def _record(content: bytes) -> dict[str, Any]:
-    if not content.startswith(_MAGIC):
-        raise ValueError("no Avro file")
-    reader = _Reader(content, len(_MAGIC))
-    header = reader.value({"type": "map", "values": "bytes"})
+    header, blocks = container(content)
     if header.get("avro.codec", b"null") != b"null":
         raise ValueError(f"its codec is {header['avro.codec'].decode()}")
-    reader.position += _SYNC_BYTES
-    if reader.long() != 1:
+    if not blocks or blocks[0][0] != 1:
         raise ValueError("its first block has not one record")
-    reader.long()
-    record: dict[str, Any] = reader.value(json.loads(header["avro.schema"]))
+    try:
+        record: dict[str, Any] = ValueReaders(dict).of(json.loads(header["avro.schema"]))(AvroBytes(blocks[0][1]))
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"no Avro file with one record: {error!r}") from error
     return record
-
-
-class _Reader:
-    def __init__(self, content: bytes, position: int) -> None:
-        self.content = content
-        self.position = position
-        self._named: dict[str, Any] = {}
-
-    def value(self, schema: Any) -> Any:
-        if isinstance(schema, list):
-            return self.value(schema[self.long()])
-        kind = schema if isinstance(schema, str) else schema["type"]
-        if isinstance(kind, (dict, list)):
-            return self.value(kind)
-        if kind == "record":
-            self._named[schema["name"]] = schema
-            self._named[f"{schema.get('namespace', '')}.{schema['name']}"] = schema
-            return {field["name"]: self.value(field["type"]) for field in schema["fields"]}
-        if kind == "array":
-            return [self.value(schema["items"]) for _ in self._items()]
-        if kind == "map":
-            return {self._text(): self.value(schema["values"]) for _ in self._items()}
-        if kind in self._named:
-            return self.value(self._named[kind])
-        return _PRIMITIVES[kind](self)
-
-    def long(self) -> int:
-        number, self.position = read_long(self.content, self.position)
-        return number
-
-    def bytes(self, size: int) -> bytes:
-        begin, self.position = self.position, self.position + size
-        if size < 0 or self.position > len(self.content):
-            raise IndexError(f"{size} bytes from {begin} on are not there")
-        return self.content[begin : self.position]
-
-    def _text(self) -> str:
-        return self.bytes(self.long()).decode()
-
-    def _items(self) -> Iterator[int]:
-        while count := self.long():
-            if count < 0:
-                # The block's size in bytes follows.
-                self.long()
-            yield from range(abs(count))
-
-
-_PRIMITIVES: dict[str, Callable[[_Reader], Any]] = {
-    "null": lambda reader: None,
-    "boolean": lambda reader: reader.bytes(1) == b"\x01",
-    "int": _Reader.long,
-    "long": _Reader.long,
-    "float": lambda reader: reader.bytes(4),
-    "double": lambda reader: reader.bytes(8),
-    "bytes": lambda reader: reader.bytes(reader.long()),
-    "string": _Reader._text,
-}
-"""Hudi's metadata has no number with a fraction that matters here."""

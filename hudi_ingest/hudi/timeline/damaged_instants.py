@@ -16,6 +16,7 @@ from hudi import HudiTable
 
 from hudi_ingest.hudi.storage.paths import INSTANT_FILE, METADATA_TABLE, METADATA_TIMELINE, TIMELINE
 from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage
+from hudi_ingest.records.avro_bytes import AvroBytes, container
 
 _ARCHIVE = "history"
 _COMMITS = ("commit", "deltacommit", "replacecommit")
@@ -232,56 +233,15 @@ def transaction_in(inflight: bytes, transaction_key: str) -> str:
         return ""
     try:
         # The plan follows its key, after its length; behind the beginning of a longer key there is no such text.
-        size, begin = read_long(rest, 0)
-        return str(json.loads(rest[begin : begin + size])["transaction_id"])
-    except (IndexError, ValueError, KeyError, TypeError):
+        return str(json.loads(AvroBytes(rest).bytes())["transaction_id"])
+    except (ValueError, KeyError, TypeError):
         return ""
-
-
-_MAGIC = b"Obj\x01"
-_SYNC_BYTES = 16
 
 
 def is_whole(content: bytes) -> bool:
     """Whether the bytes are a complete Avro file, as Hudi writes instants: a header, then blocks that each end with its marker."""
-    if not content.startswith(_MAGIC):
-        return False
     try:
-        position = _after_map(content, len(_MAGIC))
-        marker = content[position : position + _SYNC_BYTES]
-        position += _SYNC_BYTES
-        blocks = 0
-        while position < len(content):
-            _, position = read_long(content, position)
-            size, position = read_long(content, position)
-            position += size + _SYNC_BYTES
-            if content[position - _SYNC_BYTES : position] != marker:
-                return False
-            blocks += 1
-    except IndexError:
+        _, blocks = container(content)
+    except ValueError:
         return False
-    return len(marker) == _SYNC_BYTES and blocks > 0
-
-
-def _after_map(content: bytes, position: int) -> int:
-    while True:
-        count, position = read_long(content, position)
-        if not count:
-            return position
-        if count < 0:
-            _, position = read_long(content, position)
-        for _ in range(2 * abs(count)):
-            size, position = read_long(content, position)
-            position += size
-
-
-def read_long(content: bytes, position: int) -> tuple[int, int]:
-    """Read Avro's variable-length number at a position; returns it and the position after it. Raises IndexError beyond the end."""
-    value = shift = 0
-    while True:
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
+    return len(blocks) > 0

@@ -55,7 +55,7 @@ QUESTIONS = {
     RUNS_SUCCEED: "Fails while the newest runs since the last commit failed; a single failed run is a warning.",
     ACCOUNTING_HOLDS: "Fails if the commits on the timeline do not account for every offset, if their ranges are not contiguous, or if the "
     "table does not list a live file of theirs, so that readers do not see its rows.",
-    FILES_LARGE_ENOUGH: "Fails if the commits create more small files a day than table.small_files_a_day, at the pace of those on the active timeline.",
+    FILES_LARGE_ENOUGH: "Fails if the commits create more than 15,000 small files a day, at the pace of those on the active timeline.",
     DEAD_LETTERS: "Fails while dead letters are pending, or the last transaction had bad records and committed without them, or "
     "no value for a column though its records have a field of nearly that name.",
 }
@@ -329,7 +329,7 @@ def files_large_enough(
     warning = small_files_warning(pipeline, sizes, a_day)
     text = f"{figures['small files']} of the last commit's {len(sizes)} files are small."
     if a_day is not None:
-        text += f" The commits make {a_day:,.0f} a day, and table.small_files_a_day allows {pipeline.table.small_files_a_day:,}."
+        text += f" The commits make {a_day:,.0f} a day."
     return answer(pipeline.name, FILES_LARGE_ENOUGH, not warning, warning or text, figures, warns=True)
 
 

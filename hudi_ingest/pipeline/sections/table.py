@@ -28,7 +28,7 @@ from hudi_ingest.pipeline.settings.model import Whole, as_text, read_text
 from hudi_ingest.pipeline.settings.model import beside_the_file as _beside_the_file
 from hudi_ingest.pipeline.settings.references import Secret
 from hudi_ingest.records.kafka_columns import OFFSET
-from hudi_ingest.records.schema.avsc import parse_avsc
+from hudi_ingest.records.schema.avro import parse_avsc
 from hudi_ingest.records.schema.columns import TableSchema, table_schema
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.transform.timestamps import UNITS, TimePartition, is_expression, parse_time_partition
@@ -136,17 +136,8 @@ class Table(_Model):
     present. The timestamp of a record without one is null."""
 
     target_file_bytes: Annotated[Whole, Field(ge=1024 * 1024)] = 128 * 1024 * 1024
-    """A base file is closed at about this size, unless `rows_per_file` closes it first. The default is 128 MiB."""
-
-    rows_per_file: Annotated[Whole, Field(ge=1000)] = 2_000_000
-    """A base file is closed at this many rows, unless `target_file_bytes` closes it first. A longer range of one Kafka
-    partition is split over several Spark tasks."""
-
-    small_files_a_day: Annotated[Whole, Field(ge=1)] = 15_000
-    """A commit warns when commits like it would write more files than this per day below a quarter of
-    `target_file_bytes`, and the check `files_large_enough` when the table's commits do. The default leaves room for
-    `max_tasks` files at every `interval_seconds`, with the defaults of both. Below 60 s, clustering runs when it is due, and
-    neither warns."""
+    """A base file is closed at about this size, or at 2 million rows. The default is 128 MiB. A commit and the check `files_large_enough` warn of more
+    than 15,000 files a day below a quarter of it, unless `interval_seconds` is below 60 s: then clustering runs when it is due."""
 
     compression: Literal["zstd", "snappy", "gzip"] = "zstd"
     """Compression of the base files."""

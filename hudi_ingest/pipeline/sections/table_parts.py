@@ -18,6 +18,9 @@ from hudi_ingest.records.transform.casts import cast_of
 UNSTEADY = ("timestamp", "offset", "headers")
 """Kafka columns that differ between records of a key."""
 KEY_TYPES_TEXT = "string, int or long"
+COMPACTED_SECONDS = 86_400
+"""The age at which a commit is compacted, however small: read-optimized queries return only this."""
+_LOG_BYTES_A_COMMIT = 4 * 1024**3 // 5
 ORDERING_TYPES_TEXT = "long, timestamp, string, or decimal(p,s) with s and p - s up to 15"
 
 
@@ -105,22 +108,23 @@ class CompactionLimits(Model):
     """When compaction is due. Only with `mode: upsert`."""
 
     delta_commits: Annotated[Whole, Field(ge=1, le=500)] = 5
-    """Compaction is due when this many commits have log files that are not compacted. The more, the longer queries take; the
-    fewer, the more often base files are rewritten."""
-
-    log_files: Annotated[Whole, Field(ge=1, le=10_000)] = 20
-    """It is due when a file group has this many log files that are not compacted: each costs a reader as much as some thousand
-    rows, however small it is. A transaction writes one to a group for each Spark task, so large transactions reach this
-    first."""
-
-    log_bytes: Annotated[Whole, Field(ge=1024 * 1024)] = 4 * 1024**3
-    """It is due when the log files that are not compacted reach this size together. The default is 4 GiB."""
-
-    age_seconds: Annotated[Seconds, Field(ge=60, le=10_000_000_000)] = 86_400
-    """It is due when the oldest commit that is not compacted is this old. Read-optimized queries return what is compacted."""
+    """Compaction is due when this many commits have log files that are not compacted, or when a file group has four times as many such log
+    files, or all of them together 0.8 GiB times as many bytes, or one is a day old. The more, the longer queries take; the fewer, the more
+    often base files are rewritten."""
 
     timeout_seconds: Annotated[Seconds, Field(ge=60, le=86_400)] = 3600
     """A compaction that takes longer is cancelled, and a later run begins it again. One compaction rewrites about 16 GB."""
+
+    @property
+    def log_files(self) -> int:
+        """Log files of a file group that make a compaction due: each costs a reader as much as some thousand rows, however small it is. A
+        transaction writes one to a group for each Spark task, so large transactions reach this first."""
+        return 4 * self.delta_commits
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of all log files that make a compaction due."""
+        return _LOG_BYTES_A_COMMIT * self.delta_commits
 
 
 class Ttl(Model):

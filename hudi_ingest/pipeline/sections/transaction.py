@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -14,6 +14,10 @@ TICK_SECONDS = 5
 LEAST_INTERVAL_SECONDS = 1
 FREQUENT_SECONDS = 60
 """Tables with a shorter interval get so many small files that a merge a night would leave their readers too many."""
+MOST_OPS = 8
+"""Write ops of a transaction; with more Kafka partitions, an op takes several."""
+FAN_OUT_FROM = 100_000
+"""Records from which on a transaction is worth the seconds that a process for each op takes."""
 LONGEST_TICK_SECONDS = 30
 """Ticks also pick up requests, what a dead run has left, and a backlog, so they are never rarer."""
 
@@ -43,19 +47,13 @@ class Transaction(_Model):
     timeout_seconds: Annotated[Whole, Field(ge=10, le=A_YEAR)] = 300
     """A transaction that has not committed after this time is rolled back, and the next one reads the same offsets."""
 
-    max_tasks: Annotated[Whole, Field(ge=1)] = 8
-    """A transaction writes with at most this many Dagster ops; with more Kafka partitions, an op takes several."""
-
-    fan_out_from: Annotated[Whole, Field(ge=0)] = 100_000
-    """From this many records on, a transaction's ops run in parallel, each in its own process. The ops of a smaller transaction run one
-    after another in the run's process, which saves seconds; in a Dagster of your own only with our executor (docs/operations.md), because
-    others start a process for each op. With 0, ops always run in parallel."""
-
-    single_op: bool = False
-    """Whether a single op writes all Kafka partitions of a transaction below `fan_out_from` records, which saves a fraction
-    of a second per partition. In upsert mode its partitions share log files, and the fewer these are, the faster the table is
-    read until it is compacted. The price: a failed op is retried with all partitions, and the run does not show how long each
-    partition took."""
+    ops: Literal["auto", "one", "parallel"] = "auto"
+    """Dagster ops that write a transaction: one for each Kafka partition that has records, up to 8, which then take several. `auto`: from
+    100,000 records on they run in parallel, each in its own process, and below that one after another in the run's process, which saves
+    seconds; in a Dagster of your own only with our executor (docs/operations.md), because others start a process for each op. `one`: below
+    100,000 records a single op writes all partitions, which saves a fraction of a second per partition. In upsert mode its partitions share
+    log files, and the fewer these are, the faster the table is read until it is compacted. The price: a failed op is retried with all
+    partitions, and the run does not show how long each partition took. `parallel`: always in parallel."""
 
     retries: Annotated[Whole, Field(ge=0, le=100)] = 2
     """How often a failed write op is retried."""
@@ -76,11 +74,11 @@ class Transaction(_Model):
 
     def fans_out(self, count: int) -> bool:
         """Whether the ops of a transaction of `count` records run in parallel, each in its own process."""
-        return count >= self.fan_out_from
+        return self.ops == "parallel" or count >= FAN_OUT_FROM
 
     def write_ops(self, count: int) -> int:
         """The maximum number of ops that write a transaction of `count` records."""
-        return 1 if self.single_op and not self.fans_out(count) else self.max_tasks
+        return 1 if self.ops == "one" and not self.fans_out(count) else MOST_OPS
 
     @field_validator("max_records")
     @classmethod

@@ -43,6 +43,8 @@ from hudi_ingest.records.transform.timestamps import (
 Name = Annotated[str, StringConstraints(min_length=1)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1)]
 Plain = str | int | float | bool
+KafkaField = Literal["topic", "partition", "offset", "timestamp", "key", "headers"]
+"""The keys of KAFKA_FIELDS."""
 
 
 def legal_zone(value: str) -> str:
@@ -121,47 +123,6 @@ class MaskStep(Model):
             assert self.characters is not None, "validated: keep_last needs it"
             masking = KeepLast(self.characters)
         return Mask(self.fields, masking)
-
-
-class InsertKafkaStep(Model):
-    """Adds columns with Kafka's metadata of a record, under these names."""
-
-    topic: Name | None = None
-    """Column for the topic, a string."""
-    partition: Name | None = None
-    """Column for the partition, an int."""
-    offset: Name | None = None
-    """Column for the offset, a long."""
-    timestamp: Name | None = None
-    """Column for the record's Kafka timestamp, a timestamp."""
-    key: Name | None = None
-    """Column for the key, binary; null when the record has none. A cast to string reads it as UTF-8."""
-    headers: Name | None = None
-    """Column for the headers, an array of struct<key:string, value:binary>."""
-
-    @model_validator(mode="after")
-    def _something(self) -> InsertKafkaStep:
-        if not self.transform().columns:
-            raise ValueError(f"found no column; allowed: at least one of {', '.join(type(self).model_fields)}")
-        return self
-
-    def transform(self) -> InsertKafka:
-        """Build the step's transform."""
-        return InsertKafka({kind: name for kind, name in self.model_dump().items() if name is not None})
-
-
-class FlattenStep(Model):
-    """Turns the members of structs, including nested structs, into columns of their own."""
-
-    fields: Names = Field(json_schema_extra={"allowed": "a list of fields that are structs"})
-    """The structs to flatten."""
-
-    separator: str = "_"
-    """Joins the names: member `city` of `customer` becomes `customer_city`."""
-
-    def transform(self) -> Transform:
-        """Build the step's transform."""
-        return Flatten(self.fields, self.separator)
 
 
 class FilterStep(Model):
@@ -336,11 +297,16 @@ class TransformStep(Model):
     mask: MaskStep | None = None
     """Fields to hide."""
 
-    insert_kafka: InsertKafkaStep | None = None
-    """Columns to add with Kafka's metadata of a record."""
+    insert_kafka: Annotated[dict[KafkaField, Name], Field(min_length=1)] | None = Field(
+        default=None, json_schema_extra={"allowed": "{topic, partition, offset, timestamp, key or headers: column}"}
+    )
+    """Columns to add with Kafka's metadata of a record, by its parts: the topic (string), partition (int), offset (long), Kafka timestamp
+    (timestamp), key (binary, null when the record has none; a cast to string reads it as UTF-8) and headers (an array of
+    struct<key:string, value:binary>)."""
 
-    flatten: FlattenStep | None = None
-    """Structs to flatten."""
+    flatten: Names | None = Field(default=None, json_schema_extra={"allowed": "a list of fields that are structs"})
+    """Structs whose members, including those of nested structs, become columns of their own: `city` of `customer` becomes
+    `customer_city`."""
 
     filter: FilterStep | None = None
     """Which records to keep."""
@@ -402,6 +368,10 @@ class TransformStep(Model):
             return Drop(self.drop)
         if self.keep is not None:
             return Keep(self.keep)
+        if self.insert_kafka is not None:
+            return InsertKafka({str(kind): name for kind, name in self.insert_kafka.items()})
+        if self.flatten is not None:
+            return Flatten(self.flatten)
         if self.rename is not None:
             return Rename(self.rename)
         if self.cast is not None:

@@ -18,6 +18,7 @@ from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.records.convert.converter import Converter, Decoded, Options, Rejected, shortened
 from hudi_ingest.records.schema.evolution import absent, is_within
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.schema.wire_type import UNKNOWN
 
 Indexes = npt.NDArray[np.int64]
 """Indexes in a batch, ascending."""
@@ -192,11 +193,6 @@ def one_option(format: str, options: Options, name: str) -> Any:
         found = ", ".join(map(quoted, options)) or "none"
         raise ValueError(f"format {format} needs its only option, {quoted(name)}; found {found}")
     return options[name]
-
-
-UNKNOWN = pa.null()
-"""The shape of whatever has no fields, or may have any. The shape of a schema is a struct of its fields' names and shapes, by the
-names of the columns that take them, and a list or map of its items' shape."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hudi_ingest.records.avro_bytes import AvroBytes
 from hudi_ingest.records.convert.converter import FOUND_CHARACTERS, Mismatch, Rejected, shortened
 from hudi_ingest.records.convert.values import Indexes, require_values, value_bytes, without_prefix
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -39,7 +40,6 @@ _WIRE_FORMAT = (
     "and Confluent's names of headers (Apicurio's serializers have others: set apicurio.registry.headers.enabled to false)"
 )
 _COMMON_PREFIXES = 8
-_MAX_VARINT_BYTES = 10
 
 
 class SchemaLookup(Protocol):
@@ -241,33 +241,19 @@ def _bad_indexes(index: int, error: ValueError) -> Rejected:
 
 def _read_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     """Return the path of a message type, and the number of bytes that encode it. Raises ValueError."""
-    count, at = read_zigzag(value, 0)
+    data = AvroBytes(value)
+    count = data.long()
     if count == 0:
-        return (0,), at
+        return (0,), data.at
     if not 0 < count <= MAX_MESSAGE_INDEXES:
         raise ValueError(f"{count} of them")
     path = []
     for _ in range(count):
-        index, at = read_zigzag(value, at)
+        index = data.long()
         if index < 0:
             raise ValueError(f"the message index {index}")
         path.append(index)
-    return tuple(path), at
-
-
-def read_zigzag(value: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag varint, and where it ends. Raises ValueError."""
-    number = 0
-    for place in range(_MAX_VARINT_BYTES):
-        if at + place >= len(value):
-            raise ValueError("the end of the value")
-        byte = value[at + place]
-        number |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            if number >> 64:
-                raise ValueError("a number of more than 64 bits")
-            return (number >> 1) ^ -(number & 1), at + place + 1
-    raise ValueError(f"a number of more than {_MAX_VARINT_BYTES} bytes")
+    return tuple(path), data.at
 
 
 VALUE_HEADER, KEY_HEADER = "__value_schema_id", "__key_schema_id"

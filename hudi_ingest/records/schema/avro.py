@@ -1,4 +1,4 @@
-"""Parse the schema that a record was written with into a tree of types, and describe the layout of its bytes.
+"""Parse Avro schemas into the tree of types, and describe the layout of their bytes.
 
 Decoders get only the bytes' layout (`wire_schema`): no logical types, strings and enums as the bytes and numbers that
 they are written as, and maps as the arrays of key-value records that they are written as. So nothing that matters to a row
@@ -9,33 +9,38 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
-from fastavro import schemaless_reader
-from fastavro.schema import SchemaParseException, UnknownType, fingerprint, parse_schema, to_parsing_canonical_form
 
 from hudi_ingest.exceptions.problems import SchemaProblem
-from hudi_ingest.records.schema.avsc import CONNECT_DECIMAL, UNKNOWN_PRECISION, parse_avsc
-from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, checked_columns, decimal_type
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.schema.wire_type import (
+    DECIMAL,
+    LOGICAL_COLUMNS,
+    NO_DEFAULT,
+    Problems,
+    WireType,
+    columns,
+)
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
+# fastavro is an extra that files of schemas do not need, so what needs it imports it.
+AVRO_TYPES = (
+    "boolean, int, long, float, double, string, bytes, fixed, enum, record, array, map, a union of null and one type, and "
+    "the logical types decimal, date, timestamp-millis, timestamp-micros"
+)
+UNKNOWN_PRECISION = 64
+"""The precision that Kafka Connect's converters register for a decimal of unknown precision, such as PostgreSQL's money."""
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-_KINDS = _PRIMITIVES | {"record", "error", "enum", "fixed", "array", "map"}
-_LOGICAL_COLUMNS = {
-    ("bytes", "decimal"),
-    ("fixed", "decimal"),
-    ("int", "date"),
-    ("long", "timestamp-millis"),
-    ("long", "timestamp-micros"),
-}
+_NAMED = frozenset({"record", "error", "enum", "fixed"})
+_KINDS = _PRIMITIVES | _NAMED | {"array", "map"}
 _DEFAULT = "hudi_ingest.default"
-_NO_DEFAULT = object()
 _NO_DECIMAL = "decimal, ignored for its "
 _WIRE = {"string": "bytes", "enum": "int"}
 
@@ -44,65 +49,43 @@ class WriterSchemaProblem(ValueError):
     """The schema cannot be used to read records; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class AvroType:
-    """A writer's type with all names resolved."""
-
-    kind: str
-    """null, boolean, int, long, float, double, bytes, string, fixed, enum, record, array, map or union."""
-    logical: str | None = None
-    names: tuple[str, ...] = ()
-    """Fields of a record, symbols of an enum."""
-    parts: tuple[AvroType, ...] = ()
-    """Types of a record's fields, of a union's branches, of an array's items or of a map's values (one)."""
-    size: int = 0
-    """Bytes of a fixed."""
-    precision: int = 0
-    scale: int = 0
-    """Precision and scale of a decimal."""
-    aliases: tuple[tuple[str, ...], ...] = ()
-    defaults: tuple[Any, ...] = ()
-    """Defaults of a record's fields, as in JSON; _NO_DEFAULT for none."""
-
-    @property
-    def inner(self) -> tuple[AvroType, bool]:
-        """The type of values that are not null, and whether null is allowed; for unions of several other types, the union."""
-        values = [part for part in self.parts if part.kind != "null"]
-        if self.kind != "union" or len(values) != 1:
-            return self, False
-        return values[0], len(self.parts) > 1
-
-    def __str__(self) -> str:
-        if self.kind == "union":
-            return f"a union of [{', '.join(map(str, self.parts))}]"
-        remedy = "; declare binary" if (self.logical or "").startswith(_NO_DECIMAL) else ""
-        return f"{self.kind} ({self.logical}){remedy}" if self.logical else self.kind
-
-
-def parse_writer(schema: RegisteredSchema) -> AvroType:
-    """Parse a writer's schema into a tree. Raises WriterSchemaProblem."""
-    return _parsed(schema)[2]
-
-
-def _parsed(schema: RegisteredSchema) -> tuple[Any, dict[str, Any], AvroType]:
-    """Return a schema with full names, the declarations by name, and its tree. Raises WriterSchemaProblem."""
-    named: dict[str, Any] = {}
+def parse_writer(schema: RegisteredSchema) -> WireType:
+    """Parse a writer's schema into a tree that records can be read with. Raises WriterSchemaProblem."""
+    if schema.text in _PRIMITIVES:
+        # A registry may return a schema of one primitive type as its bare name.
+        return WireType(schema.text)
+    parser = _Parser(lenient=True)
     try:
         for text in schema.references:
-            parse_schema(_readable(json.loads(text)), named)
-        parsed = parse_schema(_readable(json.loads(schema.text)), named)
-        return parsed, named, _Tree(named).type(parsed, (), 0)
+            parser.type(_readable(json.loads(text)), "", (), 0)
+        tree = parser.type(_readable(json.loads(schema.text)), "", (), 0)
     except json.JSONDecodeError as error:
-        # A registry may return a schema of one primitive type as its bare name.
-        if schema.text in _PRIMITIVES:
-            return schema.text, {}, AvroType(schema.text)
         raise WriterSchemaProblem(f"its schema is not JSON: {error}") from None
-    except WriterSchemaProblem:
-        raise
-    except (SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise WriterSchemaProblem(f"its schema is not Avro: {error}") from None
+    except SchemaProblem as problem:
+        raise WriterSchemaProblem(f"its schema {problem}") from None
     except RecursionError:
         raise WriterSchemaProblem(f"its schema is nested deeper than {MAX_DEPTH} levels") from None
+    for path, kind, reason in _unreadable(tree, ""):
+        where = f"field {path}: " if path else ""
+        raise WriterSchemaProblem(f"its schema {'is not Avro' if kind == 'unknown' else 'is refused'}: {where}{reason}")
+    return tree
+
+
+def _unreadable(tree: WireType, path: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the path and the kind of types that cannot be read, and why."""
+    if tree.kind in ("unknown", "refused"):
+        yield path, tree.kind, tree.problem
+    if tree.kind == "array" and _may_be_no_bytes(tree.parts[0]):
+        # A few bytes could claim any number of such items.
+        yield path, "refused", "an array whose items take no bytes"
+    names = tree.names if tree.kind == "record" else [""] * len(tree.parts)
+    for name, part in zip(names, tree.parts, strict=True):
+        yield from _unreadable(part, f"{path}.{name}".strip("."))
+
+
+def parse_connect_avro(schema: RegisteredSchema) -> WireType:
+    """Parse an Avro schema as Kafka Connect's converter registers it: the types of values. Raises WriterSchemaProblem."""
+    return parse_writer(schema).values
 
 
 def record_schema(schema: RegisteredSchema) -> pa.Schema:
@@ -110,39 +93,184 @@ def record_schema(schema: RegisteredSchema) -> pa.Schema:
 
     A logical type that tables do not have is read as its plain type, as Avro requires.
     """
-    parsed, named, tree = _parsed(schema)
-    if not isinstance(parsed, dict) or parsed["type"] != "record":
-        raise SchemaProblem([f"the schema is {_named_union(parsed) or tree}, not a record"])
-    return parse_avsc(json.dumps(_self_contained(parsed, named, set())))
+    tree = parse_writer(schema)
+    if tree.kind != "record":
+        branches = ", ".join(part.name or part.kind for part in tree.parts)
+        shown = f"a union of [{branches}]" if tree.kind == "union" else tree
+        raise SchemaProblem([f"the schema is {shown}, not a record"])
+    return _checked(tree)
 
 
-def _named_union(parsed: Any) -> str:
-    """Show a union with the names of its records; "" for anything else."""
-    if not isinstance(parsed, list):
-        return ""
-    return f"a union of [{', '.join(part if isinstance(part, str) else part.get('name', part['type']) for part in parsed)}]"
+def parse_avsc(text: str, renamable: bool = False) -> pa.Schema:
+    """Return the columns of a file with an Avro record schema. Defaults and aliases are read by `resolution_of`, docs by `registered`.
+
+    Raises SchemaProblem, but with `renamable` not for names of columns that only Hudi refuses.
+    """
+    try:
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SchemaProblem([f"is not JSON at line {error.lineno}, column {error.colno}: {error.msg}"]) from None
+    except (RecursionError, ValueError):
+        raise SchemaProblem(["is not readable JSON: too deeply nested, or a number with too many digits"]) from None
+    if not isinstance(record, dict) or record.get("type") != "record":
+        raise SchemaProblem(['is not an Avro record; the file must hold {"type": "record", "name": …, "fields": […]}'])
+    return _checked(_Parser(lenient=False).type(record, "", (), 0), renamable)
 
 
-def _self_contained(schema: Any, named: Mapping[str, Any], declared: set[str]) -> Any:
-    """Replace the first use of every name in the schema by its declaration."""
-    if isinstance(schema, str) and schema in named and schema not in declared:
-        schema = named[schema]
-    if isinstance(schema, list):
-        return [_self_contained(branch, named, declared) for branch in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema["type"] in ("record", "enum", "fixed"):
-        declared.add(schema["name"])
-    resolved = {key: value for key, value in schema.items() if not key.startswith("__")}
-    if (resolved["type"], resolved.get("logicalType")) not in _LOGICAL_COLUMNS:
-        resolved.pop("logicalType", None)
-    for key in resolved.keys() & {"items", "values"}:
-        resolved[key] = _self_contained(resolved[key], named, declared)
-    if "fields" in resolved:
-        resolved["fields"] = [
-            {**field, "type": _self_contained(field["type"], named, declared)} for field in resolved["fields"]
-        ]
-    return resolved
+def _checked(tree: WireType, renamable: bool = False) -> pa.Schema:
+    problems: Problems = [("", tree.problem)] if tree.problem else []
+    fields = columns(tree, problems)
+    texts = [f"column {path}: {problem}" if path else problem for path, problem in problems]
+    return checked_columns(fields, texts, renamable)
+
+
+def _unknown(problem: str) -> WireType:
+    return WireType("unknown", problem=problem)
+
+
+class _Parser:
+    """Parses schemas, keeping those that have a name. `lenient`: a logical type that no column has is its plain type."""
+
+    def __init__(self, lenient: bool) -> None:
+        self._lenient = lenient
+        self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
+        """By full name: the declaration and the namespace around it."""
+        self._fields = 0
+
+    def type(self, schema: object, namespace: str, within: tuple[str, ...], depth: int) -> WireType:
+        """Parse a type. `within`: full names of the enclosing records. Raises SchemaProblem if it has too many fields."""
+        if depth > MAX_DEPTH:
+            return WireType("refused", problem=f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(schema, str):
+            return self._by_name(schema, namespace, within, depth)
+        if isinstance(schema, list):
+            return self._union(schema, namespace, within, depth)
+        kind = schema.get("type") if isinstance(schema, dict) else None
+        if isinstance(schema, dict) and isinstance(kind, (dict, list)):
+            inner = self.type(kind, namespace, within, depth)
+            problem = self._logical_problem(schema, kind) or "a type inside a type; write the inner one alone"
+            return replace(inner, problem=problem)
+        if not isinstance(schema, dict) or not isinstance(kind, str):
+            return _unknown(f"no Avro type; allowed: {AVRO_TYPES}")
+        if kind in _NAMED:
+            return self._declared(schema, kind, namespace, within, depth)
+        if kind in ("array", "map"):
+            content = schema.get("items" if kind == "array" else "values")
+            return WireType(kind, parts=(self.type(content, namespace, within, depth + 1),))
+        return self._plain(schema, kind) if kind in _PRIMITIVES else self._by_name(kind, namespace, within, depth)
+
+    def _by_name(self, name: str, namespace: str, within: tuple[str, ...], depth: int) -> WireType:
+        unknown = f"found type {name!r}, which is unknown; allowed: {AVRO_TYPES}"
+        if name in _PRIMITIVES:
+            return WireType(name, problem=unknown if name == "null" else "")
+        for full in (name if "." in name else f"{namespace}.{name}".lstrip("."), name):
+            if full in within:
+                return WireType("refused", name=full, problem=f"record {name} contains itself")
+            if full in self._named:
+                return self.type(*self._named[full], within, depth)
+        return _unknown(unknown)
+
+    def _union(self, schema: list[Any], namespace: str, within: tuple[str, ...], depth: int) -> WireType:
+        if any(isinstance(branch, list) for branch in schema):
+            return _unknown("a union inside a union; allowed: null and one other type")
+        parts = tuple(self.type(branch, namespace, within, depth) for branch in schema)
+        values = [part for part in parts if part.kind != "null"]
+        problem = ""
+        if len(values) != 1 or len(schema) > 2:
+            shown = ", ".join(_shown(branch) for branch in schema)
+            problem = f"found a union of [{shown}]; allowed: null and one other type"
+        return WireType("union", parts=parts, nullable=len(values) < len(parts), problem=problem)
+
+    def _declared(
+        self, schema: Mapping[str, Any], kind: str, namespace: str, within: tuple[str, ...], depth: int
+    ) -> WireType:
+        name, inner = schema.get("name"), schema.get("namespace", namespace) or ""
+        if not isinstance(name, str) or not isinstance(inner, str) or not name:
+            return _unknown(f"a {kind} needs a name")
+        if "." in name:
+            inner, _, name = name.rpartition(".")
+        full = f"{inner}.{name}".lstrip(".")
+        if self._named.setdefault(full, (schema, namespace))[0] is not schema:
+            return _unknown(f"the type name {full} is declared twice; refer to the first by its name")
+        if kind == "fixed":
+            return replace(self._plain(schema, kind), name=full)
+        if kind == "enum":
+            symbols = schema.get("symbols")
+            return replace(self._plain(schema, kind), name=full, names=tuple(map(str, symbols or ())))
+        return replace(self._record(schema, inner, (*within, full), depth), name=full, meaning=_meaning(schema))
+
+    def _record(self, schema: Mapping[str, Any], namespace: str, within: tuple[str, ...], depth: int) -> WireType:
+        fields = schema.get("fields")
+        if not isinstance(fields, list) or not fields:
+            problem = "a record needs `fields`, a list of at least one"
+            return WireType("record" if isinstance(fields, list) else "unknown", problem=problem)
+        names, parts = [], []
+        for index, each in enumerate(fields):
+            if not isinstance(each, dict) or not isinstance(each.get("name"), str) or "type" not in each:
+                return _unknown(f"fields[{index}] needs a name and a type")
+            self._fields += 1
+            if self._fields > MAX_FIELDS:
+                raise SchemaProblem([f"has more than {MAX_FIELDS} columns; allowed: {MAX_FIELDS}, nested ones counted"])
+            names.append(each["name"])
+            aliases, default = each.get("aliases"), each.get(_DEFAULT, NO_DEFAULT)
+            part = self.type(each["type"], namespace, within, depth + 1)
+            parts.append(replace(part, aliases=tuple(map(str, aliases or ())), default=default))
+        return WireType("record", names=tuple(names), parts=tuple(parts))
+
+    def _plain(self, schema: Mapping[str, Any], kind: str) -> WireType:
+        """Parse a type of numbers or bytes with its logical type."""
+        logical, size = schema.get("logicalType"), schema.get("size", 0)
+        logical = logical if isinstance(logical, str) else None
+        if logical == "decimal" and kind in ("bytes", "fixed"):
+            return _decimal(schema, kind, size)
+        if kind == "fixed" and (type(size) is not int or size < 0):
+            return _unknown("a fixed needs a `size`, a whole number from 0 on")
+        problem = self._logical_problem(schema, kind)
+        if not problem and schema.get("connect.name") == DECIMAL:
+            problem = (
+                "a decimal of Kafka Connect whose scale is not from 0 to 38; have the connector send it as string or double (Debezium's "
+                "decimal.handling.mode, numeric.mapping of a JDBC source), or declare it as binary"
+            )
+        return WireType(kind, logical, meaning=_meaning(schema), size=size, problem=problem)
+
+    def _logical_problem(self, schema: Mapping[str, Any], kind: object) -> str:
+        logical = schema.get("logicalType")
+        if self._lenient or logical is None or (str(kind), str(logical)) in LOGICAL_COLUMNS:
+            return ""
+        return (
+            f"found logicalType {str(logical)[:60]} on {_shown(kind)}; allowed: decimal on bytes or fixed, date on "
+            "int, timestamp-millis and timestamp-micros on long; remove the logicalType to read the plain type"
+        )
+
+
+def _shown(schema: object) -> str:
+    if isinstance(schema, dict):
+        return str(schema.get("name") or schema.get("type"))[:60]
+    return "a union" if isinstance(schema, list) else str(schema)[:60]
+
+
+def _meaning(schema: Mapping[str, Any]) -> str:
+    """Return Kafka Connect's name of the values' meaning, unless Avro has a logical type for it."""
+    name = schema.get("connect.name")
+    return name if isinstance(name, str) and name != DECIMAL and "logicalType" not in schema else ""
+
+
+def _decimal(schema: Mapping[str, Any], kind: str, size: object) -> WireType:
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    if type(precision) is not int or type(scale) is not int:
+        precision, scale = 0, -1
+    elif precision == UNKNOWN_PRECISION:
+        precision = 38
+    found = WireType(
+        kind, "decimal", precision=precision, scale=scale, size=size if type(size) is int and size > 0 else 0
+    )
+    problem = ""
+    column = decimal_type(precision, scale)
+    if column is None:
+        problem = "decimal needs a whole `precision` from 1 to 38 and a whole `scale` from 0 to the precision"
+    elif kind == "fixed" and 10**column.precision > 2 ** (8 * min(found.size, 32) - 1):
+        problem = f"a fixed of size {size!r} cannot hold decimal precision {column.precision}"
+    return replace(found, problem=problem)
 
 
 @dataclass(frozen=True)
@@ -184,19 +312,19 @@ def resolution_of(schema: RegisteredSchema) -> Resolution:
 
 
 def _add_fields(
-    type_: AvroType, path: str, defaults: dict[str, Any], aliases: dict[str, tuple[str, ...]], unfit: dict[str, str]
+    tree: WireType, path: str, defaults: dict[str, Any], aliases: dict[str, tuple[str, ...]], unfit: dict[str, str]
 ) -> None:
-    for at, part in enumerate(type_.parts):
-        inner = path if type_.kind == "union" else f"{path}[]"
-        if type_.kind == "record":
-            inner = f"{path}.{type_.names[at]}".removeprefix(".")
-            if type_.aliases[at]:
-                aliases[inner] = type_.aliases[at]
-            if type_.defaults[at] is not _NO_DEFAULT:
+    for at, part in enumerate(tree.parts):
+        inner = path if tree.kind == "union" else f"{path}[]"
+        if tree.kind == "record":
+            inner = f"{path}.{tree.names[at]}".removeprefix(".")
+            if part.aliases:
+                aliases[inner] = part.aliases
+            if part.default is not NO_DEFAULT:
                 try:
-                    defaults[inner] = _default(part, type_.defaults[at])
+                    defaults[inner] = _default(part, part.default)
                 except (ValueError, OverflowError):
-                    unfit[inner] = f"default {json.dumps(type_.defaults[at])[:40]}, which is no {part}"
+                    unfit[inner] = f"default {json.dumps(part.default)[:40]}, which is no {part}"
         _add_fields(part, inner, defaults, aliases, unfit)
 
 
@@ -210,45 +338,68 @@ _NUMBERS: Mapping[tuple[str, str | None], tuple[int, int, int]] = {
 """By type: the least and the greatest number, and its unit."""
 
 
-def _default(type_: AvroType, value: Any) -> Any:
+def _default(tree: WireType, value: Any) -> Any:
     """Convert a default's JSON to its value. Raises ValueError or OverflowError when it does not fit the type."""
-    if type_.kind == "union":
-        for part in type_.parts:
-            try:
-                return _default(part, value)
-            except (ValueError, OverflowError):
-                continue
-    elif type_.kind in ("int", "long") and type(value) is int:
-        plain = (type_.kind, None)
-        least, greatest, unit = _NUMBERS.get((type_.kind, type_.logical), _NUMBERS[plain])
-        if least <= value <= greatest:
-            return value * unit
-    elif type_.kind in ("float", "double") and type(value) in (int, float):
-        return float(value)
-    elif type_.kind in ("bytes", "fixed") and isinstance(value, str):
-        content = value.encode("latin-1")
-        if type_.kind == "fixed" and len(content) != type_.size:
-            raise ValueError("of another size")
-        if type_.logical != "decimal":
-            return content
-        number = int.from_bytes(content, "big", signed=True)
-        if content and abs(number) < 10 ** min(type_.precision, 38):
-            return Decimal(number).scaleb(-type_.scale, Context(prec=type_.precision))
-    elif type_.kind == "record" and isinstance(value, dict):
-        members = zip(type_.names, type_.parts, type_.defaults, strict=True)
-        return {name: _default(part, value.get(name, default)) for name, part, default in members}
-    elif type_.kind == "array" and isinstance(value, list):
-        return [_default(type_.parts[0], item) for item in value]
-    elif type_.kind == "map" and isinstance(value, dict):
-        return [(key, _default(type_.parts[0], item)) for key, item in value.items()]
-    elif (
-        (type_.kind == "null" and value is None)
-        or (type_.kind == "boolean" and isinstance(value, bool))
-        or (type_.kind == "string" and isinstance(value, str))
-        or (type_.kind == "enum" and value in type_.names)
-    ):
-        return value
+    convert = _DEFAULTS.get(tree.kind)
+    if convert is None or type(value) not in convert[0]:
+        raise ValueError("of another type")
+    return convert[1](tree, value)
+
+
+def _union_default(tree: WireType, value: Any) -> Any:
+    for part in tree.parts:
+        try:
+            return _default(part, value)
+        except (ValueError, OverflowError):
+            continue
     raise ValueError("of another type")
+
+
+def _number_default(tree: WireType, value: int) -> int:
+    plain = (tree.kind, None)
+    least, greatest, unit = _NUMBERS.get((tree.kind, tree.logical), _NUMBERS[plain])
+    if not least <= value <= greatest:
+        raise ValueError("beyond the type's numbers")
+    return value * unit
+
+
+def _bytes_default(tree: WireType, value: str) -> bytes | Decimal:
+    content = value.encode("latin-1")
+    if tree.kind == "fixed" and len(content) != tree.size:
+        raise ValueError("of another size")
+    if tree.logical != "decimal":
+        return content
+    number = int.from_bytes(content, "big", signed=True)
+    if not content or abs(number) >= 10 ** min(tree.precision, 38):
+        raise ValueError("of more digits, or none")
+    return Decimal(number).scaleb(-tree.scale, Context(prec=tree.precision))
+
+
+def _enum_default(tree: WireType, value: str) -> str:
+    if value not in tree.names:
+        raise ValueError("no symbol")
+    return value
+
+
+_DEFAULTS: Mapping[str, tuple[tuple[type, ...], Callable[[WireType, Any], Any]]] = {
+    "union": ((type(None), bool, int, float, str, list, dict), _union_default),
+    **dict.fromkeys(("int", "long"), ((int,), _number_default)),
+    **dict.fromkeys(("float", "double"), ((int, float), lambda tree, value: float(value))),
+    **dict.fromkeys(("bytes", "fixed"), ((str,), _bytes_default)),
+    "record": (
+        (dict,),
+        lambda tree, value: {
+            name: _default(part, value.get(name, part.default)) for name, part in tree.members.items()
+        },
+    ),
+    "array": ((list,), lambda tree, value: [_default(tree.parts[0], item) for item in value]),
+    "map": ((dict,), lambda tree, value: [(key, _default(tree.parts[0], item)) for key, item in value.items()]),
+    "null": ((type(None),), lambda tree, value: None),
+    "boolean": ((bool,), lambda tree, value: value),
+    "string": ((str,), lambda tree, value: value),
+    "enum": ((str,), _enum_default),
+}
+"""By kind: the types that defaults have in JSON, and how their values come of them."""
 
 
 def _readable(schema: Any) -> Any:
@@ -266,7 +417,7 @@ def _readable(schema: Any) -> Any:
         readable[key] = _readable(readable[key])
     if isinstance(readable.get("fields"), list):
         readable["fields"] = [*map(_readable, readable["fields"])]
-    if readable.get("connect.name") == CONNECT_DECIMAL and "precision" not in readable:
+    if readable.get("connect.name") == DECIMAL and "precision" not in readable:
         parameters = readable.get("connect.parameters")
         scale = parameters.get("scale") if isinstance(parameters, dict) else None
         known = int(scale) if isinstance(scale, str) and scale.isdecimal() else 0
@@ -297,76 +448,26 @@ def _decimal_problem(schema: Mapping[str, Any]) -> str:
 def crc_64(text: str) -> bytes:
     """Return a schema's fingerprint in single-object encoding, its 8 bytes in the encoding's order. Raises
     WriterSchemaProblem."""
-    canonical = to_parsing_canonical_form(_parsed(RegisteredSchema(text))[0])
+    from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
+
+    parse_writer(RegisteredSchema(text))
+    canonical = to_parsing_canonical_form(parse_schema(_readable(json.loads(text))))
     # fastavro writes the fingerprint's bytes as hex in the order of the encoding, the lowest byte first.
     return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
 
-class _Tree:
-    def __init__(self, named: Mapping[str, Any]) -> None:
-        self._named = named
-        self._types = 0
-
-    def type(self, schema: Any, within: tuple[str, ...], depth: int) -> AvroType:
-        """Parse a type. `within`: names of the enclosing records."""
-        self._types += 1
-        if self._types > MAX_FIELDS or depth > MAX_DEPTH:
-            raise WriterSchemaProblem(
-                f"its schema has more than {MAX_FIELDS} types or is nested deeper than {MAX_DEPTH} levels"
-            )
-        if isinstance(schema, list):
-            if any(isinstance(branch, list) for branch in schema):
-                raise WriterSchemaProblem("its schema has a union inside a union")
-            return AvroType("union", parts=tuple(self.type(branch, within, depth) for branch in schema))
-        if isinstance(schema, str):
-            if schema in _PRIMITIVES:
-                return AvroType(schema)
-            if schema in within:
-                raise WriterSchemaProblem(f"its schema's record {schema} contains itself")
-            return self.type(self._named[schema], within, depth)
-        kind, logical = schema["type"], schema.get("logicalType")
-        logical = logical if isinstance(logical, str) else None
-        if kind in ("record", "error"):
-            within = (*within, schema["name"])
-            names = tuple(field["name"] for field in schema["fields"])
-            parts = tuple(self.type(field["type"], within, depth + 1) for field in schema["fields"])
-            aliases = tuple(tuple(map(str, field.get("aliases", ()))) for field in schema["fields"])
-            defaults = tuple(field.get(_DEFAULT, _NO_DEFAULT) for field in schema["fields"])
-            return AvroType("record", names=names, parts=parts, aliases=aliases, defaults=defaults)
-        if kind == "array":
-            item = self.type(schema["items"], within, depth + 1)
-            if _may_be_no_bytes(item):
-                # A few bytes could claim any number of such items.
-                raise WriterSchemaProblem("its schema has an array whose items take no bytes")
-            return AvroType("array", parts=(item,))
-        if kind == "map":
-            return AvroType("map", parts=(self.type(schema["values"], within, depth + 1),))
-        if kind == "enum":
-            return AvroType("enum", names=tuple(schema["symbols"]))
-        size, scale = schema.get("size", 0), schema.get("scale", 0)
-        if type(size) is not int or size < 0 or type(scale) is not int or scale < 0:
-            raise WriterSchemaProblem("its schema has a size or scale that is not a whole number from 0 on")
-        if kind in ("bytes", "fixed") and logical == "decimal":
-            return AvroType(kind, "decimal", size=size, precision=schema["precision"], scale=scale)
-        if kind == "fixed":
-            return AvroType("fixed", logical, size=size)
-        if isinstance(kind, str) and kind in _PRIMITIVES:
-            return AvroType(kind, logical)
-        return self.type(kind, within, depth)
-
-
-def _may_be_no_bytes(type_: AvroType) -> bool:
+def _may_be_no_bytes(type_: WireType) -> bool:
     if type_.kind == "record":
         return all(_may_be_no_bytes(part) for part in type_.parts)
     return type_.kind == "null" or (type_.kind == "fixed" and type_.size == 0)
 
 
-def wire_schema(type_: AvroType) -> Any:
+def wire_schema(type_: WireType) -> Any:
     """Return an Avro schema with the same byte layout but no meaning. Its names are single letters with a number."""
     return _wire(type_, count())
 
 
-def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
+def _wire(type_: WireType, numbers: Iterator[int]) -> Any:
     if type_.kind == "record":
         name = f"r{next(numbers)}"
         fields = [{"name": f"f{i}", "type": _wire(part, numbers)} for i, part in enumerate(type_.parts)]
@@ -375,14 +476,14 @@ def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
         # A record of one field is encoded like the field, and keeps branches apart that would look alike.
         many = type_.inner[0] is type_
         return [
-            _wire(AvroType("record", names=("of",), parts=(part,)) if many and part.kind != "null" else part, numbers)
+            _wire(WireType("record", names=("of",), parts=(part,)) if many and part.kind != "null" else part, numbers)
             for part in type_.parts
         ]
     if type_.kind == "array":
         return {"type": "array", "items": _wire(type_.parts[0], numbers)}
     if type_.kind == "map":
         # The same bytes as a map, but repeated keys can be detected.
-        entry = AvroType("record", names=("key", "value"), parts=(AvroType("bytes"), type_.parts[0]))
+        entry = WireType("record", names=("key", "value"), parts=(WireType("bytes"), type_.parts[0]))
         return {"type": "array", "items": _wire(entry, numbers)}
     if type_.kind == "fixed":
         return {"type": "fixed", "name": f"x{next(numbers)}", "size": type_.size}
@@ -391,6 +492,9 @@ def _wire(type_: AvroType, numbers: Iterator[int]) -> Any:
 
 def plain_values(schema: RegisteredSchema, data: Sequence[bytes]) -> tuple[Any, list[Any]]:
     """Return the schema as fastavro parses it, and the data as it reads them: for a look at values, not for rows."""
+    from fastavro import schemaless_reader
+    from fastavro.schema import parse_schema
+
     names: dict[str, Any] = {}
     for text in schema.references:
         parse_schema(_readable(json.loads(text)), named_schemas=names)

@@ -163,12 +163,11 @@ class Flatten:
     """
 
     fields: tuple[str, ...]
-    separator: str = "_"
 
     def output_schema(self, incoming: pa.Schema) -> pa.Schema:
-        require([*missing_fields([(("fields", i), name) for i, name in enumerate(self.fields)], incoming)])
+        require([*missing_fields([((i,), name) for i, name in enumerate(self.fields)], incoming)])
         problems = [
-            Problem(("fields", index), f"{name} has type {ddl_type(kind)}; only a struct can be flattened")
+            Problem((index,), f"{name} has type {ddl_type(kind)}; only a struct can be flattened")
             for index, name in enumerate(self.fields)
             if not pa.types.is_struct(kind := incoming.field(name).type)
         ]
@@ -176,10 +175,20 @@ class Flatten:
         parts = [(field, path) for field, path, _ in self._parts(incoming)]
         output = pa.schema([field for field, _ in parts])
         places: dict[str, Place] = {
-            field.name: ("fields", self.fields.index(path.partition(".")[0]))
+            field.name: (self.fields.index(path.partition(".")[0]),)
             for field, path in parts
             if path.partition(".")[0] in self.fields
         }
+        named: dict[str, str] = {}
+        together = [
+            Problem(
+                places[field.name],
+                f"{first} and {path} would both be column {field.name}; rename one before",
+            )
+            for field, path in parts
+            if (first := named.setdefault(field.name, path)) != path
+        ]
+        require(together)
         require([*name_problems(output, places)])
         return output
 
@@ -211,7 +220,7 @@ class Flatten:
             yield pa.field(name, field.type, nullable), path, steps
             return
         for index, part in enumerate(field.type):
-            inner = f"{name}{self.separator}{part.name}"
+            inner = f"{name}_{part.name}"
             yield from self._below(part, inner, f"{path}.{part.name}", nullable or part.nullable, (*steps, index))
 
 

@@ -20,12 +20,14 @@ from hudi_ingest.records.convert.connect.columns import (
     row_type,
 )
 from hudi_ingest.records.convert.connect.debezium import control_kind
-from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema, parse_json_schema
 from hudi_ingest.records.convert.values import optional_fields_text
 from hudi_ingest.records.schema import json_schema
+from hudi_ingest.records.schema.avro import parse_connect_avro, parse_writer
+from hudi_ingest.records.schema.avro import record_schema as avro_record_schema
 from hudi_ingest.records.schema.columns import column_problems
 from hudi_ingest.records.schema.evolution import absent
 from hudi_ingest.records.schema.registered import RegisteredSchema, SchemaKind
+from hudi_ingest.records.schema.wire_type import WireType
 
 if TYPE_CHECKING:
     from hudi_ingest.kafka.registry import SubjectVersion
@@ -41,16 +43,14 @@ def columns_of(
     """The columns of the schema's records; for Protobuf, of the message type with this full name. `of_events`: of `after` of
     Debezium's events, in Avro. `kept`: those of the last transaction; see `meant_columns`. Raises ValueError if a table cannot have
     them."""
-    # Imported where they are needed: avro and protobuf are extras that JSON schemas do not need.
+    # Imported where it is needed: protobuf is an extra.
     if kind == "AVRO":
-        from hudi_ingest.records.schema import avro as avro_schema
-
-        columns = avro_schema.record_schema(schema)
+        columns = avro_record_schema(schema)
         if of_events:
             return avro_event_columns(schema, columns, kept)
-        return meant_columns(columns, parse_avro_schema(schema), kept)
+        return meant_columns(columns, parse_connect_avro(schema), kept)
     if kind == "JSON":
-        columns, connect = json_schema.record_schema(schema), parse_json_schema(schema.text)
+        columns, connect = json_schema.record_schema(schema), json_schema.parse_connect_json_schema(schema.text)
         return columns if connect is None else meant_columns(columns, connect, kept)
     assert message is not None, "chosen by message_of"
     from hudi_ingest.records.convert.protobuf import schema as protobuf_schema
@@ -66,12 +66,10 @@ def unreadable(schema: RegisteredSchema, kind: SchemaKind) -> str:
     """Why no record of this schema can be read, whatever the columns are; "" if records can be."""
     try:
         if kind == "AVRO":
-            from hudi_ingest.records.schema.avro import parse_writer
-
             parse_writer(schema)
         elif kind == "JSON":
             json.loads(schema.text)
-            parse_json_schema(schema.text)
+            json_schema.parse_connect_json_schema(schema.text)
         else:
             from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled
 
@@ -89,10 +87,14 @@ def through_readable(versions: Sequence[SubjectVersion], kind: SchemaKind) -> tu
     return tuple(versions[:end])
 
 
-def _meanings(schema: RegisteredSchema, kind: SchemaKind) -> ConnectType | None:
+def _meanings(schema: RegisteredSchema, kind: SchemaKind) -> WireType | None:
     """What Kafka Connect's values of this schema mean; None if it is no schema."""
     try:
-        return parse_avro_schema(schema) if kind == "AVRO" else parse_json_schema(schema.text) or ConnectType("any")
+        return (
+            parse_connect_avro(schema)
+            if kind == "AVRO"
+            else json_schema.parse_connect_json_schema(schema.text) or WireType("any")
+        )
     except ValueError:
         return None
 

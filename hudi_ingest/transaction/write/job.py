@@ -41,7 +41,7 @@ from hudi_ingest.exceptions import (
     TransformFailed,
     WriteIncomplete,
 )
-from hudi_ingest.hudi.files.new_files import BaseFileLayout, KeyedLayout, Past, PastCommit
+from hudi_ingest.hudi.files.new_files import ROWS_PER_FILE, BaseFileLayout, KeyedLayout, Past, PastCommit
 from hudi_ingest.hudi.files.replaced_files import offsets_in_files
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
@@ -228,7 +228,7 @@ def _past_commit(commit: CommittedInstant, transaction_key: str, knows_offsets: 
 def _base_file_layout(pipeline: Pipeline, transaction: OpenTransaction) -> BaseFileLayout:
     return BaseFileLayout(
         **_common_layout(pipeline, transaction),
-        rows_per_file=pipeline.table.rows_per_file,
+        rows_per_file=ROWS_PER_FILE,
         target_file_bytes=pipeline.table.target_file_bytes,
         generations=transaction.plan.generations,
         record_key=transaction.schema.record_key,
@@ -289,9 +289,7 @@ def _run(
         extra_columns |= {"headers"} if task.maker.schema_headers else frozenset()
         slice_rows = rows_of_a_slice(record_bytes)
         rows = plan.count + slice_rows * len(plan.slices)
-        most_rows = rows_per_task(
-            pipeline.table.rows_per_file, rows, spark.sparkContext.defaultParallelism, record_bytes
-        )
+        most_rows = rows_per_task(rows, spark.sparkContext.defaultParallelism, record_bytes)
         tasks = ranges_of_tasks(slices, most_rows, slice_rows)
         reading = RangesToRead(pipeline.source, pipeline.group_id, tasks, extra_columns, transaction.follows)
         try:
@@ -400,11 +398,11 @@ def root_cause(text: str) -> str:
     return (python or causes or errors or lines[:1] or ["no text"])[-1].removeprefix("Caused by: ")[:500]
 
 
-def rows_per_task(rows_per_file: int, count: int, parallelism: int, record_bytes: int) -> int:
+def rows_per_task(count: int, parallelism: int, record_bytes: int) -> int:
     """Roughly how many of a transaction's `count` records a Spark task gets: few enough to keep all cores busy, but enough
     for files of a reasonable size. `parallelism`: tasks that run at the same time; `record_bytes`: 0 when unknown.
     """
-    return min(rows_per_file, max(1, _smallest_task(record_bytes), -(-count // parallelism)))
+    return min(ROWS_PER_FILE, max(1, _smallest_task(record_bytes), -(-count // parallelism)))
 
 
 def rows_of_a_slice(record_bytes: int) -> int:

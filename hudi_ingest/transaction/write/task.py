@@ -220,7 +220,7 @@ def run_retry(
 
 
 @dataclass(slots=True)
-class _Progress:
+class RangeProgress:
     """A task's progress in one Kafka partition."""
 
     first_offset: int
@@ -236,6 +236,73 @@ class _Progress:
     newest: pa.RecordBatch | None = None
     """The last records of the batch before, if rows may need them."""
     certificate: Certificate | None = None
+
+    def add(self, source: TopicPartition, batch: pa.RecordBatch, outcome: BatchOutcome, dropped: int) -> None:
+        """Count the outcome of a batch. `dropped`: its records that were not asked for."""
+        self.value_bytes += batch["value"].nbytes
+        self.violations.update(outcome.violations)
+        self.fields = FieldsSeen.combined((self.fields, outcome.fields))
+        self._note_bad(source, batch, outcome.bad)
+        deletes = (pc.sum(outcome.rows[DELETED]).as_py() or 0) if DELETED in outcome.rows.column_names else 0
+        counts = Counts(
+            rows=outcome.rows.num_rows - outcome.moves,
+            skipped=outcome.skipped,
+            filtered=outcome.filtered + dropped,
+            rejected=len(outcome.bad),
+            deletes=deletes - outcome.moves,
+            moves=outcome.moves,
+            **Counter(outcome.control.values()),
+        )
+        self.counts = Counts.total((self.counts, counts))
+
+    def refuse(self, source: TopicPartition, rows: pa.Table, reasons: Sequence[str]) -> tuple[pa.Table, list[Refusal]]:
+        """Count the records of rows that cannot be filled, or are held, as bad ones. Returns a row of each record, and why it is bad."""
+        # A record that moves its row has two.
+        first = np.unique(rows[OFFSET].to_numpy(), return_index=True)[1]
+        moves, reasons = rows.num_rows - len(first), [reasons[place] for place in first]
+        rows = rows.take(pa.array(first))
+        self.counts = replace(
+            self.counts,
+            rows=self.counts.rows - rows.num_rows,
+            rejected=self.counts.rejected + rows.num_rows,
+            moves=self.counts.moves - moves,
+        )
+        lacking = rows[LEFT_OUT].to_pylist() if LEFT_OUT in rows.column_names else [None] * rows.num_rows
+        bad = [
+            Refusal(index, PARTITIONING, "", EXPECTED_LATE, reason)
+            if reason in HELD
+            else Refusal(index, PARTITIONING, names[0], EXPECTED_ROW, reason)
+            for index, (names, reason) in enumerate(zip(lacking, reasons, strict=True))
+        ]
+        self._note_bad(source, pa.RecordBatch.from_pydict({"offset": rows[OFFSET].combine_chunks()}), bad)
+        return rows, bad
+
+    def _note_bad(self, source: TopicPartition, batch: pa.RecordBatch, bad: Sequence[Refusal]) -> None:
+        self.bad_records += notes_of(source, batch, bad[: NAMED_BAD_RECORDS - len(self.bad_records)])
+
+    def report(
+        self, source: TopicPartition, writer: BaseFileWriter | KeyedFileWriter, letters: Sequence[LetterWriter]
+    ) -> TaskReport:
+        """Return the report of the partition. `letters`: the closed writers of dead letters."""
+        superseded, truncated = writer.superseded.get(source, 0), writer.truncated.get(source, 0)
+        return TaskReport(
+            topic=source.topic,
+            partition=source.partition,
+            first_offset=self.first_offset,
+            last_offset=self.last_offset,
+            **replace(self.counts, superseded=superseded, truncated=truncated).counts,
+            value_bytes=self.value_bytes,
+            files=tuple(writer.files.get(source, ())),
+            bad_records=tuple(self.bad_records),
+            letters=tuple(written.files[source] for written in letters if source in written.files),
+            replaced=self.replaced,
+            longest_gaps=self.gaps,
+            fields=self.fields,
+            times=self.times,
+            violations=dict(self.violations),
+            certificate=self.certificate,
+            last=None,
+        )
 
 
 def _require_met(fatal: frozenset[str], source: TopicPartition, batch: pa.RecordBatch, outcome: BatchOutcome) -> None:
@@ -267,36 +334,11 @@ def run_copies(task: CopyTask, files: Iterator[ReplacedFile]) -> Iterator[tuple[
 
 
 def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.RecordBatch]]) -> list[TaskReport]:
-    if task.certifies:
-        # Imported here because it loads compiled code, which drivers do not need.
-        from hudi_ingest.records.digests import record_hashes, row_hashes, total
-
-    progress_of: dict[TopicPartition, _Progress] = {}
+    progress_of: dict[TopicPartition, RangeProgress] = {}
     refused = False
 
     def refuse(source: TopicPartition, rows: pa.Table, reasons: Sequence[str]) -> None:
-        """Count the records of rows that cannot be filled, or are held, as bad ones."""
-        # A record that moves its row has two.
-        first = np.unique(rows[OFFSET].to_numpy(), return_index=True)[1]
-        moves, reasons = rows.num_rows - len(first), [reasons[place] for place in first]
-        rows = rows.take(pa.array(first))
-        progress = progress_of[source]
-        counts = progress.counts
-        progress.counts = replace(
-            counts,
-            rows=counts.rows - rows.num_rows,
-            rejected=counts.rejected + rows.num_rows,
-            moves=counts.moves - moves,
-        )
-        lacking = rows[LEFT_OUT].to_pylist() if LEFT_OUT in rows.column_names else [None] * rows.num_rows
-        bad = [
-            Refusal(index, PARTITIONING, "", EXPECTED_LATE, reason)
-            if reason in HELD
-            else Refusal(index, PARTITIONING, names[0], EXPECTED_ROW, reason)
-            for index, (names, reason) in enumerate(zip(lacking, reasons, strict=True))
-        ]
-        offsets = pa.RecordBatch.from_pydict({"offset": rows[OFFSET].combine_chunks()})
-        progress.bad_records += notes_of(source, offsets, bad[: NAMED_BAD_RECORDS - len(progress.bad_records)])
+        rows, bad = progress_of[source].refuse(source, rows, reasons)
         if late is not None:
             record = pa.Table.from_struct_array(rows[RECORD]).combine_chunks().to_batches()[0]
             late.write(_row_source(source, task.attempts), record, bad)
@@ -305,62 +347,15 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
         most = task.most_bad
         return most is not None and sum(progress.counts.rejected for progress in progress_of.values()) > most
 
-    are_late = isinstance(task.layout, KeyedLayout) and task.layout.past is not None
     # Those refused when rows are written have a file of their own, or one file's letters would not be in offset order.
     with _letter_writer(task) as letters, _letter_writer(task) as late, _file_writer(task, refuse) as writer:
         for source, batch in records:
             with concerning(source.topic, source.partition, batch["offset"][0].as_py()):
                 _note_offsets(progress_of, source, batch)
-                progress, dropped = progress_of[source], 0
-                read = times_read(batch["timestamp"], task.late_before.get(source))
-                progress.times = TimesRead.combined((progress.times, read))
-                digest_read = total(record_hashes(source, batch)) if task.certifies else 0
-                if task.replaced or task.only_replaced:
-                    had_rows = within(batch["offset"], task.replaced.get(source, ()))
-                    progress.replaced += had_rows.true_count
-                    if task.only_replaced:
-                        dropped = batch.num_rows - had_rows.true_count
-                        batch = batch.filter(had_rows)
-                progress.value_bytes += batch["value"].nbytes
-                look_at = LOOKED_AT if progress.fields is None else 0
-                outcome = task.maker.make(source, batch, look_at, progress.newest)
-                if task.maker.key_changes is not None:
-                    progress.newest = _newest(progress.newest, batch)
-                _require_met(task.fatal, source, batch, outcome)
-                progress.violations.update(outcome.violations)
-                progress.fields = FieldsSeen.combined((progress.fields, outcome.fields))
-                progress.bad_records += notes_of(
-                    source, batch, outcome.bad[: NAMED_BAD_RECORDS - len(progress.bad_records)]
-                )
-                is_keyed = DELETED in outcome.rows.column_names
-                deletes = (pc.sum(outcome.rows[DELETED]).as_py() or 0) if is_keyed else 0
-                counts = Counts(
-                    rows=outcome.rows.num_rows - outcome.moves,
-                    skipped=outcome.skipped,
-                    filtered=outcome.filtered + dropped,
-                    rejected=len(outcome.bad),
-                    deletes=deletes - outcome.moves,
-                    moves=outcome.moves,
-                    **Counter(outcome.control.values()),
-                )
-                progress.counts = Counts.total((progress.counts, counts))
-                if task.certifies:
-                    own = Certificate(digest_read, None if is_keyed else total(row_hashes(outcome.rows, source)))
-                    progress.certificate = own + progress.certificate if progress.certificate else own
+                batch, outcome = _made(task, progress_of[source], source, batch)
                 refused = too_many()
-                origin = _row_source(source, task.attempts)
-                if outcome.truncated_at is not None and not refused:
-                    if source in task.divided:
-                        raise OutOfOrder(f"{source}: a truncate deletes rows that another task may be writing")
-                    assert not isinstance(writer, BaseFileWriter), "only tables with keys apply truncates"
-                    writer.truncate(origin, outcome.truncated_at)
-                if outcome.rows.num_rows and not refused:
-                    if LEFT_OUT in outcome.rows.column_names and source in task.divided:
-                        raise OutOfOrder(f"{source}: a record needs a row that another task may be writing")
-                    rows = outcome.rows if letters is None else _with_records(outcome, batch, are_late)
-                    writer.write(origin, rows)
-                if outcome.bad and letters is not None and not refused:
-                    letters.write(origin, batch, outcome.bad)
+                if not refused:
+                    _write_outcome(task, source, batch, outcome, writer, letters)
         if not refused:
             writer.close()
             # The last rows may be refused only now.
@@ -368,36 +363,64 @@ def _write_records(task: WriteTask, records: Iterator[tuple[TopicPartition, pa.R
         if refused:
             # The transaction will be refused, so no file of this task may stay.
             writer.discard()
-        for written in filter(None, (letters, late)):
+        closed = [*filter(None, (letters, late))]
+        for written in closed:
             (written.discard if refused else written.close)()
         reach("task_done")
-        return [
-            TaskReport(
-                topic=source.topic,
-                partition=source.partition,
-                first_offset=progress.first_offset,
-                last_offset=progress.last_offset,
-                **replace(
-                    progress.counts,
-                    superseded=writer.superseded.get(source, 0),
-                    truncated=writer.truncated.get(source, 0),
-                ).counts,
-                value_bytes=progress.value_bytes,
-                files=tuple(writer.files.get(source, ())),
-                bad_records=tuple(progress.bad_records),
-                letters=tuple(
-                    written.files[source] for written in (letters, late) if written and source in written.files
-                ),
-                replaced=progress.replaced,
-                longest_gaps=progress.gaps,
-                fields=progress.fields,
-                times=progress.times,
-                violations=dict(progress.violations),
-                certificate=progress.certificate,
-                last=None,
-            )
-            for source, progress in progress_of.items()
-        ]
+        return [progress.report(source, writer, closed) for source, progress in progress_of.items()]
+
+
+def _made(
+    task: WriteTask, progress: RangeProgress, source: TopicPartition, batch: pa.RecordBatch
+) -> tuple[pa.RecordBatch, BatchOutcome]:
+    """Make rows of the batch's records that were asked for, which are returned, too, and add them to the progress."""
+    read, dropped = times_read(batch["timestamp"], task.late_before.get(source)), 0
+    progress.times = TimesRead.combined((progress.times, read))
+    if task.certifies:
+        # Imported here because it loads compiled code, which drivers do not need.
+        from hudi_ingest.records.digests import record_hashes, row_hashes, total
+
+        digest_read = total(record_hashes(source, batch))
+    if task.replaced or task.only_replaced:
+        had_rows = within(batch["offset"], task.replaced.get(source, ()))
+        progress.replaced += had_rows.true_count
+        if task.only_replaced:
+            dropped = batch.num_rows - had_rows.true_count
+            batch = batch.filter(had_rows)
+    outcome = task.maker.make(source, batch, LOOKED_AT if progress.fields is None else 0, progress.newest)
+    if task.maker.key_changes is not None:
+        progress.newest = _newest(progress.newest, batch)
+    _require_met(task.fatal, source, batch, outcome)
+    progress.add(source, batch, outcome, dropped)
+    if task.certifies:
+        is_keyed = DELETED in outcome.rows.column_names
+        own = Certificate(digest_read, None if is_keyed else total(row_hashes(outcome.rows, source)))
+        progress.certificate = own + progress.certificate if progress.certificate else own
+    return batch, outcome
+
+
+def _write_outcome(
+    task: WriteTask,
+    source: TopicPartition,
+    batch: pa.RecordBatch,
+    outcome: BatchOutcome,
+    writer: BaseFileWriter | KeyedFileWriter,
+    letters: LetterWriter | None,
+) -> None:
+    """Write a batch's truncate, rows and dead letters. Raises OutOfOrder if they need what another task may be writing."""
+    origin = _row_source(source, task.attempts)
+    if outcome.truncated_at is not None:
+        if source in task.divided:
+            raise OutOfOrder(f"{source}: a truncate deletes rows that another task may be writing")
+        assert not isinstance(writer, BaseFileWriter), "only tables with keys apply truncates"
+        writer.truncate(origin, outcome.truncated_at)
+    if outcome.rows.num_rows:
+        if LEFT_OUT in outcome.rows.column_names and source in task.divided:
+            raise OutOfOrder(f"{source}: a record needs a row that another task may be writing")
+        are_late = isinstance(task.layout, KeyedLayout) and task.layout.past is not None
+        writer.write(origin, outcome.rows if letters is None else _with_records(outcome, batch, are_late))
+    if outcome.bad and letters is not None:
+        letters.write(origin, batch, outcome.bad)
 
 
 def _newest(before: pa.RecordBatch | None, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -440,7 +463,9 @@ def _letter_writer(task: WriteTask) -> AbstractContextManager[LetterWriter | Non
     return nullcontext() if task.letters is None else LetterWriter(task.storage, task.letters)
 
 
-def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPartition, batch: pa.RecordBatch) -> None:
+def _note_offsets(
+    progress_of: dict[TopicPartition, RangeProgress], source: TopicPartition, batch: pa.RecordBatch
+) -> None:
     """Record the batch's offsets and gaps. Raises WriteIncomplete if it does not continue its partition's progress."""
     offsets = batch["offset"]
     first, last = offsets[0].as_py(), offsets[batch.num_rows - 1].as_py()
@@ -454,7 +479,7 @@ def _note_offsets(progress_of: dict[TopicPartition, _Progress], source: TopicPar
     if progress:
         progress.last_offset = last
     else:
-        progress = progress_of[source] = _Progress(first, last)
+        progress = progress_of[source] = RangeProgress(first, last)
     if first > before + 1 or (len(steps) and pc.max(steps).as_py() > 1):
         progress.gaps = longest((*progress.gaps, (before + 1, first), *_gaps(offsets, steps)))
 

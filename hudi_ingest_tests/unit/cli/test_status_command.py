@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,13 @@ from typer.testing import CliRunner
 from hudi_ingest.cli.app import app
 from hudi_ingest.cli.ingestion_commands import status
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.model.finding import answer
+from hudi_ingest.operations import state as state_module
+from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS
+from hudi_ingest.operations.state import PartitionState, PipelineState
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
 
 
@@ -52,6 +59,34 @@ def test_a_broken_file_hides_no_other_pipelines_status(tmp_path: Path, monkeypat
     assert "error: orders, refunds: could not describe the cluster at Kafka 127.0.0.1:1 within 1 s" in text.output
     assert "error: views: could not describe the cluster at Kafka 127.0.0.1:2 within 1 s" in text.output
     assert f"error: not loaded: {folder / 'clicks.yaml'}: " in text.output
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_a_table_that_hides_rows_fails_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passed: bool
+) -> None:
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    for name in ("orders", "refunds"):
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(document(name=name, table__base_path=str(tmp_path / name))))
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    monkeypatch.delenv(DAGSTER_VARIABLE, raising=False)
+    monkeypatch.setenv(PIPELINES_VARIABLE, str(folder))
+    monkeypatch.setenv(LEDGER_VARIABLE, f"sqlite:///{tmp_path / 'ledger.db'}")
+    whole = answer("refunds", ACCOUNTING_HOLDS, True, "all is there")
+    tables = {"orders": answer("orders", ACCOUNTING_HOLDS, passed, "the table hides rows"), "refunds": whole}
+
+    def states(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, PipelineState]:
+        partitions = (PartitionState("orders", 0, 5, 5, 0),)
+        return {each.name: PipelineState(each, 3, partitions, table=tables[each.name]) for each in pipelines}
+
+    monkeypatch.setattr(state_module, "states", states)
+    runner = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"})
+    one, both = runner.invoke(app, [status.__name__, "orders"]), runner.invoke(app, [status.__name__])
+    assert one.exit_code == both.exit_code == (0 if passed else 1)
+    assert ("the table hides rows" in one.output) is not passed
+    lines = [line for line in both.output.splitlines() if "│" in line]
+    assert ["the table" in line for line in lines] == [not passed, False]
 
 
 def test_a_home_without_pipelines_says_how_to_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

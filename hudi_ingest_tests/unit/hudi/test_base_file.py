@@ -14,7 +14,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
@@ -387,7 +387,6 @@ def test_a_partition_of_nearly_all_rows_is_not_copied_and_the_others_are() -> No
     assert data not in {chunk.buffers()[1].address for chunk in offsets["day=b"].chunks}
 
 
-@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=30), min_size=1, max_size=12),
     st.integers(1, 40),

@@ -52,7 +52,7 @@ def after(*commits: CommittedInstant) -> CatalogState:
         (after(commit(2, "a", schema="t"), commit(1, "a")), [commit(1, "a")], "its columns have changed"),
     ],
 )
-def test_what_is_new_to_a_catalog(state: CatalogState, commits: list[CommittedInstant], expected: str) -> None:
+def test_s4_what_is_new_to_a_catalog(state: CatalogState, commits: list[CommittedInstant], expected: str) -> None:
     assert state.news("here", commits) == expected
     assert CatalogState.from_json(state.to_json()) == state
 
@@ -127,7 +127,7 @@ def test_a_sync_that_was_overtaken_syncs_again(pipeline: Pipeline) -> None:
     assert read_state(sync.table.storage).news(pipeline.catalog_place, [second, first]) == ""
 
 
-def test_a_failed_sync_shows_and_is_tried_again_after_a_while(pipeline: Pipeline) -> None:
+def test_s4_a_failed_sync_shows_and_is_tried_again_after_a_while(pipeline: Pipeline) -> None:
     commits = [commit(1, "a")]
     sync, writer = syncing(pipeline, *commits)
     writer.error = CatalogNotSynced("no metastore answers there.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced
@@ -156,7 +156,6 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(CHANGES, st.sampled_from([1, 400, 1 << 20]), st.sampled_from([0, 200, 1 << 20]))
 def test_the_last_change_of_each_key_is_written_and_all_others_are_counted(
     tmp_path_factory: pytest.TempPathFactory,

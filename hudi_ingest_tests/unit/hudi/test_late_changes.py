@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files import keyed_writer
@@ -244,7 +244,6 @@ class Upstream:
 STEPS = st.lists(st.sampled_from(["records", "records", "compact", "clean", "retry"]), min_size=2, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     steps=STEPS,
     seed=st.integers(0, 2**32),
@@ -292,7 +291,6 @@ def test_the_table_is_what_the_applied_changes_come_to_in_their_order(
             assert table.rows() == come_to(applied, ties)
 
 
-@settings(max_examples=40, deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**32), retry_all=st.booleans())
 def test_once_no_letter_is_left_the_rows_have_all_values_that_the_database_left_out(
     tmp_path_factory: pytest.TempPathFactory, steps: Sequence[str], seed: int, retry_all: bool

@@ -75,7 +75,7 @@ def test_p7_other_writers_leave_a_leased_instant_and_carry_the_checkpoint_on(tmp
     assert properties.items() - {(PIPELINE_PROPERTY, pipeline.name)} <= write_options(pipeline, "files").items()
 
 
-def test_p11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_path: Path) -> None:
+def test_s11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_path: Path) -> None:
     lock = {"zookeeper": "zk1:2181"}
     keyed = make(tmp_path, "/data/orders", lock, mode="upsert", key=["id"], cdc=True)
     append = make(tmp_path, "/data/orders", column_statistics=True)
@@ -115,11 +115,11 @@ def test_p11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_p
         ("hoodie.clean.parallelism", None),
     ],
 )
-def test_p11_the_longest_name_with_a_reason_decides(option: str, reason: str | None) -> None:
+def test_s11_the_longest_name_with_a_reason_decides(option: str, reason: str | None) -> None:
     assert reason_against(option) == reason
 
 
-def test_p11_every_option_of_the_shipped_hudi_is_allowed_or_refused_by_name() -> None:
+def test_s11_every_option_of_the_shipped_hudi_is_allowed_or_refused_by_name() -> None:
     names = kept_names()
     assert len(names) > 700
     assert names >= ALLOWED
@@ -141,12 +141,12 @@ def test_p11_every_option_of_the_shipped_hudi_is_allowed_or_refused_by_name() ->
         "hoodie.filesystem.operation.retry.exceptions",
     ],
 )
-def test_p11_no_option_opens_a_port_asks_an_address_or_loads_a_class(tmp_path: Path, option: str) -> None:
+def test_s11_no_option_opens_a_port_asks_an_address_or_loads_a_class(tmp_path: Path, option: str) -> None:
     with pytest.raises(ConfigError, match=f"table.hudi.{option}: cannot be set here: "):
         make(tmp_path, "/data/orders", hudi={option: "x"})
 
 
-def test_p11_an_allowed_option_that_sounds_like_more_than_a_number_is_a_known_path() -> None:
+def test_s11_an_allowed_option_that_sounds_like_more_than_a_number_is_a_known_path() -> None:
     sounds = (
         "path",
         "dir",
@@ -165,7 +165,7 @@ def test_p11_an_allowed_option_that_sounds_like_more_than_a_number_is_a_known_pa
     assert {name for name in ALLOWED if name.rpartition(".")[2] in sounds} == FILES
 
 
-def test_p11_an_option_that_no_list_has_is_refused_with_the_closest(tmp_path: Path) -> None:
+def test_s11_an_option_that_no_list_has_is_refused_with_the_closest(tmp_path: Path) -> None:
     (problem,) = dict(option_problems(["hoodie.clean.paralelism"])).items()
     assert problem[1].startswith(
         "not one of the options that hudi-ingest passes to Hudi; did you mean hoodie.clean.parallelism?"
@@ -173,7 +173,7 @@ def test_p11_an_option_that_no_list_has_is_refused_with_the_closest(tmp_path: Pa
     assert len([*option_problems(f"hoodie.x{number}" for number in range(60_000))]) == 200
 
 
-def test_p11_any_other_option_reaches_each_client_and_never_the_tables_properties(tmp_path: Path) -> None:
+def test_s11_any_other_option_reaches_each_client_and_never_the_tables_properties(tmp_path: Path) -> None:
     options = {"hoodie.filesystem.operation.retry.enable": True, "hoodie.memory.merge.max.size": 1000}
     modes: list[dict[str, Any]] = [{}, {"mode": "upsert", "key": ["id"]}]
     for more in modes:
@@ -210,7 +210,7 @@ def test_r11_cleaning_never_retains_more_than_the_timeline(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("commits", "begins"), [(None, 10), ("2", 2), ("1", 1), ("0", 1), ("50", 10), ("often", 10)])
-def test_p11_begins_look_after_the_metadata_table_as_often_as_it_is_to_be_compacted(
+def test_s11_begins_look_after_the_metadata_table_as_often_as_it_is_to_be_compacted(
     tmp_path: Path, commits: str | None, begins: int
 ) -> None:
     hudi = {} if commits is None else {"hoodie.metadata.compact.max.delta.commits": commits}

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files import file_groups
@@ -198,7 +198,6 @@ def sweep(stored: list[StoredFile], instants: Instants, listed: set[str], now: d
     return judge_files(stored, instants, listed, topics=["other", TOPIC], older_than=now - AGE).orphans
 
 
-@settings(max_examples=250, deadline=None)
 @given(HISTORIES, st.lists(st.integers(5, 60), min_size=3, max_size=3).map(sorted))
 def test_r9_nothing_that_is_or_may_become_live_is_an_orphan(history: list[tuple[str, int]], cuts: list[int]) -> None:
     """The three readings are made at any three moments of the history, which goes on between and after them."""
@@ -238,7 +237,6 @@ def settled(history: list[tuple[str, int]]) -> Table:
     return table
 
 
-@settings(max_examples=100, deadline=None)
 @given(HISTORIES)
 def test_r9_all_orphans_are_found_once_they_are_old_and_nothing_is_pending(history: list[tuple[str, int]]) -> None:
     table = settled(history)
@@ -251,7 +249,6 @@ def test_r9_all_orphans_are_found_once_they_are_old_and_nothing_is_pending(histo
         assert each.origin is not None
 
 
-@settings(max_examples=150, deadline=None)
 @given(HISTORIES, st.sampled_from(["", "all", "half"]))
 def test_r9_p5_a_list_that_has_lost_files_makes_none_of_a_commit_an_orphan(
     history: list[tuple[str, int]], lost: str

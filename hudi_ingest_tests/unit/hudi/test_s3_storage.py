@@ -380,6 +380,27 @@ def test_a_big_file_is_uploaded_in_equal_parts_without_checksums_at_their_ends(
     assert storage.size("whole") == 2 * PART_BYTES
 
 
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_a_file_of_whole_parts_ends_in_one_of_them(
+    tables: S3Tables, storage: S3Storage, monkeypatch: pytest.MonkeyPatch, parts: int
+) -> None:
+    """Not every store takes an empty last part, and none needs it."""
+    sent: list[int] = []
+    upload = S3Storage.upload_part
+
+    def upload_part(self: S3Storage, path: str, upload_id: str, number: int, content: bytes) -> str:
+        sent.append(len(content))
+        return upload(self, path, upload_id, number, content)
+
+    monkeypatch.setattr(S3Storage, "upload_part", upload_part)
+    content = os.urandom(parts * PART_BYTES)
+    with storage.open_output("whole") as stream:
+        stream.write(content[:1])
+        stream.write(content[1:])
+    assert sent == ([] if parts == 1 else [PART_BYTES] * parts)
+    assert storage.read("whole") == content
+
+
 def test_p1_p2_lost_answers_to_an_upload_are_asked_again(tables: S3Tables, storage: S3Storage) -> None:
     def is_of_upload(request: Request) -> bool:
         return request.kind in ("PUT-part", "POST-multipart")
@@ -530,6 +551,17 @@ def test_p4_only_one_of_two_makes_the_first_epoch(storage: S3Storage) -> None:
     storage.delete(EPOCH_PATH)
     with pytest.raises(WriteConflict):
         storage.put_if(EPOCH_PATH, b"2", replace(before, version='"gone"'))
+
+
+def test_p4_a_write_that_lost_a_race_asks_once(tables: S3Tables, storage: S3Storage) -> None:
+    """Only a change that was in flight and has failed is a reason to try again."""
+    storage.write(EPOCH_PATH, b"1")
+    before = storage.read_versioned(EPOCH_PATH)
+    storage.write(EPOCH_PATH, b"2")
+    seen = len(tables.proxy.requests)
+    with pytest.raises(WriteConflict):
+        storage.put_if(EPOCH_PATH, b"3", before)
+    assert [request.method for request in tables.proxy.requests[seen:]] == ["PUT", "GET"]
 
 
 def test_p5_a_change_whose_answer_was_lost_is_recognized(tables: S3Tables, storage: S3Storage) -> None:

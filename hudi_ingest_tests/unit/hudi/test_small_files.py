@@ -25,33 +25,32 @@ def base_files(*sizes: int, folders: int = 1) -> dict[str, int]:
     return {f"dt={number % folders}/file{number}": size for number, size in enumerate(sizes)}
 
 
-def pipeline(write: Write, interval: float, allowed: int) -> Pipeline:
-    return load(write, transaction__interval_seconds=interval, table__small_files_a_day=allowed)
+def pipeline(write: Write, interval: float) -> Pipeline:
+    return load(write, transaction__interval_seconds=interval)
 
 
 def test_h3_large_files_and_rare_commits_are_no_trouble(write: Write) -> None:
-    often = pipeline(write, 5, 1000)
+    often = pipeline(write, 60)
     assert small_files_warning(often, base_files(*[32 * MIB] * 50)) == ""
     assert small_files_warning(often, {}) == ""
-    assert small_files_warning(pipeline(write, 3600, 1000), base_files(*[MIB] * 40)) == ""
+    assert small_files_warning(pipeline(write, 3600), base_files(*[MIB] * 40)) == ""
 
 
 def test_h3_the_warning_names_the_setting_that_helps(write: Write) -> None:
-    said = small_files_warning(pipeline(write, 60, 1000), base_files(MIB, 3 * MIB, 64 * MIB, folders=2))
-    assert "2 of this commit's 3 files are small (2,097,152 bytes on average, in 2 table partitions)" in said
-    assert "can be 2,880 small files a day, more than table.small_files_a_day 1,000" in said
-    assert "Raise transaction.interval_seconds (to 173 for that limit), or partition the table by fewer values." in said
+    sizes = [MIB, 3 * MIB] * 10
+    said = small_files_warning(pipeline(write, 60), base_files(*sizes, 64 * MIB, folders=2))
+    assert "20 of this commit's 21 files are small (2,097,152 bytes on average, in 2 table partitions)" in said
+    assert "can be 28,800 small files a day, more than 15,000" in said
+    assert "Raise transaction.interval_seconds (to 116 for that limit), or partition the table by fewer values." in said
 
 
-@given(st.integers(1, 365), st.integers(5, 3600), st.integers(1, 100_000))
+@given(st.integers(1, 365), st.integers(5, 3600))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_h3_the_interval_that_is_advised_ends_the_warning(
-    write: Write, count: int, interval: int, allowed: int
-) -> None:
-    said = small_files_warning(pipeline(write, interval, allowed), base_files(*[MIB] * count))
+def test_h3_the_interval_that_is_advised_ends_the_warning(write: Write, count: int, interval: int) -> None:
+    said = small_files_warning(pipeline(write, interval), base_files(*[MIB] * count))
     if said:
         advised = int(re.search(r"\(to ([\d,]+) for", said)[1].replace(",", ""))  # type: ignore[index]
-        assert small_files_warning(pipeline(write, advised, allowed), base_files(*[MIB] * count)) == ""
+        assert small_files_warning(pipeline(write, advised), base_files(*[MIB] * count)) == ""
 
 
 def test_files_that_are_alone_in_their_partition_need_no_merging() -> None:

@@ -87,3 +87,16 @@ def test_a_client_of_a_server_that_is_no_token_endpoint_shows_nothing_of_its_ans
         wait_for(lambda: client.poll(0.1) >= 0 and trouble.refusal, "the client has asked for a token", 30)
     assert "not shown" in trouble.refusal
     assert "SECRET" not in str(trouble.explained("list topics", "", source))
+
+
+def test_a_broker_gets_the_sasl_extensions_beside_the_token() -> None:
+    oauth = {
+        "token_url": "http://127.0.0.1:9/token",
+        "client_id": "c",
+        "client_secret": "s",
+        "extensions": {"logicalCluster": "lkc-1", "identityPoolId": "pool-1"},
+    }
+    security = {"protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER", "oauth": oauth}
+    source = KafkaSource.model_validate({"bootstrap_servers": "127.0.0.1:9", "topics": ["t"], "security": security})
+    options = confluent_options(source, Trouble())
+    assert options["sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,identityPoolId=pool-1"

@@ -158,6 +158,20 @@ def _gives_up(address: str, expected: str) -> None:
     assert time.monotonic() - began < 20
 
 
+def test_a_registry_behind_a_token_is_told_its_logical_cluster() -> None:
+    seen: list[tuple[str | None, str | None]] = []
+
+    class Cloud(QuietHandler):
+        def do_GET(self) -> None:
+            seen.append((self.headers["Authorization"], self.headers["target-sr-cluster"]))
+            self.answer(404, {"error_code": 40401, "message": "no such subject"})
+
+    with http_serving(Cloud) as url, pytest.raises(IngestError):
+        config = SchemaRegistry.model_validate({"url": url, "token": "t", "logical_cluster": "lsrc-1"})
+        RegistryClient(config).latest("orders-value")
+    assert set(seen) == {("Bearer t", "lsrc-1")}
+
+
 @pytest.mark.parametrize(
     ("status", "answer", "shown"),
     [

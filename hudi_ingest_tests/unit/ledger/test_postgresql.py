@@ -18,6 +18,8 @@ from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.waiting import wait_for
 from hudi_ingest_tests.unit.ledger.test_ledger import LOCK_UNTIL_KILLED, P0, TABLE, WAIT_SECONDS, begin, report
 
+pytestmark = pytest.mark.tier(2)
+
 TRANSACTIONS = 6
 LOOKER = "a look of the test"
 
@@ -313,3 +315,16 @@ def test_p5_what_passes_is_transient_and_quotes_no_statement(url: str, statement
             connection.exec_driver_sql(statement)
         assert "RAISE" not in str(raised.value)
         ledger.require_writable()
+
+
+def test_a_missing_schema_says_how_to_make_one(url: str) -> None:
+    placed = sa.make_url(url).update_query_dict({"options": "-csearch_path=no_such_schema"})
+    with pytest.raises(EnvironmentProblem, match=r"no schema (.|\n)*CREATE SCHEMA"):
+        Ledger.open(placed.render_as_string(hide_password=False))
+
+
+def test_a_wrong_database_hides_the_password(url: str) -> None:
+    wrong = sa.make_url(url).set(password="s3cret", database="no_such_database")
+    with pytest.raises(LedgerUnreachable, match="no_such_database") as caught:
+        Ledger.open(wrong.render_as_string(hide_password=False))
+    assert "s3cret" not in str(caught.value)

@@ -58,6 +58,7 @@ def test_each_tick_ends_and_says_why(write: Write, tmp_path: Path, monkeypatch: 
     assert said["hudi_ingest_overview"] == "2 paused"
 
 
+@pytest.mark.tier(2)
 def test_a_server_that_stops_answering_is_given_up_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with postgres.running() as url:
         if url is None:

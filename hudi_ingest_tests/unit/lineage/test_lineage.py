@@ -51,7 +51,7 @@ def pipeline(tmp_path: Path) -> Pipeline:
             {"timestamp": {"fields": ["paid_at"], "format": "iso8601"}},
             {"cast": {"amount": "string"}},
             {"mask": {"fields": ["card"], "method": "redact"}},
-            {"flatten": {"fields": ["customer"]}},
+            {"flatten": ["customer"]},
             {"sql": "select *, upper(id) || card as label from records"},
             {"constant": {"column": "origin", "value": "shop"}},
         ],
@@ -104,7 +104,7 @@ def fresh_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
         del os.environ[name]
 
 
-def test_a_transaction_starts_and_completes_with_its_offsets_and_columns(
+def test_s7_a_transaction_starts_and_completes_with_its_offsets_and_columns(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with backend() as found:

@@ -15,8 +15,9 @@ from typing import Any
 import grpc
 import pytest
 
-from hudi_ingest.local import cdc_stack, dagster_api, spark_servers
+from hudi_ingest.local import dagster_api
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord
+from hudi_ingest_tests.lab import cdc_stack, spark_servers
 
 
 class Answering(BaseHTTPRequestHandler):

@@ -237,13 +237,6 @@ def test_wait_until_takes_a_last_success_of_a_process_that_ended(run: Starter, t
     )
 
 
-def test_the_cpu_time_of_a_process_has_that_of_its_children(run: Starter) -> None:
-    record = run("import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])")
-    assert wait_until(lambda: processes.cpu_seconds(record) > 0.3, what="it has worked", timeout_seconds=120)
-    stop([record], grace_seconds=0)
-    assert processes.cpu_seconds(record) == 0
-
-
 def test_the_tail_of_a_log_has_no_java_frames(tmp_path: Path) -> None:
     log = tmp_path / "a.log"
     log.write_text("java.io.IOException: no\n\tat a.B.c(B.java:1)\n\t... 3 more\n\nexiting at once (1)\n")

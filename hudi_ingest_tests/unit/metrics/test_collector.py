@@ -74,7 +74,7 @@ class Dagster:
         return DagsterRecord(True, {"orders": True}, {"orders": (answer("orders", RUNS_SUCCEED, False, "no"),)})
 
 
-def test_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:
+def test_s7_a_dead_broker_is_told_and_what_ledger_tables_and_dagster_know_is_still_there(home: Home) -> None:
     with Ledger.open(home.ledger_url) as ledger:
         ledger.counters.add(str(home.root / "orders"), {counters.ABORTED: 2})
     with closing(Collector(home, Dagster(), longest_seconds=6)) as collector:

@@ -109,6 +109,7 @@ def test_a_sensor_that_does_not_tick_is_one_alert_however_many_pipelines_share_i
     assert "$labels.pipeline" not in json.dumps(rule)
 
 
+@pytest.mark.tier(2)
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's package prometheus) is not installed")
 def test_promtool_accepts_rules_and_config() -> None:
     # The file with the token is on the machine that scrapes.
@@ -117,6 +118,7 @@ def test_promtool_accepts_rules_and_config() -> None:
         assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@pytest.mark.tier(2)
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (Debian's package prometheus) is not installed")
 def test_alerts_fire_when_services_fail_hang_or_are_not_run() -> None:
     tested = subprocess.run(["promtool", "test", "rules", RULE_TESTS], check=False, capture_output=True, text=True)

@@ -80,6 +80,7 @@ def test_every_part_tells_its_problems_although_the_others_fail(tmp_path: Path) 
         assert expected in told
 
 
+@pytest.mark.tier(2)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user who may not write")
 def test_a_table_folder_that_cannot_be_created_is_a_problem() -> None:
     with TemporaryDirectory() as folder, canned_registry({}) as (url, _):

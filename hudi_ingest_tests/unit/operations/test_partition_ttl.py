@@ -57,7 +57,7 @@ class Made:
 
 
 @pytest.mark.parametrize(("looks", "dropped"), [(2, [["dt=2026-01-01"]]), (1, [])])
-def test_what_another_run_has_dropped_meanwhile_is_not_dropped_again(
+def test_s12_what_another_run_has_dropped_meanwhile_is_not_dropped_again(
     looks: int, dropped: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Timeline, "exists", lambda self: True)

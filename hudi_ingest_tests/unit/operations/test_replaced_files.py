@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import Fenced, RangeRefused, WriteIncomplete
@@ -179,7 +179,6 @@ def write(storage: TableStorage, path: str, places: Places) -> ReplacedFile:
     return ReplacedFile(path, mine, len(places) - mine, 10, "orders", 0)
 
 
-@settings(max_examples=30)
 @given(st.lists(st.tuples(st.just("orders"), st.integers(0, 3), st.integers(0, 40)) | st.none(), max_size=9))
 def test_p1_a_copy_has_exactly_the_other_rows_with_their_commit_times(
     tmp_path_factory: pytest.TempPathFactory, places: list[tuple[str, int, int] | None]

@@ -6,14 +6,17 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.live_files import group_of
+from hudi_ingest.hudi.files.orphans import Findings
 from hudi_ingest.hudi.storage.local import LocalStorage
 from hudi_ingest.hudi.storage.paths import HISTORY, dead_letters_folder
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -53,8 +56,8 @@ class Site:
     listed: set[str] = field(default_factory=set)
     head: LettersHead | None = None
 
-    def put(self, path: str) -> str:
-        self.storage.write_whole(path, b"rows")
+    def put(self, path: str, content: bytes = b"rows") -> str:
+        self.storage.write_whole(path, content)
         then = datetime(2026, 1, 1, tzinfo=timezone.utc).timestamp()
         os.utime(Path(self.storage.base_path, path), (then, then))
         return path
@@ -207,6 +210,23 @@ def test_r9_p5_waiting_dead_letters_stay_and_those_of_a_lost_attempt_go(site: Si
     result = site.sweep()
     assert [each.file.path for each in result.orphans] == [lost]
     assert site.storage.exists(waiting) and site.storage.exists(manifest) and not site.storage.exists(lost)
+
+
+def test_r9_p5_a_file_that_changed_since_the_first_look_stays(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody restores a file from a backup, with its old time, while the sweep looks."""
+    archive(site.storage, {ARCHIVED: commit_metadata([])})
+    restored, orphan = site.put(path_of(DEAD)), site.put(path_of(DEAD, 7))
+    judge, looks = Sweep._judge, count()
+
+    def restoring(*arguments: Any) -> Findings:
+        findings = judge(*arguments)
+        if next(looks) == 0:
+            site.put(restored, b"rows of the backup")
+        return findings
+
+    monkeypatch.setattr(Sweep, "_judge", restoring)
+    assert [each.file.path for each in site.sweep().orphans] == [orphan]
+    assert site.stored() == {restored, path_of(ACTIVE)}
 
 
 def test_a_history_that_cannot_be_read_once_a_file_is_missed_is_an_error(site: Site) -> None:

@@ -151,6 +151,7 @@ def test_p5_the_instances_run_retries_leave_transactions_to_the_sensor(folder: P
         assert auto_reexecution_should_retry_run(instance, failed, RunFailureReason.STEP_FAILURE) is not own
 
 
+@pytest.mark.tier(2)
 @pytest.mark.parametrize(
     ("module", "name"), [("dagster_k8s", "k8s_job_executor"), ("dagster_docker", "docker_executor")]
 )

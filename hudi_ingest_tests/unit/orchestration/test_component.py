@@ -256,6 +256,7 @@ def test_two_tables_with_one_asset_key_are_refused(tmp_path: Path) -> None:
     assert "both have the asset key a; set another asset.key" in str(unloaded.value.__cause__)
 
 
+@pytest.mark.tier(2)
 @NEEDS_DG
 def test_dg_scaffolds_a_component_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = make_project(tmp_path, orders=attributes())
@@ -336,7 +337,7 @@ def test_dg_finds_the_component_by_its_entry_point() -> None:
     "command",
     [
         ("dagster", "definitions", "validate", "-m", "shop.definitions"),
-        pytest.param(("dagster_dg_cli.cli", "check", "defs"), marks=NEEDS_DG),
+        pytest.param(("dagster_dg_cli.cli", "check", "defs"), marks=[NEEDS_DG, pytest.mark.tier(2)]),
     ],
     ids=["dagster", "dg"],
 )

@@ -25,7 +25,7 @@ from dagster import (
     SensorEvaluationContext,
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import ConfigError, IngestError, TopicMissing
@@ -170,7 +170,6 @@ def names_of(evaluation: Evaluation) -> list[str]:
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.data())
-@settings(deadline=None, max_examples=50)
 def test_no_pipeline_that_is_due_waits_longer_than_the_others_turns_take(
     pipelines: int, served: int, data: st.DataObject
 ) -> None:

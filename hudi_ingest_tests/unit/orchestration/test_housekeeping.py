@@ -68,10 +68,10 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
 from hudi_ingest.orchestration.failures import HOUSEKEEPING as JOB
-from hudi_ingest.orchestration.failures import why_housekeeping_failed
 from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport, next_run
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
+from hudi_ingest.orchestration.reports.checks import why_housekeeping_failed
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation
 from hudi_ingest.orchestration.reports.overview import NAME as OVERVIEW
 from hudi_ingest.orchestration.run_retention import LEAST_FREE_BYTES, delete_run, run_bytes, shrink
@@ -153,7 +153,9 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dagster
         yield opened
 
 
-EVERYWHERE = pytest.mark.parametrize("anywhere", ["sqlite", "postgresql"], indirect=True)
+EVERYWHERE = pytest.mark.parametrize(
+    "anywhere", ["sqlite", pytest.param("postgresql", marks=pytest.mark.tier(2))], indirect=True
+)
 
 
 @pytest.fixture
@@ -258,9 +260,9 @@ def test_old_runs_go_with_all_their_files_and_those_that_are_read_stay(
     swept = [run_of(instance, 70, "hudi_ingest_sweep", more={tags.PIPELINE_SWEEP: "orders"}) for _ in range(LEAST)]
     before = {run.run_id for run in instance.get_runs()}
 
-    would = keep(own, ledger, instance, dry_run=True, run_days=10)
+    would = keep(own, ledger, instance, dry_run=True, days=10)
     assert {run.run_id for run in instance.get_runs()} == before
-    done = keep(own, ledger, instance, run_days=10)
+    done = keep(own, ledger, instance, days=10)
     # The failed ones are the newest; checks and plots are about those that committed.
     gone = {*old, asked_on_page, *failed[:2]}
     assert {run.run_id for run in instance.get_runs()} == {*teams, running, parent, *committed, *failed[2:], *swept}
@@ -274,7 +276,7 @@ def test_old_runs_go_with_all_their_files_and_those_that_are_read_stay(
     assert instance.all_logs(teams[0])
     materialized = [record.run_id for record in instance.fetch_materializations(ORDERS, limit=50).records]
     assert materialized == [*reversed(committed), parent]
-    assert keep(own, ledger, instance, run_days=10).runs == 0
+    assert keep(own, ledger, instance, days=10).runs == 0
 
 
 def test_a_dry_run_counts_the_bytes_of_table_files_beside_those_of_runs(
@@ -287,7 +289,7 @@ def test_a_dry_run_counts_the_bytes_of_table_files_beside_those_of_runs(
     table.write_whole(f"{PUT_ASIDE}/old.inflight", b"x" * 10_000_000)
     (tmp_path / "orders.yaml").write_text(PIPELINE.replace("/data/orders", table.base_path))
     settings = HousekeepingSettings()
-    later = NOW + timedelta(days=settings.put_aside_days + 1)
+    later = NOW + timedelta(days=settings.ledger_days + 1)
     pipelines = [load_pipeline(tmp_path / "orders.yaml")]
     housekeeping = Housekeeping(settings, own, ledger, instance, pipelines=pipelines)
     would = housekeeping.run(later, lambda line: None, dry_run=True)
@@ -314,7 +316,7 @@ def test_more_runs_than_are_kept_go_however_young(
     instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
 ) -> None:
     runs = [run_of(instance, 0.1 - place / 1000) for place in range(7)]
-    assert keep(own, ledger, instance, runs=4).runs == 3
+    assert keep(own, ledger, instance, keep=4).runs == 3
     assert {run.run_id for run in instance.get_runs()} == {*runs[3:]}
 
 
@@ -350,10 +352,10 @@ def test_old_events_without_a_run_go_and_the_newest_stay(
         for check in (UP_TO_DATE, "a_teams_own"):
             evaluated = AssetCheckEvaluation(asset_key=ORDERS, check_name=check, passed=True, metadata={"n": number})
             instance.report_runless_asset_event(evaluated)
-    would = keep(own, ledger, instance, dry_run=True, events=8)
+    would = keep(own, ledger, instance, dry_run=True, keep=4)
     assert would.events == 3 * 4
     assert evaluations(instance) == {UP_TO_DATE: 12, "a_teams_own": 12}
-    assert keep(own, ledger, instance, events=8).events == 3 * 4
+    assert keep(own, ledger, instance, keep=4).events == 3 * 4
     assert evaluations(instance) == {UP_TO_DATE: 8, "a_teams_own": 12}
     assert events_without_a_run(instance) == [("ASSET_CHECK_EVALUATION", 8 + 12), ("ASSET_OBSERVATION", 2 * 8 + 12)]
     newest = instance.fetch_observations(ORDERS, limit=1).records[0].asset_observation
@@ -448,7 +450,7 @@ def begin(ledger: Ledger, number: int, request: str = "") -> str:
 
 
 def test_old_transactions_leave_the_ledger_but_not_open_ones_nor_those_of_requests(
-    own: OwnDefinitions, ledger: Ledger
+    own: OwnDefinitions, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = Request("replay-1", "orders", "/data/orders", TransactionKind.REPLAY, NOW, (Slice("orders", 0, 0, 1),))
     ledger.requests.file(request)
@@ -456,8 +458,9 @@ def test_old_transactions_leave_the_ledger_but_not_open_ones_nor_those_of_reques
         begin(ledger, number, "replay-1" if number == 2 else "")
         ledger.transactions.mark_aborted(f"t{number}", "the test")
     begin(ledger, 13)
-    assert keep(own, ledger, None, dry_run=True, transactions=8).transactions == 4
-    assert keep(own, ledger, None, transactions=8).transactions == 4
+    monkeypatch.setattr(kept, "_TRANSACTIONS", 8)
+    assert keep(own, ledger, None, dry_run=True).transactions == 4
+    assert keep(own, ledger, None).transactions == 4
     assert [row.sequence for row in ledger.transactions.history("orders", 50)] == [13, 12, 11, 10, 9, 8, 7, 6, 2]
     epoch = max(row.epoch for row in ledger.transactions.history("orders", 50))
     later = Housekeeping(HousekeepingSettings(), own, ledger, None).run(NOW + timedelta(days=365), lambda line: None)
@@ -488,7 +491,7 @@ def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
         assert len(ledger.counters.read()) == number
 
     def at(days: int, dry_run: bool = False, broken: Sequence[BrokenFile] = ()) -> HousekeepingReport:
-        settings = HousekeepingSettings.model_construct(**{**HousekeepingSettings().model_dump(), "run_days": 1000})
+        settings = HousekeepingSettings.model_construct(**{**HousekeepingSettings().model_dump(), "days": 1000})
         done = Housekeeping(settings, own, ledger, instance, "ours", broken=broken)
         return done.run(NOW + timedelta(days=days), lambda line: None, dry_run=dry_run)
 
@@ -584,7 +587,7 @@ def test_runs_of_shared_jobs_count_by_their_own_kind(
     both = {tags.PIPELINE: "orders", tags.PIPELINE_SWEEP: "orders"}
     oldest, *swept = [run_of(instance, 70 - place, "hudi_ingest_sweep", more=both) for place in range(LEAST + 1)]
     committed = [run_of(instance, 90 - place) for place in range(LEAST)]
-    done = keep(own, ledger, instance, run_days=10)
+    done = keep(own, ledger, instance, days=10)
     assert {run.run_id for run in instance.get_runs()} == {*swept, *committed}, f"without {oldest}"
     assert (done.runs, done.runs_left) == (1, 2 * LEAST)
 
@@ -595,7 +598,7 @@ def test_housekeeping_that_is_out_of_time_says_so(
     for place in range(LEAST + 3):
         run_of(instance, 60 - place)
     monkeypatch.setattr(kept, "MOST_SECONDS", -1.0)
-    done = keep(own, ledger, instance, run_days=10)
+    done = keep(own, ledger, instance, days=10)
     assert (done.runs, done.complete) == (0, False)
     assert "Time ran out; the next run continues." in done.sentence
 

@@ -42,7 +42,7 @@ def sight_of(pipeline: Pipeline, situation: Situation, instance: DagsterInstance
     return Sight(instance, ledger, PipelineTable(pipeline), situation, now, memory)
 
 
-def test_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s19_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = {TopicPartition(name, 0): 1 for name in ("a", "b", "c")}
     asked = list[int]()
 

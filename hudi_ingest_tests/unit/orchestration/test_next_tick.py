@@ -51,6 +51,6 @@ def test_another_cursor_says_nothing(cursor: str | None) -> None:
         (NextTick(1002.0, {"at work": 990.0}), False),
     ],
 )
-def test_a_tick_is_due_once_an_interval_is_over_and_the_run_has_ended(next_tick: NextTick, is_due: bool) -> None:
+def test_s20_a_tick_is_due_once_an_interval_is_over_and_the_run_has_ended(next_tick: NextTick, is_due: bool) -> None:
     ended_at = {"at work": math.inf, "ended": 1000.5, "ended before": 998.0}
     assert next_tick.is_due(999.0, 1001.0, ended_at.__getitem__) == is_due

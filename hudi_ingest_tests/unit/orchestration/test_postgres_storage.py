@@ -44,7 +44,7 @@ from hudi_ingest.orchestration.embedded.postgres_storage import (
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.waiting import wait_for
 
-pytestmark = pytest.mark.fast
+pytestmark = [pytest.mark.fast, pytest.mark.tier(2)]
 
 SENSOR = """
 import dagster as dg

@@ -49,6 +49,7 @@ from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
 from hudi_ingest.orchestration.switch import Switches
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.sections.transaction import FAN_OUT_FROM
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.transactions import transaction_job
 
@@ -134,7 +135,7 @@ def test_r10_our_own_location_has_an_executor_that_spares_small_runs_processes(t
     transaction = transaction_job(build_definitions([pipeline]), pipeline.name)
     assert transaction.executor_def.name == "hudi_ingest"
     assert executor_tags(pipeline, PLAN) == {tags.IN_PROCESS: "true"}
-    many = replace(PLAN, slices=(Slice("orders", 0, 3, 3 + pipeline.transaction.fan_out_from),))
+    many = replace(PLAN, slices=(Slice("orders", 0, 3, 3 + FAN_OUT_FROM),))
     assert executor_tags(pipeline, many) == {}
 
 
@@ -218,7 +219,7 @@ def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("settings", "on"), [({}, False), ({"enabled": False}, False), ({"enabled": True}, True)])
-def test_s1_the_file_says_whether_its_pipeline_begins_at_once_and_the_sensor_always_ticks(
+def test_the_file_says_whether_its_pipeline_begins_at_once_and_the_sensor_always_ticks(
     tmp_path: Path, settings: dict[str, bool], on: bool
 ) -> None:
     path = tmp_path / "orders.yaml"

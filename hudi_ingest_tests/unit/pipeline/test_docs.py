@@ -31,6 +31,10 @@ def test_the_page_is_what_the_models_say() -> None:
     )
 
 
+def test_every_setting_is_named_by_a_test() -> None:
+    assert not configuration_page.settings_named_by_no_test(), "an option exists only with a test"
+
+
 def test_every_key_is_on_the_page_with_one_or_two_sentences() -> None:
     page = configuration_page.render()
     for model in (*_models(Pipeline), *_models(EngineSettings)):

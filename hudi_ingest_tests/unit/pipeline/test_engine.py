@@ -49,11 +49,11 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 def test_options_go_over_variables_and_these_over_the_file(home: Home) -> None:
     home.engine_settings_file.write_text(
         CLUSTER
-        + "driver_port: 7001\ndriver_memory: ${MEMORY}\nspark_conf: {spark.dynamicAllocation.enabled: true, spark.task.cpus: 2}\n"
+        + "cores: 4\ndriver_memory: ${MEMORY}\nspark_conf: {spark.dynamicAllocation.enabled: true, spark.task.cpus: 2}\n"
     )
-    environment = {"MEMORY": "1g", "HUDI_INGEST_ENGINE_DRIVER_PORT": "7002", "HUDI_INGEST_ENGINE_CORES": ""}
+    environment = {"MEMORY": "1g", "HUDI_INGEST_ENGINE_CORES": "5", "HUDI_INGEST_ENGINE_PYTHON": ""}
     settings = load_engine_settings(home, {"driver_host": "three", "driver_memory": None}, environment)
-    assert (settings.driver_host, settings.driver_port, settings.driver_memory) == ("three", 7002, "1g")
+    assert (settings.driver_host, settings.cores, settings.driver_memory) == ("three", 5, "1g")
     assert {key: value.get_secret_value() for key, value in settings.spark_conf.items()} == {
         "spark.dynamicAllocation.enabled": "true",
         "spark.task.cpus": "2",
@@ -74,7 +74,7 @@ def test_an_archive_brings_its_own_python_and_is_found_beside_the_file(home: Hom
         ("master: mesos://one:5050\n", "master: found 'mesos://one:5050'; allowed: local[*], spark://host:7077, "),
         ("master: spark://one\n", "master: found 'spark://one'; allowed: "),
         ("driver_memory: 2 GB\n", "driver_memory: found '2 GB'; allowed: a number with m, g or t, like 2g"),
-        ("driver_port: 70000\n", "driver_port: "),
+        ("cores: 70000\n", "cores: "),
         ("cores: 4\n", "cores: remove it, or set `master` to a cluster: with local[*] there are no other executors"),
         ("master: yarn\ndriver_host: two\ncores: 4\n", "cores: remove it: only standalone masters know it; "),
         ("archive: env.tar.gz\n", "archive: remove it, or set `master`"),
@@ -92,7 +92,7 @@ def test_an_archive_brings_its_own_python_and_is_found_beside_the_file(home: Hom
             "spark_conf: {spark.speculation: true}\n",
             "spark_conf.spark.speculation: remove it: Hudi refuses to write with it",
         ),
-        ("spark_conf: {spark.driver.port: 1}\n", "spark_conf.spark.driver.port: remove it: set `driver_port`"),
+        ("spark_conf: {spark.cores.max: 1}\n", "spark_conf.spark.cores.max: remove it: set `cores`"),
         (
             "spark_conf: {fs.s3a.endpoint: x}\n",
             "spark_conf.fs.s3a.endpoint: not a Spark setting; allowed: names that begin",
@@ -108,12 +108,12 @@ def test_what_is_wrong_is_named(home: Home, text: str, problem: str) -> None:
 
 
 def test_variables_are_checked_like_the_file_and_named(home: Home) -> None:
-    told = problems(home, "", {"HUDI_INGEST_ENGINE_MASTR": "yarn", "HUDI_INGEST_ENGINE_DRIVER_PORT": "x"})
+    told = problems(home, "", {"HUDI_INGEST_ENGINE_MASTR": "yarn", "HUDI_INGEST_ENGINE_CORES": "x"})
     assert told[0].startswith(
         "environment variable HUDI_INGEST_ENGINE_MASTR: unknown; allowed: HUDI_INGEST_ENGINE_MASTER, "
     )
     assert told[0].endswith("did you mean master?")
-    assert told[1].startswith("driver_port: must be a whole number; found 'x'")
+    assert told[1].startswith("cores: must be a whole number; found 'x'")
 
 
 @pytest.mark.parametrize(

@@ -21,23 +21,23 @@ def home(tmp_path: Path) -> Home:
 def test_without_a_file_it_is_on_and_keeps_a_month_of_runs(home: Home) -> None:
     settings = load_housekeeping_settings(home, environment={})
     assert settings == HousekeepingSettings()
-    assert (settings.enabled, settings.run_days, settings.ledger_days) == (True, 30, 90)
+    assert (settings.enabled, settings.days, settings.keep, settings.ledger_days) == (True, 30, 500, 90)
 
 
 def test_options_go_over_variables_and_these_over_the_file(home: Home) -> None:
-    home.housekeeping_settings_file.write_text("enabled: false\nruns: 200\nrun_days: 3\ntick_days: 4\n")
-    environment = {"HUDI_INGEST_HOUSEKEEPING_RUNS": "300", "HUDI_INGEST_HOUSEKEEPING_EVENT_DAYS": "5"}
-    settings = load_housekeeping_settings(home, {"run_days": 2}, environment)
-    assert settings == HousekeepingSettings(enabled=False, runs=300, run_days=2, tick_days=4, event_days=5)
+    home.housekeeping_settings_file.write_text("enabled: false\nkeep: 200\ndays: 3\nledger_days: 4\n")
+    environment = {"HUDI_INGEST_HOUSEKEEPING_KEEP": "300"}
+    settings = load_housekeeping_settings(home, {"days": 2}, environment)
+    assert settings == HousekeepingSettings(enabled=False, keep=300, days=2, ledger_days=4)
 
 
 def test_all_problems_are_told_at_once_with_the_least_that_may_be_kept(tmp_path: Path) -> None:
     file = tmp_path / "kept.yaml"
-    file.write_text("runs: 99\nevents: 10\ntransactions: 0\nrun_days: 0\nledger_dais: 3\n")
+    file.write_text("keep: 99\ndays: 0\nledger_dais: 3\n")
     home = Home.from_environment({"HUDI_INGEST_HOUSEKEEPING": str(file)})
     with pytest.raises(ConfigError) as raised:
         load_housekeeping_settings(home, environment={"HUDI_INGEST_HOUSEKEEPING_ENABLE": "no"})
     problems = "\n".join(raised.value.problems)
-    for part in ("runs: too small; found 99", "from 100 to", "events:", "transactions:", "run_days:", "ledger_dais"):
+    for part in ("keep: too small; found 99", "from 100 to", "days: too small", "ledger_dais"):
         assert part in problems
     assert "HUDI_INGEST_HOUSEKEEPING_ENABLE: unknown" in problems

@@ -24,7 +24,7 @@ def test_a_keyed_table_needs_only_a_key(write: Write) -> None:
 
 def test_compaction_has_limits_that_only_a_keyed_table_may_set(write: Write) -> None:
     assert load(write, **KEYED).table.compaction.delta_commits == 5
-    limits = {"delta_commits": 3, "log_files": 5, "log_bytes": 1 << 20, "age_seconds": 60, "timeout_seconds": 600}
+    limits = {"delta_commits": 3, "timeout_seconds": 600}
     assert load(write, **KEYED, table__compaction=limits).table.compaction.model_dump() == limits
     assert "only with `mode: upsert`" in problem(write, table__compaction=limits)
     assert "table.compaction.delta_commits" in problem(write, **KEYED, table__compaction={"delta_commits": 0})

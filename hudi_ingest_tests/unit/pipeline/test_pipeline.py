@@ -15,7 +15,7 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.kafka_client import Security
 from hudi_ingest.pipeline.sections.source import KafkaSource, StartingTimestamp
 from hudi_ingest.pipeline.sections.table import Table
-from hudi_ingest.pipeline.sections.transaction import Transaction
+from hudi_ingest.pipeline.sections.transaction import FAN_OUT_FROM, Transaction
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest_tests.support.pipeline_files import RIGHT, SECRET, Write, load, problem, problems, with_security
 
@@ -43,7 +43,7 @@ def test_the_shortest_file_has_all_defaults(write: Write) -> None:
     assert found.transaction == Transaction()
     assert (found.transaction.interval_seconds, found.transaction.max_records) == (60, 5_000_000)
     assert (found.transaction.min_records, found.transaction.max_bytes) == (1, None)
-    assert (found.transaction.timeout_seconds, found.transaction.max_tasks) == (300, 8)
+    assert (found.transaction.timeout_seconds, found.transaction.ops) == (300, "auto")
     assert (found.transaction.retries, found.transaction.retry_delay_seconds) == (2, 5)
     assert found.on_bad_record == "fail"
     assert found.checkpoint_key == "hudi_ingest.checkpoint.orders"
@@ -460,8 +460,15 @@ def test_columns_that_cannot_be_found(write: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "count", "ops"),
-    [({}, 99, 8), ({}, 100, 8), ({"single_op": True}, 99, 1), ({"single_op": True}, 100, 8)],
+    ("ops", "count", "most", "parallel"),
+    [
+        ("auto", FAN_OUT_FROM - 1, 8, False),
+        ("auto", FAN_OUT_FROM, 8, True),
+        ("one", FAN_OUT_FROM - 1, 1, False),
+        ("one", FAN_OUT_FROM, 8, True),
+        ("parallel", 1, 8, True),
+    ],
 )
-def test_r3_one_op_writes_a_small_transaction_only_if_asked(settings: dict[str, bool], count: int, ops: int) -> None:
-    assert Transaction(fan_out_from=100, **settings).write_ops(count) == ops
+def test_r3_one_op_writes_a_small_transaction_only_if_asked(ops: Any, count: int, most: int, parallel: bool) -> None:
+    found = Transaction(ops=ops)
+    assert (found.write_ops(count), found.fans_out(count)) == (most, parallel)

@@ -115,10 +115,14 @@ def changes(transforms: str | list[Any], **table: Any) -> dict[str, Any]:
             "timestamp.zone: unknown time zone; allowed: a name like UTC",
         ),
         ("- timestamp: {fields: [ts], format: epoch_millis, zone: Europe/Berlin}", "an epoch is always in UTC"),
-        ("- flatten: {fields: [id]}", "flatten.fields[0]: id has type string; only a struct can be flattened"),
+        ("- flatten: [id]", "flatten[0]: id has type string; only a struct can be flattened"),
+        (
+            "[{rename: {user: c_city}}, {flatten: [c]}]",
+            "transforms[1].flatten[0]: c_city and c.city would both be column c_city; rename one before",
+        ),
         ("- constant: {column: x, type: int, value: a}", "constant.value: not a value of type int; found 'a'"),
         ("- constant: {column: id, value: a}", "constant.column: column id: is declared twice"),
-        ("- insert_kafka: {}", "insert_kafka: found no column; allowed: at least one of topic, partition"),
+        ("- insert_kafka: {}", "insert_kafka: must not be empty; found a mapping; allowed: {topic, partition"),
         ("- insert_kafka: {topic: id}", "insert_kafka.topic: column id: is declared twice"),
         ("- sql: SELECT sum(ts) AS x FROM records", "transforms[0].sql: sum() is not allowed: it sees other records"),
         (
@@ -185,7 +189,7 @@ def test_k4_a_salt_is_in_no_message(write: Write) -> None:
 def test_k4_the_table_has_what_the_transforms_give(write: Write) -> None:
     steps = [
         MILLIS,
-        {"flatten": {"fields": ["c"]}},
+        {"flatten": ["c"]},
         {"drop": ["user"]},
         {"filter": {"field": "amount", "op": ">", "value": 0}},
     ]
@@ -252,6 +256,9 @@ def test_k5_limits(write: Write) -> None:
     limits = {"field": "ts", "late_after_seconds": 3600, "action": "route"}
     found = load(write, **changes([MILLIS], partition_by=["day(ts)", "id"], event_time=limits))
     assert found.chain.steps[-1].transform == EventTimeLimits("ts", timedelta(hours=1), None, True, route=("ts_day",))
+    ahead = {"field": "ts", "future_after_seconds": 60, "relative_to": "transaction"}
+    found = load(write, **changes([MILLIS], partition_by=["id"], event_time=ahead))
+    assert found.chain.steps[-1].transform == EventTimeLimits("ts", None, timedelta(minutes=1), False)
     told = problem(write, **changes([MILLIS], partition_by=["id"], event_time=limits))
     assert told == "table.event_time.action: `route` needs a time expression of ts in table.partition_by, like day(ts)"
     told = problem(write, **changes([MILLIS], event_time={"field": "tss", "late_after_seconds": 1}))

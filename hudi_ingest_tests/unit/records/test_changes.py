@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import SchemaRefused
@@ -210,7 +210,6 @@ images = st.none() | st.fixed_dictionaries(
     st.lists(st.tuples(images, images, st.booleans(), st.booleans()), max_size=8),
     st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
 def test_each_record_is_rows_bad_or_filtered_and_no_outcome_depends_on_neighbours(
     drawn: list[tuple[Any, Any, bool, bool]], filtering: bool
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import WriteIncomplete
@@ -77,7 +77,6 @@ def fates(made: BatchOutcome, count: int) -> list[str]:
     return ["row" if place in kept else "bad" if place in bad else "gone" for place in range(count)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(values, st.sampled_from(["skip", "fail", "row"]))
 def test_p1_each_record_has_one_fate_and_it_depends_on_nothing_but_the_record(
     records: list[bytes | None], on_tombstone: Tombstones

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -81,7 +81,6 @@ def _within(found: Any, expected: Any) -> bool:
     return bool(found == expected)
 
 
-@settings(deadline=None)
 @given(schemas(), schemas(), st.integers(0, 3), st.integers(0, 4))
 def test_an_evolved_table_takes_the_rows(table: pa.Schema, records: pa.Schema, first: int, count: int) -> None:
     evolution = evolve(table, records)

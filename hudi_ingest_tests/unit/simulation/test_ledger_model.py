@@ -36,7 +36,7 @@ IDENTS = 5
 TABLE = "/data/orders"
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.tier(2))])
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     if request.param == "sqlite":
         with Ledger.open(f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.db'}") as ledger:

@@ -51,7 +51,7 @@ def test_p1_p2_p3_p4_p5_p6_p7_p8_no_schedule_breaks_a_promise(ground: Ground) ->
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_what_is_broken_on_purpose_is_found(ground: Ground, name: str) -> None:
+def test_s23_what_is_broken_on_purpose_is_found(ground: Ground, name: str) -> None:
     mutation = MUTATIONS[name]
     schedule = schedule_of(mutation.seed)
     with mutation.applied():

@@ -77,7 +77,7 @@ def test_a_workers_daemon_refuses_tasks_of_another_version() -> None:
     assert told.stderr.endswith(f"has hudi-ingest {hudi_ingest.__version__}, the driver has 9.9\n")
 
 
-def test_an_op_of_another_python_than_the_engines_executors_is_refused() -> None:
+def test_s2_an_op_of_another_python_than_the_engines_executors_is_refused() -> None:
     EngineConnection(1, "s", "host", 2, 0.0).require_same_python()
     with pytest.raises(
         EnvironmentProblem, match=r"this process runs Python .*, but the executors .* run Python 3\.9 \(/py\)"
@@ -97,18 +97,21 @@ def test_a_master_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPa
     require_master("yarn")
 
 
-def test_a_driver_is_told_where_executors_find_it_and_what_they_run() -> None:
+def test_s2_a_driver_is_told_where_executors_find_it_and_what_they_run() -> None:
     settings = EngineSettings.model_validate(
         {
             "master": "spark://one:7077",
             "driver_host": "two",
-            "bind_address": "0.0.0.0",
-            "driver_port": 7001,
-            "block_manager_port": 7002,
             "cores": 8,
             "archive": "/shared/env.tar.gz",
             "executor_jars": "/opt/jars/",
-            "spark_conf": {"spark.executor.extraJavaOptions": "-Xss4m", "spark.task.maxFailures": 2},
+            "spark_conf": {
+                "spark.driver.bindAddress": "0.0.0.0",
+                "spark.driver.port": 7001,
+                "spark.driver.blockManager.port": 7002,
+                "spark.executor.extraJavaOptions": "-Xss4m",
+                "spark.task.maxFailures": 2,
+            },
         }
     )
     options = session_options([], settings, {"spark.driver.extraJavaOptions": "-XX:+UseZGC"})

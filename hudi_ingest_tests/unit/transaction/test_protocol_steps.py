@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -22,6 +23,7 @@ from hudi_ingest.exceptions import (
     Fenced,
     IngestError,
     KafkaUnreachable,
+    LedgerUnreachable,
     PlanOutdated,
     TableMismatch,
     TableUnreachable,
@@ -114,6 +116,24 @@ def test_only_one_begins_at_a_time(model: Simulation) -> None:
     assert "the lock of" in str(second.failure)
 
 
+@pytest.mark.parametrize(("timeout", "stale"), [(10, 60), (60, 60), (3600, 3600)])
+def test_the_locks_holder_has_a_transactions_time_and_at_least_a_minute(
+    model: Simulation, timeout: int, stale: int
+) -> None:
+    """Later it is fenced anyway, and earlier it would be interrupted for nothing."""
+    asked: list[float] = []
+
+    def table_lock(table: str, *, stale_seconds: float) -> AbstractContextManager[None]:
+        asked.append(stale_seconds)
+        return nullcontext()
+
+    settings = model.pipeline.transaction.model_copy(update={"timeout_seconds": timeout})
+    pipeline = model.pipeline.model_copy(update={"transaction": settings})
+    ledger: Any = SimpleNamespace(table_lock=table_lock)
+    with replace(model.protocols[0], pipeline=pipeline, ledger=ledger)._table_lock():
+        assert asked == [stale]
+
+
 def test_p5_a_begin_that_fails_leaves_nothing_that_others_wait_for(model: Simulation) -> None:
     begin = model.programs[0]
     _until(model, begin, "begin")
@@ -164,6 +184,23 @@ def test_x4_a_commit_that_accepts_a_cut_forgets_it(ground: Ground) -> None:
     model.tick(0)
     model.run_through(model.runs[-1])
     assert json.loads(storage_in(model.world).read(CUT_LOGS)) == []
+    model.end()
+
+
+def test_p5_a_begin_looks_at_the_timeline_once_more_when_older_processes_are_fenced(ground: Ground) -> None:
+    """A process of an older transaction opens its instant after the begin's first look, which an object store is asked for once."""
+    model = Simulation(ground, setting=Setting(on_s3=True))
+    model.start(1, 3)
+    model.tick(0)
+    model.run_through(model.runs[-1])
+    model.produce(0, ["row"])
+    model.tick(0)
+    begin = model.programs[-1]
+    _until(model, begin, "ledger_opened")
+    late = model.world.new_instant()
+    _until(model, begin, "instant_recorded")
+    assert late.name not in model.world.active
+    model.finish_all()
     model.end()
 
 
@@ -290,6 +327,23 @@ def test_a_commit_that_is_fenced_says_why_its_first_try_failed(
         second.go_on()
     assert isinstance(second.failure, Fenced)
     assert str(second.failure).endswith(f" The first try failed: {text}")
+
+
+def test_a_commit_that_is_fenced_says_that_the_ledger_cannot_be_read(
+    model: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(_: str) -> TransactionRow:
+        raise LedgerUnreachable("its server is away")
+
+    commit = _op(model, "commit")
+    _until(model, commit, "guard passed")
+    monkeypatch.setattr(model.ledgers[0].transactions, "find", find)
+    commit.go_on(Fenced("rolled back"))
+    while not commit.over:
+        commit.go_on()
+    assert isinstance(commit.failure, Fenced)
+    text = "rolled back The ledger, which knows whether an earlier try failed, cannot be read: its server is away"
+    assert str(commit.failure) == text
 
 
 def test_p5_a_commit_is_flushed_before_anybody_is_told(model: Simulation) -> None:

@@ -19,7 +19,6 @@ from hudi_ingest.records.convert.avro.fast import BatchReader
 from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options, Rejected
 from hudi_ingest.records.convert.fast_path import Doubt, Fast, Limits, decode_in_pieces, record_by_record
 from hudi_ingest.records.convert.values import (
-    UNKNOWN,
     Indexes,
     Refusal,
     RequiredFields,
@@ -37,13 +36,13 @@ from hudi_ingest.records.convert.wire_format import (
 )
 from hudi_ingest.records.schema.avro import (
     NO_RESOLUTION,
-    AvroType,
     Resolution,
     WriterSchemaProblem,
     crc_64,
     parse_writer,
 )
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
+from hudi_ingest.records.schema.wire_type import UNKNOWN, WireType, named_by
 
 LIMITS = Limits(rows=65_536, bytes=128 * 1024 * 1024, doubts=4)
 """Limits of one batch. Doubts are limited so that a producer whose records are all in doubt does not have each of them read
@@ -199,16 +198,16 @@ class AvroConverter:
         except WriterSchemaProblem as problem:
             return unusable_schema(problem)
 
-    def _refusal_of(self, written: RegisteredSchema, writer: AvroType, branch: int | None = None) -> Refusal | None:
+    def _refusal_of(self, written: RegisteredSchema, writer: WireType, branch: int | None = None) -> Refusal | None:
         """`branch`: which of the records of a union, in the versions before it, too."""
         required = self._required
         if required is None:
             return None
 
-        def shape(of: AvroType) -> pa.DataType:
+        def shape(of: WireType) -> pa.DataType:
             if branch is not None and of.kind == "union":
-                of = of.parts[branch] if branch < len(of.parts) else AvroType("null")
-            return _shape(of, required.record, "", self._resolution)
+                of = of.parts[branch] if branch < len(of.parts) else WireType("null")
+            return named_by(of, required.record, self._resolution.written_name).shape
 
         def shape_of(version: RegisteredSchema) -> pa.DataType:
             try:
@@ -219,32 +218,12 @@ class AvroConverter:
         return required.refusal_of(shape(writer), written.__eq__, shape_of)
 
 
-def _shape(writer: AvroType, column: pa.DataType, path: str, resolution: Resolution) -> pa.DataType:
-    """As `required_fields` has it, of values that `column` takes."""
-    inner = writer.inner[0]
-    if pa.types.is_struct(column) and inner.kind == "record":
-        parts = dict(zip(inner.names, inner.parts, strict=True))
-        fields, taken = [], set[str]()
-        for field_ in column:
-            of_field = f"{path}.{field_.name}".removeprefix(".")
-            name = resolution.written_name(of_field, inner.names)
-            if name is not None:
-                fields.append(pa.field(field_.name, _shape(parts[name], field_.type, of_field, resolution)))
-                taken.add(name)
-        return pa.struct([*fields, *(pa.field(name, UNKNOWN) for name in inner.names if name not in taken)])
-    if pa.types.is_list(column) and inner.kind == "array":
-        return pa.list_(_shape(inner.parts[0], column.value_type, f"{path}[]", resolution))
-    if pa.types.is_map(column) and inner.kind == "map":
-        return pa.map_(pa.string(), _shape(inner.parts[0], column.item_type, f"{path}[]", resolution))
-    return UNKNOWN
-
-
 class _Reader:
     """Reads the values of one writer's schema. `refusal`: why those that write a row are bad."""
 
     def __init__(
         self,
-        writer: AvroType,
+        writer: WireType,
         schema: pa.Schema,
         resolution: Resolution,
         header_bytes: int,
@@ -252,7 +231,7 @@ class _Reader:
     ) -> None:
         if writer.inner[0].kind not in ("record", "union") and len(schema) == 1:
             # The one column: a record of one field is encoded like the field.
-            writer = AvroType("record", names=(schema.names[0],), parts=(writer,), aliases=((),), defaults=(None,))
+            writer = WireType("record", names=(schema.names[0],), parts=(writer,))
         if writer.kind != "record":
             raise Mismatch("a record", f"a value of schema {writer}"[:80])
         self._schema = schema
@@ -282,7 +261,7 @@ class _UnionReader:
 
     def __init__(
         self,
-        writer: AvroType,
+        writer: WireType,
         schema: pa.Schema,
         resolution: Resolution,
         header_bytes: int,

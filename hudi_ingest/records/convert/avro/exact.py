@@ -36,9 +36,10 @@ import pyarrow as pa
 from fastavro import schemaless_reader
 from fastavro.schema import parse_schema
 
+from hudi_ingest.records.avro_bytes import AvroBytes
 from hudi_ingest.records.convert.converter import ABSENT, Mismatch, read_items, shortened
-from hudi_ingest.records.convert.wire_format import read_zigzag
-from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
+from hudi_ingest.records.schema.avro import Resolution, wire_schema
+from hudi_ingest.records.schema.wire_type import WireType
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
@@ -65,7 +66,7 @@ _UNREADABLE = (EOFError, IndexError, ValueError, OverflowError, MemoryError)
 class DatumReader:
     """Reads datums of one writer's schema to rows of `schema`."""
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution) -> None:
+    def __init__(self, writer: WireType, schema: pa.Schema, resolution: Resolution) -> None:
         self._writer = writer
         self._wire = _strict(parse_schema(wire_schema(writer)))
         self._read = _value_reader(writer, pa.struct(list(schema)), "", resolution)
@@ -76,7 +77,7 @@ class DatumReader:
         try:
             value = schemaless_reader(source, self._wire, None)
             if _LONG_NUMBER.search(datum):
-                end_of(self._writer, datum, 0)
+                pass_over(self._writer, AvroBytes(datum))
         except _UNREADABLE as error:
             reason = "it ends too early" if isinstance(error, EOFError) else str(error) or "not of this schema"
             raise Mismatch(
@@ -118,7 +119,7 @@ def _strict(schema: Any) -> Any:
     return schema
 
 
-def _field_reader(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Reader:
+def _field_reader(writer: WireType, field: pa.Field, path: str, resolution: Resolution) -> Reader:
     inner, nullable = writer.inner
     if inner.kind == "null":
         read: Reader = _refuse(in_words(field.type), "null")
@@ -154,7 +155,7 @@ def in_words(type_: pa.DataType) -> str:
     return str(type_)
 
 
-def _value_reader(writer: AvroType, type_: pa.DataType, path: str, resolution: Resolution) -> Reader:
+def _value_reader(writer: WireType, type_: pa.DataType, path: str, resolution: Resolution) -> Reader:
     """Return the reader of non-null values."""
     kind, logical = writer.kind, writer.logical
     if pa.types.is_struct(type_) and kind == "record":
@@ -191,7 +192,7 @@ def _value_reader(writer: AvroType, type_: pa.DataType, path: str, resolution: R
     return _refuse(in_words(type_), str(writer))
 
 
-def _struct_reader(writer: AvroType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Reader:
+def _struct_reader(writer: WireType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Reader:
     written = {name: (f"f{i}", part) for i, (name, part) in enumerate(zip(writer.names, writer.parts, strict=True))}
     members: list[tuple[str, str, Reader]] = []
     missing: dict[str, Any] = {}
@@ -304,36 +305,27 @@ def _read_text(value: bytes) -> str:
         raise Mismatch("string", f"bytes that are not UTF-8, at byte {error.start}") from None
 
 
-def end_of(type_: AvroType, datum: bytes, at: int) -> int:
-    """Return where the value that begins there ends, in a datum that fastavro has read. Raises ValueError at a number of more
-    than 64 bits."""
+def pass_over(type_: WireType, data: AvroBytes) -> None:
+    """Pass over a value in a datum that fastavro has read. Raises ValueError at a number of more than 64 bits."""
     kind = type_.kind
     if kind in ("int", "long", "enum"):
-        return read_zigzag(datum, at)[1]
-    if kind in ("bytes", "string"):
-        size, at = read_zigzag(datum, at)
-        return at + size
-    if kind == "union":
-        branch, at = read_zigzag(datum, at)
-        return end_of(type_.parts[branch], datum, at)
-    if kind == "record":
+        data.long()
+    elif kind in ("bytes", "string"):
+        data.bytes()
+    elif kind == "union":
+        pass_over(type_.parts[data.long()], data)
+    elif kind == "record":
         for part in type_.parts:
-            at = end_of(part, datum, at)
-        return at
-    if kind not in ("array", "map"):
-        return at + (type_.size or FIXED_SIZES.get(kind, 0))
-    item = item_type(type_)
-    count, at = read_zigzag(datum, at)
-    while count:
-        if count < 0:  # followed by the block's size in bytes
-            _, at = read_zigzag(datum, at)
-        for _ in range(abs(count)):
-            at = end_of(item, datum, at)
-        count, at = read_zigzag(datum, at)
-    return at
+            pass_over(part, data)
+    elif kind in ("array", "map"):
+        item = item_type(type_)
+        for _ in data.items():
+            pass_over(item, data)
+    else:
+        data.take(type_.size or FIXED_SIZES.get(kind, 0))
 
 
-def item_type(type_: AvroType) -> AvroType:
+def item_type(type_: WireType) -> WireType:
     if type_.kind == "array":
         return type_.parts[0]
-    return AvroType("record", names=("key", "value"), parts=(AvroType("string"), type_.parts[0]))
+    return WireType("record", names=("key", "value"), parts=(WireType("string"), type_.parts[0]))

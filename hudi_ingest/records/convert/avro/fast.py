@@ -8,7 +8,6 @@ arrays in several blocks or with their sizes) does not pass, even if it is valid
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datafusion import SessionConfig, SessionContext
 
+from hudi_ingest.records.avro_bytes import container_header, long_bytes
 from hudi_ingest.records.convert.avro.exact import FIXED_SIZES, FLOATS, INTEGERS, TIMESTAMPS, item_type
 from hudi_ingest.records.convert.fast_path import (
     Doubt,
@@ -31,7 +31,8 @@ from hudi_ingest.records.convert.fast_path import (
     struct_member,
     within,
 )
-from hudi_ingest.records.schema.avro import AvroType, Resolution, wire_schema
+from hudi_ingest.records.schema.avro import Resolution, wire_schema
+from hudi_ingest.records.schema.wire_type import WireType
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 _GUARD = b"\xf3/hudi-ingest/\x00\x01"
@@ -55,7 +56,7 @@ class BatchReader:
     Why a row has the exact path's values: their meaning is decided here, on columns of plain numbers and bytes.
     """
 
-    def __init__(self, writer: AvroType, schema: pa.Schema, resolution: Resolution, header_bytes: int = 0) -> None:
+    def __init__(self, writer: WireType, schema: pa.Schema, resolution: Resolution, header_bytes: int = 0) -> None:
         self._writer = writer
         self._schema = schema
         self._header_bytes = header_bytes
@@ -66,7 +67,7 @@ class BatchReader:
         ]
         if not header_bytes:
             del members[0]
-        self._file_header = _file_header({"type": "record", "name": "guarded", "fields": members})
+        self._file_header = container_header({"type": "record", "name": "guarded", "fields": members}, _SYNC)
         _require_plain_unions(writer)
         self._finish = _finish_struct(writer, list(schema), "", resolution)
 
@@ -84,7 +85,7 @@ class BatchReader:
         body = joined.to_pybytes()
         if body.count(_GUARD) != len(datums) - 1:
             raise Doubt("a datum holds the guard")
-        block = _number(_ROWS_CLAIMED) + _number(len(body) + len(_GUARD))
+        block = long_bytes(_ROWS_CLAIMED) + long_bytes(len(body) + len(_GUARD))
         batch = _read_rows(len(datums), self._file_header, block, body, _GUARD, _SYNC)
         read, guards = batch.column("datum"), batch.column("guard")
         if len(read) != len(datums) or guards.cast(pa.binary()).unique().to_pylist() != [_GUARD]:
@@ -116,34 +117,18 @@ def _read_rows(count: int, *parts: bytes) -> pa.RecordBatch:
         raise Doubt(str(error)) from None
 
 
-def _file_header(schema: object) -> bytes:
-    text = json.dumps(schema).encode()
-    codec = _number(10) + b"avro.codec" + _number(4) + b"null"
-    return b"Obj\x01" + _number(2) + _number(11) + b"avro.schema" + _number(len(text)) + text + codec + b"\0" + _SYNC
-
-
-def _number(value: int) -> bytes:
-    """Encode a non-negative number as Avro does."""
-    value <<= 1
-    lower = bytearray()
-    while value > 0x7F:
-        lower.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*lower, value])
-
-
-def _require_plain_unions(type_: AvroType) -> None:
+def _require_plain_unions(type_: WireType) -> None:
     if type_.kind == "union" and (type_.inner[0] is type_ or len(type_.parts) != 2):
         raise Doubt("a union of other than null and one type")
     for part in type_.parts:
         _require_plain_unions(part)
 
 
-def _finish_field(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Finish:
+def _finish_field(writer: WireType, field: pa.Field, path: str, resolution: Resolution) -> Finish:
     return of_field(field, _finish_type(writer.inner[0], field.type, path, resolution))
 
 
-def _finish_type(writer: AvroType, type_: pa.DataType, path: str, resolution: Resolution) -> Finish:
+def _finish_type(writer: WireType, type_: pa.DataType, path: str, resolution: Resolution) -> Finish:
     kind, logical = writer.kind, writer.logical
     if pa.types.is_struct(type_) and kind == "record":
         return _finish_struct(writer, list(type_), path, resolution)
@@ -223,12 +208,12 @@ def _offsets(column: pa.ListArray) -> pa.Array:
     return pa.array(offsets, pa.int32(), mask=nulls if column.null_count else None)
 
 
-def _finish_struct(writer: AvroType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Finish:
+def _finish_struct(writer: WireType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Finish:
     members = [_member(writer, field, f"{path}.{field.name}".removeprefix("."), resolution) for field in fields]
     return struct_column(fields, members)
 
 
-def _member(writer: AvroType, field: pa.Field, path: str, resolution: Resolution) -> Member:
+def _member(writer: WireType, field: pa.Field, path: str, resolution: Resolution) -> Member:
     name = resolution.written_name(path, writer.names)
     if name is None:
         if path in resolution.unfit or (not field.nullable and path not in resolution.defaults):
@@ -244,7 +229,7 @@ def _member(writer: AvroType, field: pa.Field, path: str, resolution: Resolution
 Numbers = npt.NDArray[np.int64]
 
 
-def fits(type_: AvroType, column: pa.Array, body: bytes, starts: Numbers, lengths: Numbers) -> bool:
+def fits(type_: WireType, column: pa.Array, body: bytes, starts: Numbers, lengths: Numbers) -> bool:
     """Return whether `column`, decoded from `body`, matches its bytes. `starts` and `lengths` of the datums are in bytes.
 
     The decoder must have read each datum from its start to its end. Then, if each row's shortest form is as long as the
@@ -256,7 +241,7 @@ def fits(type_: AvroType, column: pa.Array, body: bytes, starts: Numbers, length
     return all(np.array_equal(encoded[places], numbers) for places, numbers in _branch_bytes(type_, column, starts))
 
 
-def _sizes(type_: AvroType, column: pa.Array) -> Numbers:
+def _sizes(type_: WireType, column: pa.Array) -> Numbers:
     """Return each value's size in its shortest form, in bytes; undefined for values inside null ones."""
     inner, nullable = type_.inner
     if nullable:
@@ -280,7 +265,7 @@ def _sizes(type_: AvroType, column: pa.Array) -> Numbers:
     return np.where(counts > 0, content + _number_sizes(counts) + 1, 1)
 
 
-def _branch_bytes(type_: AvroType, column: pa.Array, starts: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+def _branch_bytes(type_: WireType, column: pa.Array, starts: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield the positions of branch numbers, and the bytes that must be there. `starts`: where each value begins."""
     inner, nullable = type_.inner
     if nullable:
@@ -301,7 +286,7 @@ def _branch_bytes(type_: AvroType, column: pa.Array, starts: Numbers) -> Iterato
         yield from _branch_bytes(item_type(inner), items, np.repeat(begin, counts) + before[:-1])
 
 
-def _items(type_: AvroType, column: pa.ListArray) -> tuple[Numbers, pa.Array, Numbers]:
+def _items(type_: WireType, column: pa.ListArray) -> tuple[Numbers, pa.Array, Numbers]:
     """Return each list's number of items, the items of all lists, and the running total of their bytes, starting at 0."""
     items = column.flatten()
     before = np.concatenate(([0], np.cumsum(_sizes(item_type(type_), items))))

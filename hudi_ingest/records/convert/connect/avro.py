@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from hudi_ingest.records.convert.avro.converter import AvroConverter, Writers
 from hudi_ingest.records.convert.connect.columns import misread
-from hudi_ingest.records.convert.connect.schema import ConnectType, parse_avro_schema
 from hudi_ingest.records.convert.connect.values import Reading, avro_reading_of, decoded_rows, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Mismatch
 from hudi_ingest.records.convert.values import (
@@ -22,8 +21,9 @@ from hudi_ingest.records.convert.values import (
     require_values,
 )
 from hudi_ingest.records.convert.wire_format import by_header
-from hudi_ingest.records.schema.avro import NO_RESOLUTION, Resolution
+from hudi_ingest.records.schema.avro import NO_RESOLUTION, Resolution, parse_connect_avro
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
+from hudi_ingest.records.schema.wire_type import WireType, named_by
 from hudi_ingest.records.transform.casts import convert_exactly
 
 
@@ -74,11 +74,11 @@ class ConnectAvroConverter:
         if known is not None:
             return known
         try:
-            connect = parse_avro_schema(self._writers.schema(header))
+            connect = parse_connect_avro(self._writers.schema(header))
         except (Mismatch, UnusableSchema, ValueError):
             # The plain converter says what is wrong with the header or its schema.
             return self._plain, [], None
-        row = _by_columns(connect, pa.struct(list(self._schema)), "", self._resolution)
+        row = named_by(connect, pa.struct(list(self._schema)), self._resolution.written_name)
         members = row.members
         readings = [avro_reading_of(field.type, members.get(field.name)) for field in self._schema]
         converter = self._plain
@@ -91,28 +91,12 @@ class ConnectAvroConverter:
         return converter, readings, refusal
 
 
-def _by_columns(connect: ConnectType, column: pa.DataType, path: str, resolution: Resolution) -> ConnectType:
-    """The type of values that `column` takes, its members by the names of the columns that take them."""
-    if pa.types.is_struct(column):
-        members = {}
-        for field in column:
-            inner = f"{path}.{field.name}".removeprefix(".")
-            name = resolution.written_name(inner, [*connect.members])
-            if name is not None:
-                members[field.name] = _by_columns(connect.members[name], field.type, inner, resolution)
-        return replace(connect, members=members)
-    if connect.items is not None and (pa.types.is_list(column) or pa.types.is_map(column)):
-        content = column.value_type if pa.types.is_list(column) else column.item_type
-        return replace(connect, items=_by_columns(connect.items, content, f"{path}[]", resolution))
-    return connect
-
-
 def with_meant_defaults(resolution: Resolution, schema: RegisteredSchema, columns: Iterable[pa.Field]) -> Resolution:
     """The resolution with the defaults of a schema that Connect's converter registered as values of the columns. One that its column
     cannot hold is unfit. Raises ValueError when it is no schema."""
     meant, unfit = dict(resolution.defaults), dict(resolution.unfit)
 
-    def convert(fields: Iterable[pa.Field], connect: ConnectType, parent: str) -> None:
+    def convert(fields: Iterable[pa.Field], connect: WireType, parent: str) -> None:
         for field in fields:
             path, member = f"{parent}{field.name}", connect.members.get(field.name)
             if member is None:
@@ -128,5 +112,5 @@ def with_meant_defaults(resolution: Resolution, schema: RegisteredSchema, column
                 else:
                     meant[path] = values[0].as_py()
 
-    convert(columns, parse_avro_schema(schema), "")
+    convert(columns, parse_connect_avro(schema), "")
     return replace(resolution, defaults=meant, unfit=unfit)

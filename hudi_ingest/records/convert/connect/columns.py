@@ -11,63 +11,23 @@ from hudi_ingest.exceptions import SchemaOutdated
 from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.records.convert.connect.debezium import control_kind
 from hudi_ingest.records.convert.connect.json import members_of, payloads_of
-from hudi_ingest.records.convert.connect.schema import (
-    DAYS,
-    DECIMAL,
-    EPOCHS,
-    ISO_DATE,
-    ISO_TIMESTAMP,
-    VARIABLE_SCALE_DECIMAL,
-    ZONED_TIMESTAMP,
-    ConnectType,
-    parse_avro_schema,
-    parse_connect_schema,
-)
 from hudi_ingest.records.convert.converter import Rejected
 from hudi_ingest.records.convert.values import Refusal
-from hudi_ingest.records.schema.columns import (
-    TIMESTAMP,
-    column_problems,
-    ddl_type,
-    decimal_type,
-    list_of,
-    map_of,
-    spark_json,
-)
+from hudi_ingest.records.schema.avro import parse_connect_avro
+from hudi_ingest.records.schema.columns import column_problems, ddl_type, spark_json
+from hudi_ingest.records.schema.connect import parse_connect_schema
 from hudi_ingest.records.schema.evolution import evolve, joined
 from hudi_ingest.records.schema.inference import Inferred, infer
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.schema.wire_type import DECIMAL, MEANT_COLUMNS, Problems, WireType
+from hudi_ingest.records.schema.wire_type import columns as columns_of
 
-_KINDS: Mapping[str, pa.DataType] = {
-    "int8": pa.int32(),
-    "int16": pa.int32(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float": pa.float32(),
-    "float32": pa.float32(),
-    "double": pa.float64(),
-    "float64": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "bytes": pa.binary(),
-}
-_MEANINGS: Mapping[str, pa.DataType] = {
-    **dict.fromkeys(DAYS, pa.date32()),
-    **dict.fromkeys(EPOCHS, TIMESTAMP),
-    **dict.fromkeys((ZONED_TIMESTAMP, ISO_TIMESTAMP), TIMESTAMP),
-    ISO_DATE: pa.date32(),
-    # Its scale may differ from value to value.
-    VARIABLE_SCALE_DECIMAL: pa.string(),
-}
 _UNITS: Mapping[str, pa.DataType] = {
     **dict.fromkeys(("io.debezium.time.Time", "org.apache.kafka.connect.data.Time"), pa.int32()),
     **dict.fromkeys(("io.debezium.time.MicroTime", "io.debezium.time.NanoTime"), pa.int64()),
     **dict.fromkeys(("io.debezium.time.MicroDuration", "io.debezium.time.NanoDuration"), pa.int64()),
 }
 """Names of numbers that stay numbers, and the types of their columns."""
-_OTHER_DECIMALS = (
-    "have the connector send it as string or double (decimal.handling.mode), or not at all (column.exclude.list)"
-)
 _NUMBERS = ("int32", "int64", "int", "long")
 
 
@@ -98,7 +58,7 @@ class Misread:
         return Refusal(Rejected(0, f"{within}.{self.path}".lstrip("."), expected, self.found))
 
 
-def misread(columns: Iterable[pa.Field], connect: ConnectType, parent: str = "") -> Iterator[Misread]:
+def misread(columns: Iterable[pa.Field], connect: WireType, parent: str = "") -> Iterator[Misread]:
     """The columns in which values of this type would be misread."""
     for field in columns:
         member = connect.members.get(field.name)
@@ -106,7 +66,7 @@ def misread(columns: Iterable[pa.Field], connect: ConnectType, parent: str = "")
             yield from _misread(field.type, member, f"{parent}{field.name}")
 
 
-def _misread(column: pa.DataType, connect: ConnectType, path: str) -> Iterator[Misread]:
+def _misread(column: pa.DataType, connect: WireType, path: str) -> Iterator[Misread]:
     if pa.types.is_struct(column):
         yield from misread(column, connect, f"{path}.")
     elif connect.items is not None and pa.types.is_list(column):
@@ -114,21 +74,21 @@ def _misread(column: pa.DataType, connect: ConnectType, path: str) -> Iterator[M
     elif connect.items is not None and pa.types.is_map(column):
         yield from _misread(column.item_type, connect.items, f"{path}.value")
     elif _means_another(column, connect):
-        yield Misread(path, column, connect.name or connect.kind)
+        yield Misread(path, column, connect.meaning or connect.kind)
 
 
-def _means_another(column: pa.DataType, connect: ConnectType) -> bool:
+def _means_another(column: pa.DataType, connect: WireType) -> bool:
     if pa.types.is_string(column):
-        return connect.kind == "bytes" and connect.name != DECIMAL
+        return connect.kind == "bytes" and connect.meaning != DECIMAL
     if pa.types.is_binary(column):
-        return connect.kind == "string" or connect.name == DECIMAL
-    own = _MEANINGS.get(connect.name) or _UNITS.get(connect.name)
+        return connect.kind == "string" or connect.meaning == DECIMAL
+    own = MEANT_COLUMNS.get(connect.meaning) or _UNITS.get(connect.meaning)
     is_number = pa.types.is_integer(column) or pa.types.is_floating(column) or pa.types.is_decimal(column)
     return own is not None and connect.kind in _NUMBERS and is_number and column != own
 
 
 def changed_meanings(
-    columns: pa.Schema, newest: ConnectType, before: Sequence[ConnectType], has_units: bool
+    columns: pa.Schema, newest: WireType, before: Sequence[WireType], has_units: bool
 ) -> tuple[Misread, ...]:
     """The columns of a table that goes on with what a format knows of its values, and in which the newest schema's would be misread
     although an earlier schema's were not. `has_units`: whether the table has a type for each unit, so that no earlier one is needed."""
@@ -140,33 +100,37 @@ def changed_meanings(
     return tuple(filter(is_new, misread(columns, newest)))
 
 
-def _name_at(connect: ConnectType, path: Sequence[str]) -> str | None:
+def _name_at(connect: WireType, path: Sequence[str]) -> str | None:
     """The name or kind of the type at this place; None if there is none."""
     for name in path:
         inner = connect.members.get(name, connect.items)
         if inner is None:
             return None
         connect = inner
-    return connect.name or connect.kind
+    return connect.meaning or connect.kind
 
 
-def connect_columns(connect: ConnectType) -> pa.Schema:
+def connect_columns(connect: WireType) -> pa.Schema:
     """The columns of records of this type, all nullable. Raises SchemaProblem when a table cannot have them."""
     if connect.kind != "struct" or not connect.members:
         raise SchemaProblem([f"its schema is of type {connect.kind}, not a struct with fields"])
-    columns = pa.schema([pa.field(name, _column_type(member, name)) for name, member in connect.members.items()])
+    found: Problems = []
+    columns = pa.schema(columns_of(connect, found, meant=True))
+    for path, problem in found:
+        raise SchemaProblem([f"column {path}: {problem}"])
     if problems := column_problems(columns):
         raise SchemaProblem(problems)
     return columns
 
 
-def meant_columns(columns: pa.Schema, connect: ConnectType, kept: pa.Schema | None = None) -> pa.Schema:
+def meant_columns(columns: pa.Schema, connect: WireType, kept: pa.Schema | None = None) -> pa.Schema:
     """`columns`, as a format knows them, with the types that Connect gives their values. Those that are in `kept` as the format knows
     them stay so: a table that was made with them goes on with them."""
+    meant = {field.name: field for field in columns_of(connect, [], meant=True)}
     fields = []
     for field in columns:
         stays = kept is not None and field.name in kept.names and kept.field(field.name).type == field.type
-        fields.append(field if stays else _meant(field, connect.members.get(field.name)))
+        fields.append(field if stays else meant.get(field.name, field))
     return pa.schema(fields)
 
 
@@ -176,7 +140,7 @@ def avro_event_columns(schema: RegisteredSchema, envelope: pa.Schema, kept: pa.S
     index = envelope.get_field_index("after")
     if index < 0 or not pa.types.is_struct(envelope.field(index).type):
         raise SchemaProblem(["it has no record `after`, so it is no schema of Debezium's events"])
-    return meant_columns(pa.schema(list(envelope.field(index).type)), parse_avro_schema(schema).members["after"], kept)
+    return meant_columns(pa.schema(list(envelope.field(index).type)), parse_connect_avro(schema).members["after"], kept)
 
 
 def infer_columns(sample: Sequence[tuple[str, bytes]], of_events: bool, *, allows_bad: bool = False) -> Inferred:
@@ -237,7 +201,7 @@ class NewerColumnsGuard:
     adopts_new: bool
     """Whether the table gets fields that it does not have; if not, only wider numbers count."""
 
-    def __call__(self, schema: ConnectType) -> Refusal | None:
+    def __call__(self, schema: WireType) -> Refusal | None:
         """Why records that write rows with this schema are bad; None if they are not. Raises SchemaOutdated; SchemaProblem for a schema
         with a field that no table can have."""
         row = row_type(schema, self.of_events)
@@ -259,9 +223,9 @@ class NewerColumnsGuard:
         return None
 
 
-def row_type(connect: ConnectType, of_events: bool) -> ConnectType:
+def row_type(connect: WireType, of_events: bool) -> WireType:
     """The type of the rows of records of this type."""
-    return connect.members.get("after", ConnectType("nothing")) if of_events else connect
+    return connect.members.get("after", WireType("nothing")) if of_events else connect
 
 
 def _apart(sample: Sequence[tuple[str, bytes]]) -> tuple[list[tuple[str, bytes]], list[tuple[str, bytes]]]:
@@ -296,47 +260,3 @@ def _columns_of(
         except ValueError as problem:
             problems.append(f"the schema of {place}: {problem}")
     return columns, tuple(problems)
-
-
-def _meant(field: pa.Field, connect: ConnectType | None) -> pa.Field:
-    kind = field.type
-    if connect is None:
-        return field
-    if connect.name in _MEANINGS:
-        return field.with_type(_MEANINGS[connect.name])
-    if connect.name == DECIMAL:
-        return field.with_type(decimal_type(connect.digits, connect.scale) or kind)
-    if connect.kind == "bytes" and pa.types.is_string(kind):
-        return field.with_type(pa.binary())
-    if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_meant(member, connect.members.get(member.name)) for member in kind]))
-    if pa.types.is_list(kind):
-        return field.with_type(pa.list_(_meant(kind.value_field, connect.items)))
-    if pa.types.is_map(kind):
-        return field.with_type(pa.map_(kind.key_type, _meant(kind.item_field, connect.items)))
-    return field
-
-
-def _column_type(connect: ConnectType, path: str) -> pa.DataType:
-    """Raises SchemaProblem."""
-    if connect.name == DECIMAL:
-        kind = decimal_type(connect.digits, connect.scale)
-        if kind is None:
-            # Debezium has 2046 for PostgreSQL's scale of -2, which is at least -1000.
-            scale = connect.scale if connect.scale <= 1000 else connect.scale - 2048
-            raise SchemaProblem(
-                [f"column {path}: no table has a type for numeric({connect.precision},{scale}); {_OTHER_DECIMALS}"]
-            )
-    elif connect.name in _MEANINGS:
-        kind = _MEANINGS[connect.name]
-    elif connect.kind == "struct" and connect.members:
-        members = [pa.field(name, _column_type(member, f"{path}.{name}")) for name, member in connect.members.items()]
-        kind = pa.struct(members)
-    elif connect.kind in ("array", "map") and connect.items is not None:
-        make = list_of if connect.kind == "array" else map_of
-        kind = make(_column_type(connect.items, f"{path}.element"), True)
-    else:
-        kind = _KINDS.get(connect.kind)
-    if kind is None:
-        raise SchemaProblem([f"column {path}: no table has a type for {connect.name or connect.kind}"])
-    return kind

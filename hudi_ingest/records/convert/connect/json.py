@@ -16,12 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hudi_ingest.records.convert.connect.schema import DECIMAL, ConnectType, parse_connect_schema
 from hudi_ingest.records.convert.connect.values import decoded_rows, reading_of, wire_schema
 from hudi_ingest.records.convert.converter import Decoded, Rejected, shortened
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records, field_names
 from hudi_ingest.records.convert.values import (
-    UNKNOWN,
     Indexes,
     Refusal,
     RequiredFields,
@@ -32,6 +30,8 @@ from hudi_ingest.records.convert.values import (
     without_faults,
 )
 from hudi_ingest.records.schema.columns import TIMESTAMP
+from hudi_ingest.records.schema.connect import parse_connect_schema
+from hudi_ingest.records.schema.wire_type import DECIMAL, UNKNOWN, WireType
 
 _FRAME = b'{"schema":'
 _PAYLOAD = b',"payload":'
@@ -69,7 +69,7 @@ class ConnectJsonConverter:
         schema: pa.Schema,
         framed: bool,
         required: RequiredFields | None = None,
-        guard: Callable[[ConnectType], Refusal | None] | None = None,
+        guard: Callable[[WireType], Refusal | None] | None = None,
     ) -> None:
         self._schema = schema
         self._framed = framed
@@ -132,7 +132,7 @@ class ConnectJsonConverter:
 class PayloadReader:
     """Reads payloads of one Connect schema, or of none. `refusal`: why those that write a row are bad."""
 
-    def __init__(self, schema: pa.Schema, connect: ConnectType | None, refusal: Refusal | None = None) -> None:
+    def __init__(self, schema: pa.Schema, connect: WireType | None, refusal: Refusal | None = None) -> None:
         self._schema = schema
         self._refusal = refusal
         self._connect = connect
@@ -191,7 +191,7 @@ class PayloadReader:
             connect = connect.members.get(name) if connect is not None else None
         while connect is not None and connect.items is not None:
             connect = connect.items
-        return connect is not None and connect.name == DECIMAL
+        return connect is not None and connect.meaning == DECIMAL
 
     def _relevance(self, fault: Rejected) -> tuple[tuple[int, ...], bool]:
         """Of the faults of two readings: a field at which only one of them stops is right in the other, so the further one counts;
@@ -217,7 +217,7 @@ def _names(path: str) -> list[str]:
 class _RowReader:
     """Reads payloads of one Connect schema in one of the two ways of `reading_of`."""
 
-    def __init__(self, schema: pa.Schema, connect: ConnectType | None, plain: bool) -> None:
+    def __init__(self, schema: pa.Schema, connect: WireType | None, plain: bool) -> None:
         members = connect.members if connect is not None else {}
         if connect is not None and connect.kind != "struct" and len(schema) == 1:
             members = {schema.names[0]: connect}

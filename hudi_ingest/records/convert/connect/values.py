@@ -27,7 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.records.convert.connect.schema import (
+from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected, shortened
+from hudi_ingest.records.convert.values import value_bytes, without_faults
+from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
+from hudi_ingest.records.schema.wire_type import (
     DAYS,
     DECIMAL,
     EPOCHS,
@@ -35,11 +38,8 @@ from hudi_ingest.records.convert.connect.schema import (
     ISO_TIMESTAMP,
     VARIABLE_SCALE_DECIMAL,
     ZONED_TIMESTAMP,
-    ConnectType,
+    WireType,
 )
-from hudi_ingest.records.convert.converter import Converter, Decoded, Rejected, shortened
-from hudi_ingest.records.convert.values import value_bytes, without_faults
-from hudi_ingest.records.schema.columns import TIMESTAMP, ddl_type
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 from hudi_ingest.records.transform.casts import Convert, cast_of, convert_exactly, refuse, shown, within_time
 from hudi_ingest.records.transform.timestamps import iso8601_times
@@ -90,7 +90,7 @@ class Reading:
         return self.convert is None and not self.members
 
 
-def avro_reading_of(target: pa.DataType, connect: ConnectType | None) -> Reading:
+def avro_reading_of(target: pa.DataType, connect: WireType | None) -> Reading:
     """Like `reading_of`, for values in Avro, where numbers of Connect's own types have Avro's logical types."""
     if pa.types.is_struct(target):
         return _struct_of(target, [avro_reading_of(field.type, _member(connect, field.name)) for field in target])
@@ -98,35 +98,35 @@ def avro_reading_of(target: pa.DataType, connect: ConnectType | None) -> Reading
         return _container_of(target, avro_reading_of(_content(target).type, connect.items if connect else None))
     if connect is None:
         return Reading(target)
-    if target == TIMESTAMP and connect.name in (ZONED_TIMESTAMP, ISO_TIMESTAMP):
+    if target == TIMESTAMP and connect.meaning in (ZONED_TIMESTAMP, ISO_TIMESTAMP):
         return Reading(pa.string(), iso8601_times, "a time in ISO 8601, to the microsecond")
     return reading_of(target, connect, binary=True)
 
 
-def reading_of(target: pa.DataType, connect: ConnectType | None, plain: bool = False, binary: bool = False) -> Reading:
+def reading_of(target: pa.DataType, connect: WireType | None, plain: bool = False, binary: bool = False) -> Reading:
     """How values of this Connect type, None if it is not known, become `target`. With `plain` decimals are numbers in spite of
     their type, as `decimal.format` can make them, and dates of no type are text. `binary`: whether bytes are bytes, not base64."""
     if pa.types.is_struct(target):
         return _struct_of(target, [reading_of(field.type, _member(connect, field.name), plain) for field in target])
     if pa.types.is_list(target) or pa.types.is_map(target):
         return _container_of(target, reading_of(_content(target).type, connect.items if connect else None, plain))
-    if target == pa.date32() and (not plain if connect is None else connect.name in DAYS):
+    if target == pa.date32() and (not plain if connect is None else connect.meaning in DAYS):
         return Reading(pa.int32(), _date_of_days, "a date as days since 1970, in the years 1 to 9999")
-    if target == pa.date32() and (connect is None or connect.name == ISO_DATE):
+    if target == pa.date32() and (connect is None or connect.meaning == ISO_DATE):
         return Reading(pa.string(), _date_of_iso, "a date in ISO 8601, like 2026-01-31 or 2026-01-31Z")
-    if connect is None or (plain and connect.name == DECIMAL and not pa.types.is_string(target)):
+    if connect is None or (plain and connect.meaning == DECIMAL and not pa.types.is_string(target)):
         return Reading(target)
     if pa.types.is_binary(target) and connect.kind == "string" and not binary:
         return Reading(pa.string(), _bytes_of_base64, _BASE64_NOT_HEX)
-    if target == TIMESTAMP and connect.name in EPOCHS:
-        unit = EPOCHS[connect.name]
+    if target == TIMESTAMP and connect.meaning in EPOCHS:
+        unit = EPOCHS[connect.meaning]
         expected = f"a time in {unit} since 1970, in the years 1 to 9999 and of whole microseconds"
         return Reading(pa.int64(), partial(_time_of, unit), expected)
-    if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == DECIMAL:
+    if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.meaning == DECIMAL:
         convert = partial(_of_unscaled, target, connect.scale)
         expected = f"a {ddl_type(target)} as base64 of an unscaled number"
         return Reading(pa.string(), convert, expected, partial(_shown_number, connect.scale))
-    if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.name == VARIABLE_SCALE_DECIMAL:
+    if (pa.types.is_decimal(target) or target in _DECIMAL_LIKE) and connect.meaning == VARIABLE_SCALE_DECIMAL:
         unscaled = pa.field("value", pa.binary() if binary else pa.string(), False)
         wire = pa.struct([pa.field("scale", pa.int32(), False), unscaled])
         expected = f"a {ddl_type(target)} as a scale and base64{_LONGER_NUMBERS}"
@@ -207,7 +207,7 @@ def _content(target: pa.DataType) -> pa.Field:
     return target.value_field if pa.types.is_list(target) else target.item_field
 
 
-def _member(connect: ConnectType | None, name: str) -> ConnectType | None:
+def _member(connect: WireType | None, name: str) -> WireType | None:
     return connect.members.get(name) if connect is not None else None
 
 

@@ -16,11 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from hudi_ingest.records.convert.connect.json import PayloadReader
-from hudi_ingest.records.convert.connect.schema import parse_json_schema
 from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options
 from hudi_ingest.records.convert.json.converter import JsonConverter, as_records
 from hudi_ingest.records.convert.values import (
-    UNKNOWN,
     Indexes,
     Refusal,
     RequiredFields,
@@ -29,8 +27,9 @@ from hudi_ingest.records.convert.values import (
     regrouped,
 )
 from hudi_ingest.records.convert.wire_format import SchemaLookup, select_known, split_schema_ids, unusable_schema
-from hudi_ingest.records.schema.json_schema import alternatives, referred
+from hudi_ingest.records.schema.json_schema import alternatives, parse_connect_json_schema, referred
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.schema.wire_type import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class JsonSchemaConverter:
             registered = self._schemas.schema(schema_id)
             if registered is None:
                 return None
-            connect = parse_json_schema(registered.text)
+            connect = parse_connect_json_schema(registered.text)
             reader = self._json if connect is None else PayloadReader(self._schema, connect)
             refusal = self._refusal_of(registered)
         except ValueError as problem:
@@ -111,7 +110,7 @@ def _shape(schema: RegisteredSchema, column: pa.DataType) -> pa.DataType:
     """As `required_fields` has it, of records that `column` takes. A record of Connect has all fields of its schema and no others,
     but plain schemas are open unless they say that they are not."""
     try:
-        connect = parse_json_schema(schema.text)
+        connect = parse_connect_json_schema(schema.text)
         document = json.loads(schema.text)
         return _closed(document, column, document) if connect is None else connect.shape
     except (ValueError, RecursionError):

@@ -21,7 +21,6 @@ from hudi_ingest.records.convert.protobuf.exact import MessageReader
 from hudi_ingest.records.convert.protobuf.fast import fast_path
 from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled, is_map
 from hudi_ingest.records.convert.values import (
-    UNKNOWN,
     Refusal,
     RequiredFields,
     after_refusal,
@@ -37,6 +36,7 @@ from hudi_ingest.records.convert.wire_format import (
     unusable_schema,
 )
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
+from hudi_ingest.records.schema.wire_type import UNKNOWN
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hudi_ingest.exceptions import RegistryUnreachable
@@ -447,7 +447,6 @@ def fastavro_reads(text: str, datum: bytes) -> dict[str, Any] | None:
     return found if source.tell() == len(datum) else None
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases())
 def test_the_batch_path_reads_what_was_written(case: Case) -> None:
     schema = RegisteredSchema(case.text)
@@ -460,7 +459,6 @@ def test_the_batch_path_reads_what_was_written(case: Case) -> None:
     assert [plain(row) for row in rows.to_pylist()] == [plain(value) for value in case.values]
 
 
-@settings(max_examples=60, deadline=None)
 @given(cases(), st.randoms(use_true_random=False))
 def test_a_changed_datum_is_a_row_only_as_fastavro_reads_it(case: Case, random: Any) -> None:
     good = [encoded(case.text, value) for value in case.values]
@@ -491,7 +489,6 @@ def test_a_changed_datum_is_a_row_only_as_fastavro_reads_it(case: Case, random: 
         assert encoded(case.text, expected) != bad
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=60))
 def test_bytes_of_anything_are_rows_or_rejected(content: bytes) -> None:
     text = record(

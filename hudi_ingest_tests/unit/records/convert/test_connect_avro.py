@@ -21,9 +21,13 @@ from hudi_ingest.records.convert.avro.converter import ConfluentWireFormat
 from hudi_ingest.records.convert.connect.avro import ConnectAvroConverter
 from hudi_ingest.records.convert.connect.columns import avro_event_columns, meant_columns
 from hudi_ingest.records.convert.connect.debezium import DebeziumConverter, NamingFields, event_schema
-from hudi_ingest.records.convert.connect.schema import parse_avro_schema
 from hudi_ingest.records.convert.converter import Decoded
-from hudi_ingest.records.schema.avro import WriterSchemaProblem, record_schema, resolution_of
+from hudi_ingest.records.schema.avro import (
+    WriterSchemaProblem,
+    parse_connect_avro,
+    record_schema,
+    resolution_of,
+)
 from hudi_ingest.records.schema.columns import ddl
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
@@ -190,14 +194,15 @@ def test_names_are_found_in_their_namespace_and_among_references() -> None:
             ],
         }
     )
-    parsed = parse_avro_schema(RegisteredSchema(text, (reference,)))
+    parsed = parse_connect_avro(RegisteredSchema(text, (reference,)))
     assert [*parsed.members] == ["one", "two", "three"]
     assert [*parsed.members["one"].members] == ["x"]
     items = parsed.members["two"].items
     assert items is not None and [*items.members] == ["x"]
     assert parsed.members["three"].kind == "union"
     loop = '{"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}'
-    assert parse_avro_schema(RegisteredSchema(loop)).members["r"].kind == "R"
+    with pytest.raises(WriterSchemaProblem, match="is refused: field r: record R contains itself"):
+        parse_connect_avro(RegisteredSchema(loop))
 
 
 @pytest.mark.parametrize(
@@ -257,9 +262,10 @@ def test_a_decimal_whose_scale_no_column_has_is_refused_with_the_remedy() -> Non
         record_schema(schema)
 
 
-def test_a_default_of_more_digits_than_a_column_has_makes_only_records_bad_that_need_it() -> None:
+@pytest.mark.parametrize("precision", [50, 64])
+def test_a_default_of_more_digits_than_a_column_has_makes_only_records_bad_that_need_it(precision: int) -> None:
     default = (10**45).to_bytes(20, "big").decode("latin-1")
-    kind = {"type": "bytes", "logicalType": "decimal", "scale": 2, "precision": 64}
+    kind = {"type": "bytes", "logicalType": "decimal", "scale": 2, "precision": precision}
     newer = {"type": "record", "name": "R", "fields": [{"name": "q", "type": kind, "default": default}]}
     resolution = resolution_of(RegisteredSchema(json.dumps(newer)))
     assert not resolution.defaults and "default" in resolution.unfit["q"]
@@ -285,7 +291,7 @@ def test_a_declared_type_may_be_used_wrapped(name: str) -> None:
     value = {"id": "o1", "bill": rome, "ship": oslo, "more": [kiel], "by": {"x": rome}}
     fastavro.schemaless_writer(target, fastavro.parse_schema(plain), value)
     registered = RegisteredSchema(json.dumps(schema))
-    found = meant_columns(record_schema(registered), parse_avro_schema(registered))
+    found = meant_columns(record_schema(registered), parse_connect_avro(registered))
     for columns in (found, parse_ddl(ddl(found))):
         converter = ConnectAvroConverter(columns, ConfluentWireFormat(Registry({1: registered.text})))
         outcome = converter.decode(pa.array([b"\0\0\0\0\1" + target.getvalue()], pa.binary()))

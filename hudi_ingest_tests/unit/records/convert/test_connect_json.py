@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.convert.connect.debezium import NamingFields, event_schema
@@ -252,7 +252,6 @@ def test_it_is_pickled() -> None:
 
 
 @given(st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1), max_size=20), st.integers(0, 38), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
 def test_decimals_of_base64_are_those_of_java(numbers: list[int | None], scale: int, skipped: int) -> None:
     texts = pa.array([None if number is None else unscaled(number) for number in numbers], pa.string()).slice(skipped)
     exact = [
@@ -338,7 +337,6 @@ def test_a_refused_number_does_not_change_the_others_of_another_scale() -> None:
     st.sampled_from([pa.string(), pa.decimal128(20, 4), pa.decimal128(38, 0), pa.float64(), pa.float32()]),
     st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
 def test_numbers_are_the_same_whether_columns_or_single_ones_are_converted(
     drawn: list[tuple[int, int] | None], kind: pa.DataType, in_avro: bool
 ) -> None:
@@ -362,7 +360,6 @@ def test_numbers_are_the_same_whether_columns_or_single_ones_are_converted(
 
 
 @given(st.text("AZaz09+/=-_ é", max_size=9) | st.binary(max_size=18).map(lambda raw: base64.b64encode(raw).decode()))
-@settings(max_examples=100, deadline=None)
 def test_a_text_is_base64_of_a_number_by_columns_and_alone(text: str) -> None:
     single = convert_exactly(pa.array([text]), partial(_one_by_one, pa.string(), [3]), pa.string())
     try:
@@ -409,7 +406,6 @@ def written(value: Any) -> Any:
 
 
 @given(st.lists(st.tuples(rows, st.booleans(), st.booleans()), max_size=6))
-@settings(max_examples=150, deadline=None)
 def test_rows_come_back_whatever_is_between_them(drawn: list[tuple[dict[str, Any], bool, bool]]) -> None:
     values, expected, bad = [], [], []
     for place, (row, spaced, broken) in enumerate(drawn):

@@ -20,7 +20,7 @@ from hudi_ingest.records.convert.formats import converter_for
 from hudi_ingest_tests.support.outcomes import outcomes, rows_of
 
 pytestmark = pytest.mark.fast
-RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(suppress_health_check=list(HealthCheck))
 UTC = timezone.utc
 
 WIDE = pa.schema(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.changes import BEFORE, DELETED
@@ -229,7 +229,6 @@ EVENTS = [
 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=12), st.sampled_from([BY_KEY, WHOLE, NamingFields(())]))
-@settings(max_examples=150, deadline=None)
 def test_what_becomes_of_an_event_does_not_depend_on_its_neighbours(values: list[bytes], naming: NamingFields) -> None:
     together = decode(*values, naming=naming)
     alone = [decode(value, naming=naming) for value in values]

@@ -16,7 +16,7 @@ from hudi_ingest_tests.support.judges import judged, same
 from hudi_ingest_tests.support.outcomes import comparable, outcome, outcomes
 
 LARGE = 10_000_000
-RELAXED = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 every = pytest.mark.parametrize("name", [*subjects()])
 
 

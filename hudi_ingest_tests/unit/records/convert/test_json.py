@@ -28,7 +28,7 @@ from hudi_ingest.records.convert.json.converter import JsonConverter
 from hudi_ingest_tests.support.outcomes import outcome, rows_of
 
 UTC = timezone.utc
-RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -703,7 +703,7 @@ def corrupted(messages: list[bytes], chance: random.Random) -> list[bytes]:
     return found
 
 
-@settings(RELAXED, max_examples=150)
+@RELAXED
 @given(st.data(), st.integers(0, 2**32))
 def test_random_corruption_never_raises_and_never_shifts(data: st.DataObject, seed: int) -> None:
     schema = data.draw(schemas())
@@ -713,7 +713,7 @@ def test_random_corruption_never_raises_and_never_shifts(data: st.DataObject, se
     assert_every_way_agrees(schema, corrupted([form(record).encode() for _, record in records], chance))
 
 
-@settings(RELAXED, max_examples=60)
+@RELAXED
 @given(st.data())
 def test_records_of_another_schema_have_one_outcome(data: st.DataObject) -> None:
     schema = data.draw(schemas())

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.convert.converter import Mismatch
@@ -191,7 +191,7 @@ def guarded(messages: Sequence[bytes]) -> pa.BinaryArray:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="guards its memory by Linux's means")
-@settings(RELAXED, max_examples=150)
+@RELAXED
 @given(st.data(), st.integers(0, 2**32))
 def test_random_bytes_never_lead_it_out_of_its_memory(data: st.DataObject, seed: int) -> None:
     schema = data.draw(schemas(maps=True))

@@ -26,7 +26,7 @@ from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compile_
 from hudi_ingest_tests.support.outcomes import comparable, outcomes, rows_of
 
 pytestmark = pytest.mark.fast
-RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(suppress_health_check=list(HealthCheck))
 
 PROTOS = {
     "shop.proto": """

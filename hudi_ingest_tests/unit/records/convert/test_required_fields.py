@@ -25,10 +25,11 @@ from hudi_ingest.records.convert.protobuf.converter import (
     RegisteredProtobufConverter,
 )
 from hudi_ingest.records.convert.protobuf.schema import CompiledSchemas, ProtobufSchema, compiled
-from hudi_ingest.records.convert.values import UNKNOWN, RequiredFields
+from hudi_ingest.records.convert.values import RequiredFields
 from hudi_ingest.records.schema.avro import Resolution, crc_64
 from hudi_ingest.records.schema.ddl import parse_ddl
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.schema.wire_type import UNKNOWN
 
 pytestmark = pytest.mark.fast
 

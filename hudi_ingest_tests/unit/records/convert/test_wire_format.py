@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hudi_ingest.records.convert.wire_format import Framed, split_message_indexes, split_schema_ids
 
 pytestmark = pytest.mark.fast
-RELAXED = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(suppress_health_check=list(HealthCheck))
 
 
 def framed(schema_id: int, payload: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -29,14 +29,12 @@ def schemas(draw: st.DrawFn) -> pa.Schema:
     return parse_ddl(", ".join(f"{name} {kind}{' NOT NULL' * required}" for name, (kind, required) in columns.items()))
 
 
-@settings(deadline=None)
 @given(schemas())
 def test_the_same_columns_change_nothing(schema: pa.Schema) -> None:
     found = evolve(schema, schema)
     assert (found.schema, found.changes, found.refusals) == (schema, (), ())
 
 
-@settings(deadline=None)
 @given(schemas(), schemas())
 def test_an_evolved_table_holds_both_and_is_at_its_end(table: pa.Schema, records: pa.Schema) -> None:
     found = evolve(table, records)
@@ -150,7 +148,6 @@ def test_loose_tables_take_required_columns_as_ones_that_may_be_null() -> None:
     assert found.schema == parse_ddl("a int, s struct<x:int>")
 
 
-@settings(deadline=None)
 @given(schemas())
 def test_a_loose_schema_has_the_same_columns(schema: pa.Schema) -> None:
     found = loosened(schema)
@@ -161,7 +158,6 @@ def test_a_loose_schema_has_the_same_columns(schema: pa.Schema) -> None:
     assert additions(schema, found) == additions(found, schema) == ()
 
 
-@settings(deadline=None)
 @given(schemas(), schemas())
 def test_joined_columns_hold_records_of_both(one: pa.Schema, other: pa.Schema) -> None:
     found = joined([one, other])

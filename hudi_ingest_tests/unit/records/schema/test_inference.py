@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.convert.json.converter import JsonConverter
@@ -111,7 +111,6 @@ _VALUES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abcd"), _VALUES, min_size=1), min_size=1, max_size=5))
 def test_records_fit_the_columns_that_are_inferred_from_them(records: list[Any]) -> None:
     found = inferred(*records)

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
@@ -17,7 +17,7 @@ from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.pipeline.sections.table import Table
-from hudi_ingest.records.schema.avsc import parse_avsc
+from hudi_ingest.records.schema.avro import parse_avsc
 from hudi_ingest.records.schema.columns import (
     MAX_DEPTH,
     columns_of,
@@ -278,14 +278,12 @@ def rendered(draw: st.DrawFn) -> tuple[pa.Schema, str]:
     return schema, text
 
 
-@settings(max_examples=80, deadline=None)
 @given(rendered())
 def test_ddl_round_trip(given_: tuple[pa.Schema, str]) -> None:
     schema, text = given_
     assert parse_ddl(text).equals(schema, check_metadata=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(schemas)
 def test_spark_reads_our_json_as_the_same_columns(schema: pa.Schema) -> None:
     text = spark_json(schema)
@@ -319,7 +317,6 @@ def _spark_type_ddl(kind: Any) -> str:
     return str(kind.simpleString())
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.text(max_size=60)
     | st.lists(
@@ -536,7 +533,6 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(json_values)
 def test_any_avro_is_a_schema_or_a_problem(kind: object) -> None:
     for text in (json.dumps(kind), json.dumps(record(column(kind)))):
@@ -596,7 +592,6 @@ def test_another_reader_may_spell_types_differently() -> None:
     assert columns_of(there).equals(expected, check_metadata=True)
 
 
-@settings(max_examples=50, deadline=None)
 @given(schemas)
 def test_columns_come_back_from_their_json_and_their_ddl(schema: pa.Schema) -> None:
     assert parse_spark_json(spark_json(schema)).equals(schema)

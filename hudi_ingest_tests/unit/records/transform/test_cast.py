@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.schema.columns import TIMESTAMP
@@ -23,7 +23,6 @@ pytestmark = pytest.mark.fast
 
 INT, LONG, FLOAT, DOUBLE, TEXT = pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()
 DECIMAL = pa.decimal128(10, 2)
-RELAXED = settings(max_examples=100, deadline=None)
 BAD = object()
 """What an oracle says of a value that must be rejected."""
 
@@ -94,7 +93,6 @@ def lists(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(st.none() | values, max_size=12)
 
 
-@RELAXED
 @given(lists(longs))
 def test_k4_longs(values: list[int]) -> None:
     check(values, LONG, INT, whole(32))
@@ -106,7 +104,6 @@ def test_k4_longs(values: list[int]) -> None:
     check(values, LONG, pa.bool_(), lambda value: bool(value) if value in (0, 1) else BAD)
 
 
-@RELAXED
 @given(lists(ints))
 def test_k4_ints(values: list[int]) -> None:
     check(values, INT, LONG, int)
@@ -114,7 +111,6 @@ def test_k4_ints(values: list[int]) -> None:
     check(values, INT, FLOAT, lambda value: float(value) if abs(value) <= 2**24 else BAD)
 
 
-@RELAXED
 @given(lists(floats))
 def test_k4_doubles(values: list[float]) -> None:
     check(values, DOUBLE, LONG, whole(64))
@@ -125,7 +121,6 @@ def test_k4_doubles(values: list[float]) -> None:
     assert repr(back) == repr(values)
 
 
-@RELAXED
 @given(lists(st.decimals(allow_nan=False, allow_infinity=False, places=4, min_value=-(10**8), max_value=10**8)))
 def test_k4_decimals(values: list[Decimal]) -> None:
     found = pa.decimal128(20, 4)
@@ -137,7 +132,6 @@ def test_k4_decimals(values: list[Decimal]) -> None:
     check(values, found, DOUBLE, lambda value: float(value) if Decimal(repr(float(value))) == value else BAD)
 
 
-@RELAXED
 @given(lists(st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(0, 38).map(lambda n: 10**n - 1)))
 def test_k4_decimals_of_all_sizes_are_rescaled_without_wrapping(values: list[int | None]) -> None:
     for scale in (0, 20, 38):
@@ -148,7 +142,6 @@ def test_k4_decimals_of_all_sizes_are_rescaled_without_wrapping(values: list[int
         check(decimals, found, LONG, whole(64))
 
 
-@RELAXED
 @given(lists(st.decimals(allow_nan=False, allow_infinity=False, places=20, min_value=-1, max_value=1)))
 def test_k4_decimals_of_many_digits_become_plain_text_and_no_rounded_double(values: list[Decimal]) -> None:
     found = pa.decimal128(38, 20)
@@ -156,7 +149,6 @@ def test_k4_decimals_of_many_digits_become_plain_text_and_no_rounded_double(valu
     check(values, found, DOUBLE, lambda value: float(value) if Decimal(repr(float(value))) == value else BAD)
 
 
-@RELAXED
 @given(lists(numbers))
 def test_k4_texts_of_numbers(values: list[str]) -> None:
     check(values, TEXT, INT, whole(32))
@@ -165,14 +157,12 @@ def test_k4_texts_of_numbers(values: list[str]) -> None:
     check(values, TEXT, pa.decimal128(38, 38), decimal_of(38, 38))
 
 
-@RELAXED
 @given(lists(st.from_regex(r"-?[0-9]{0,45}(\.[0-9]{1,45})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)))
 def test_k4_texts_of_long_decimals(values: list[str]) -> None:
     for precision, scale in ((38, 0), (38, 20), (38, 38), (1, 0)):
         check(values, TEXT, pa.decimal128(precision, scale), decimal_of(precision, scale))
 
 
-@RELAXED
 @given(lists(numbers | st.sampled_from(["1e400", "-1e400", "1e-400", "nan", "inf", "Infinity", "0x1p3", " 1", "1 "])))
 def test_k4_texts_of_doubles(values: list[str]) -> None:
     def read(value: str) -> object:
@@ -187,7 +177,6 @@ def test_k4_texts_of_doubles(values: list[str]) -> None:
     check(values, TEXT, DOUBLE, read)
 
 
-@RELAXED
 @given(lists(st.dates().map(str) | st.from_regex(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}", fullmatch=True)))
 def test_k4_dates(values: list[str]) -> None:
     def read(value: str) -> object:
@@ -242,7 +231,6 @@ def test_k4_several_columns_name_the_first_bad_one_of_a_row() -> None:
 SIMPLE = [INT, LONG, FLOAT, DOUBLE, TEXT, DECIMAL, pa.bool_(), pa.date32(), TIMESTAMP, pa.binary()]
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.sampled_from(SIMPLE), st.sampled_from(SIMPLE), st.booleans())
 def test_k4_what_is_allowed_gives_what_was_announced(found: pa.DataType, wanted: pa.DataType, nullable: bool) -> None:
     schema = pa.schema([pa.field("v", found, nullable)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.changes import DELETED, KeyedRows
@@ -105,7 +105,6 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.data(), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_each_row_is_judged_by_itself(
     rows: list[tuple[int | None, bool | None, bool | None]], data: st.DataObject, rejects: bool
 ) -> None:

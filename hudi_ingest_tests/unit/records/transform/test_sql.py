@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.convert.converter import Rejected
@@ -120,7 +120,6 @@ NUMBERS = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
 TEXTS = st.sampled_from(["1", "7", "x", "", "99999999999999999999"])
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(NUMBERS, TEXTS), max_size=10))
 def test_p1_overflows_and_casts_that_fail_are_bad_records_and_no_other_record_is(
     rows: list[tuple[int | None, str]],

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS
@@ -27,7 +27,6 @@ from hudi_ingest.records.transform.timestamps import (
 
 pytestmark = pytest.mark.fast
 
-RELAXED = settings(max_examples=100, deadline=None)
 UTC = timezone.utc
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe", "Pacific/Apia"]
 # Within these years Arrow and Python read the same rules of a zone.
@@ -60,7 +59,6 @@ def instants(local: datetime, zone: str) -> list[datetime]:
     return sorted(found)
 
 
-@RELAXED
 @given(st.lists(local_times, max_size=8), zone_names, st.sampled_from(["reject", "earlier", "later"]))
 def test_k4_local_times_are_those_of_zoneinfo(values: list[datetime], zone: str, ambiguous: str) -> None:
     expected = []
@@ -75,7 +73,6 @@ def test_k4_local_times_are_those_of_zoneinfo(values: list[datetime], zone: str,
         assert read(step, shown, pa.string()) == expected
 
 
-@RELAXED
 @given(st.lists(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-9, minutes=-30))])), max_size=8))
 def test_k4_offsets_in_the_text_count(values: list[datetime]) -> None:
     shown = [value.isoformat() for value in values]
@@ -90,7 +87,6 @@ def test_k4_offsets_in_the_text_count(values: list[datetime]) -> None:
     assert read(ToTimestamp(("t",), "%Y-%m-%dT%H:%M:%S.%f%z"), pattern, pa.string()) == expected
 
 
-@RELAXED
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**11), 10**12), max_size=8))
 def test_k4_epochs(values: list[int | None]) -> None:
     for format, unit in (("epoch_seconds", 10**6), ("epoch_millis", 10**3), ("epoch_micros", 1)):
@@ -179,7 +175,6 @@ def test_zones() -> None:
 # ---- Partitions by time
 
 
-@RELAXED
 @given(
     st.lists(st.none() | st.datetimes(timezones=st.just(UTC)), max_size=8)
     | st.lists(local_times.map(lambda t: t.replace(tzinfo=UTC))),
@@ -221,7 +216,6 @@ spans = st.none() | st.timedeltas(timedelta(0), timedelta(days=2))
 BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-@RELAXED
 @given(st.lists(st.tuples(st.none() | moments, moments), max_size=8), spans, spans, st.booleans())
 def test_k5_limits(rows: list[tuple[datetime | None, datetime]], late: Any, future: Any, by_kafka: bool) -> None:
     schema = pa.schema([pa.field("ts", TIMESTAMP), pa.field("ts_day", pa.string()), KAFKA_FIELDS["timestamp"]])

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.cli.views import letter_text, letters_text, retry_survey_text, retry_text
@@ -161,7 +161,6 @@ def test_p1_every_kind_of_badness_is_a_letter_and_filtered_records_are_not(writi
     assert found["value"].to_pylist() == [long, b"{", long]
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(["good", "bad", "filtered", "tombstone"]), max_size=40), st.integers(1, 7))
 def test_p1_p2_each_record_has_one_fate(
     tmp_path_factory: pytest.TempPathFactory, kinds: list[str], batch_rows: int

@@ -27,7 +27,7 @@ def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(
     slices = [Slice("t", number, 7, 7 + count) for number, count in enumerate(counts)]
     slice_rows = rows_of_a_slice(record_bytes)
     rows = sum(counts) + slice_rows * len(counts)
-    most = rows_per_task(2_000_000, rows, parallelism, record_bytes)
+    most = rows_per_task(rows, parallelism, record_bytes)
     smallest = max(1, min(SMALLEST_TASK_ROWS, SMALLEST_TASK_BYTES // max(1, record_bytes)))
     assert smallest <= most <= 2_000_000
     tasks = ranges_of_tasks(slices, most, slice_rows)
@@ -49,10 +49,10 @@ def test_h3_tasks_keep_all_cores_busy_and_are_no_smaller_than_need_be(
 
 
 def test_h3_large_records_keep_all_cores_busy_and_a_slice_a_little_too_long_is_one_task() -> None:
-    assert rows_per_task(2_000_000, 100_000, 2, 20_000) == 50_000
-    assert rows_per_task(2_000_000, 100_000, 2, 190) == SMALLEST_TASK_ROWS
+    assert rows_per_task(100_000, 2, 20_000) == 50_000
+    assert rows_per_task(100_000, 2, 190) == SMALLEST_TASK_ROWS
     quarter = Slice("t", 0, 0, 2_500_000)
-    most = rows_per_task(2_000_000, 10_000_000, 2, 190)
+    most = rows_per_task(10_000_000, 2, 190)
     assert ranges_of_tasks([quarter], most, 1000) == ((quarter,),)
 
 
@@ -66,7 +66,7 @@ def test_short_slices_share_tasks_evenly() -> None:
 def test_many_slices_with_few_records_are_worth_several_tasks() -> None:
     few = [Slice("t", number, 0, 1) for number in range(1000)]
     slice_rows = rows_of_a_slice(190)
-    most = rows_per_task(2_000_000, 1000 + 1000 * slice_rows, 2, 190)
+    most = rows_per_task(1000 + 1000 * slice_rows, 2, 190)
     assert [len(ranges) for ranges in ranges_of_tasks(few, most, slice_rows)] == [500, 500]
     assert len(ranges_of_tasks(few[:4], SMALLEST_TASK_ROWS, slice_rows)) == 1
     assert rows_of_a_slice(5_000_000) == 0, "a few large records are worth more than a slice"

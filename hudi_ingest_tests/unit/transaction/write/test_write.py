@@ -62,11 +62,11 @@ from hudi_ingest.transaction.write.task import (
     LONGEST_GAPS,
     CopyTask,
     OutOfOrder,
+    RangeProgress,
     RangesToRead,
     TaskReport,
     WriteTask,
     _note_offsets,
-    _Progress,
     outcomes,
     packed,
     require_none,
@@ -180,7 +180,7 @@ def test_p1_x3_the_longest_gaps_of_a_slice_are_known() -> None:
 @given(st.sets(st.integers(0, 60), min_size=1), st.integers(1, 7))
 def test_p1_x3_a_task_reports_its_longest_gaps(offsets: set[int], rows: int) -> None:
     found = sorted(offsets)
-    seen: dict[TopicPartition, _Progress] = {}
+    seen: dict[TopicPartition, RangeProgress] = {}
     source = TopicPartition("orders", 3)
     for at in range(0, len(found), rows):
         _note_offsets(seen, source, pa.record_batch({"offset": pa.array(found[at : at + rows], pa.int64())}))

@@ -10,7 +10,7 @@ import pytest
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import HOME_VARIABLE, Home
-from hudi_ingest.local.cluster_stack import emptied, ingest_environment
+from hudi_ingest_tests.lab.cluster_stack import emptied, ingest_environment
 
 
 @pytest.fixture

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from hudi_ingest.cli import cluster_demo as module
-from hudi_ingest.cli import stack_commands
-from hudi_ingest.cli.app import app
-from hudi_ingest.cli.cluster_demo import ClusterDemoResult, KilledWorker
 from hudi_ingest.home.folder import HOME_VARIABLE, Home
+from hudi_ingest.local.processes import start, stop, wait_until
 from hudi_ingest.local.verification import Verification
+from hudi_ingest_tests.lab import __main__ as module
+from hudi_ingest_tests.lab.cluster_demo import ClusterDemoResult, KilledWorker, cpu_seconds
 
-assert stack_commands
 RECORDS = 20_000
 GOOD = ClusterDemoResult(
     records=RECORDS,
@@ -48,7 +48,7 @@ def ends(result: ClusterDemoResult, monkeypatch: pytest.MonkeyPatch, home: Path,
     """The exit code and the output of the command, if the demo has that result."""
     monkeypatch.setenv(HOME_VARIABLE, str(home))
     monkeypatch.setattr(module, "run_cluster_demo", lambda home, records, report: replace(result, records=records))
-    done = CliRunner().invoke(app, ["cluster-demo", "--records", str(RECORDS), *options])
+    done = CliRunner().invoke(module.lab, ["cluster-demo", "--records", str(RECORDS), *options])
     return done.exit_code, done.output
 
 
@@ -79,3 +79,13 @@ def test_its_home_takes_nothing_of_the_user_s_own(tmp_path: Path) -> None:
     assert home.root.parent == own.root
     assert home.ledger_url == f"sqlite:///{home.root / 'ledger.db'}"
     assert home.engine_settings_file.parent == home.pipelines.parent == home.root
+
+
+def test_the_cpu_time_of_a_worker_has_that_of_its_children(tmp_path: Path) -> None:
+    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+    record = start("worker", [sys.executable, "-c", program], log=tmp_path / "worker.log", env=os.environ)
+    try:
+        assert wait_until(lambda: cpu_seconds(record) > 0.3, what="it has worked", timeout_seconds=120)
+    finally:
+        stop([record], grace_seconds=0)
+    assert cpu_seconds(record) == 0

@@ -14,22 +14,20 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hudi_ingest.cli import cdc_demo as module
-from hudi_ingest.cli import stack_commands
-from hudi_ingest.cli.app import app
-from hudi_ingest.cli.cdc_demo import KILLED, CdcDemoResult, CdcDemoSettings, kills
 from hudi_ingest.home.folder import HOME_VARIABLE
 from hudi_ingest.hudi.files.read_amplification import COMPACT
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
-from hudi_ingest.local import postgresql
-from hudi_ingest.local.cdc_stack import COMPACTED_COMMITS, write_pipeline
-from hudi_ingest.local.source_tables import SourceTable, customers, random_tables
-from hudi_ingest.local.verification import RowComparison
 from hudi_ingest.model.offsets import SeenTopic
 from hudi_ingest.pipeline.expansion import expand
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest_tests.lab import __main__ as commands
+from hudi_ingest_tests.lab import cdc_demo as module
+from hudi_ingest_tests.lab import postgresql
+from hudi_ingest_tests.lab.cdc_demo import KILLED, CdcDemoResult, CdcDemoSettings, kills
+from hudi_ingest_tests.lab.cdc_stack import COMPACTED_COMMITS, write_pipeline
+from hudi_ingest_tests.lab.row_comparison import RowComparison
+from hudi_ingest_tests.lab.source_tables import SourceTable, customers, random_tables
 
-assert stack_commands
 SAME = RowComparison(rows=2_500, missing=0, extra=0, duplicate=0, different=0, examples=())
 GOOD = CdcDemoResult(
     seed=19,
@@ -49,8 +47,8 @@ BAD = replace(GOOD, tables={"public.customers": {"hudi-rs": SAME, "Spark": DIFFE
 def ends(result: CdcDemoResult, monkeypatch: pytest.MonkeyPatch, home: Path, *options: str) -> tuple[int, str]:
     """The exit code and the output of the command, if the demo has that result."""
     monkeypatch.setenv(HOME_VARIABLE, str(home))
-    monkeypatch.setattr(module, "run_cdc_demo", lambda home, settings, report: result)
-    done = CliRunner().invoke(app, ["cdc-demo", *options])
+    monkeypatch.setattr(commands, "run_cdc_demo", lambda home, settings, report: result)
+    done = CliRunner().invoke(commands.lab, ["cdc-demo", *options])
     return done.exit_code, done.output
 
 
@@ -79,7 +77,7 @@ def test_json_has_the_facts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_without_postgresql_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
     monkeypatch.setattr(postgresql, "programs", lambda: None)
-    done = CliRunner().invoke(app, ["cdc-demo"])
+    done = CliRunner().invoke(commands.lab, ["cdc-demo"])
     assert done.exit_code != 0
     assert "apt-get install postgresql" in str(done.exception or done.output)
     assert list(tmp_path.iterdir()) == []
@@ -130,12 +128,12 @@ def test_its_options_are_what_the_demo_gets(monkeypatch: pytest.MonkeyPatch, tmp
         return GOOD
 
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
-    monkeypatch.setattr(module, "run_cdc_demo", run)
+    monkeypatch.setattr(commands, "run_cdc_demo", run)
     # As `make mirror-demo ARGS=…` has it: what is given last counts.
     line = ["cdc-demo", "--tables", "10", "--tables", "3", "--seconds", "30", "--seed", "7"]
-    assert [CliRunner().invoke(app, each).exit_code for each in (line, ["cdc-demo"])] == [0, 0]
+    assert [CliRunner().invoke(commands.lab, each).exit_code for each in (line, ["cdc-demo"])] == [0, 0]
     assert given == [CdcDemoSettings(30, 3, 7), CdcDemoSettings(120, 1, 19)]
-    assert CliRunner().invoke(app, ["cdc-demo", "--tables", "0"]).exit_code == 2
+    assert CliRunner().invoke(commands.lab, ["cdc-demo", "--tables", "0"]).exit_code == 2
 
 
 def test_of_several_tables_each_has_a_line_with_its_first_difference(

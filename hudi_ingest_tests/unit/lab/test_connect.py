@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from hudi_ingest.local.cdc_stack import ConnectSettings, connect_command, connector_properties, worker_properties
+from hudi_ingest_tests.lab.cdc_stack import ConnectSettings, connect_command, connector_properties, worker_properties
 
 SETTINGS = ConnectSettings(
     home=Path("/h/connect"),

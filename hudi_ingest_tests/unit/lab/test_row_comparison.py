@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
-from hudi_ingest.local.verification import RowComparison, compare_rows
+from hudi_ingest_tests.lab.row_comparison import RowComparison, compare_rows
 
 EXPECTED: list[dict[str, Any]] = [{"id": 1, "name": "a", "balance": Decimal("1.50")}, {"id": 2, "name": None}]
 

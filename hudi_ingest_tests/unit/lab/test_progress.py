@@ -6,8 +6,8 @@ import queue
 
 import pytest
 
-from hudi_ingest.local import progress
-from hudi_ingest.local.progress import elapsed
+from hudi_ingest_tests.lab import progress
+from hudi_ingest_tests.lab.progress import elapsed
 
 
 def test_a_long_step_reports_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,17 +20,17 @@ import yaml
 
 from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
 from hudi_ingest.home.folder import Home, write_private
-from hudi_ingest.local import postgresql
 from hudi_ingest.local.broker import create_topic, java_property, logging_options
 from hudi_ingest.local.dagster_api import DIRECT
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, ready, require_port_free, start, stop
 from hudi_ingest.local.progress import Report
-from hudi_ingest.local.source_tables import SCHEMA, SourceTable
 from hudi_ingest.local.stack import BROKER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
 from hudi_ingest.pipeline.expansion import SeenTopics, expand
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.jars import connect_jars, kafka_jars, spark_jars
 from hudi_ingest.spark.java import find_java
+from hudi_ingest_tests.lab import postgresql
+from hudi_ingest_tests.lab.source_tables import SCHEMA, SourceTable
 
 FILE = "shop.yaml"
 TOPIC_PREFIX = "shop"

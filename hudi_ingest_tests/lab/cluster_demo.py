@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import psutil
 import yaml
 
 from hudi_ingest.exceptions import EnvironmentProblem, KafkaUnreachable, TableUnreachable
@@ -18,7 +19,15 @@ from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState
 from hudi_ingest.local.broker import create_topic
-from hudi_ingest.local.cluster_stack import (
+from hudi_ingest.local.processes import ProcessRecord, require_running, stop
+from hudi_ingest.local.progress import Report, one_interrupt
+from hudi_ingest.local.samples import PARTITIONS, TOPIC, OrderProducer
+from hudi_ingest.local.verification import Verification, verify
+from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.pipeline.file import load_pipeline
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.lab.cluster_stack import (
     BUCKET,
     WORKERS,
     Platform,
@@ -27,14 +36,7 @@ from hudi_ingest.local.cluster_stack import (
     running_ingest,
     running_platform,
 )
-from hudi_ingest.local.processes import ProcessRecord, cpu_seconds, require_running, stop
-from hudi_ingest.local.progress import Report, elapsed, one_interrupt
-from hudi_ingest.local.samples import PARTITIONS, TOPIC, OrderProducer
-from hudi_ingest.local.verification import Verification, verify
-from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.lab.progress import elapsed
 
 TRANSACTIONS = 4
 """Few, because an ordinary Dagster takes about 15 s to begin each; the worker is killed while one of them writes."""
@@ -158,7 +160,7 @@ def _write_pipeline(platform: Platform, records: int) -> Pipeline:
             "interval_seconds": 5,
             "max_records": -(-records // TRANSACTIONS),
             # The ops run in processes of their own even if the demo is a small one.
-            "fan_out_from": 0,
+            "ops": "parallel",
         },
     }
     folder = platform.home.pipelines
@@ -248,6 +250,18 @@ def _busiest(workers: Sequence[ProcessRecord]) -> ProcessRecord:
     time.sleep(_SAMPLE_SECONDS)
     used = [cpu_seconds(worker) - seconds for worker, seconds in zip(workers, before, strict=True)]
     return workers[used.index(max(used))]
+
+
+def cpu_seconds(record: ProcessRecord) -> float:
+    """Return the CPU time that the recorded process and what it has started have used so far, without what has ended since."""
+    seconds = 0.0
+    with suppress(psutil.NoSuchProcess):
+        leader = psutil.Process(record.pid)
+        for process in (leader, *leader.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds += times.user + times.system
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)

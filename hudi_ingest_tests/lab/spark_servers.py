@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -30,6 +29,7 @@ from hudi_ingest.local.processes import (
 from hudi_ingest.spark.jars import pyspark_jars
 from hudi_ingest.spark.java import find_java, java_home
 
+METASTORE = Path(__file__).parents[2] / "deploy" / "Metastore.java"
 _READY_SECONDS = 90.0
 _OPEN = (
     "java.base/java.lang",
@@ -146,16 +146,15 @@ def start_metastore(settings: MetastoreSettings, report: Callable[[str], None]) 
     (home / "hive-site.xml").write_text(hive_site(settings), encoding="utf-8")
     class_path = os.pathsep.join([str(home), f"{pyspark_jars()}/*", *map(str, settings.jars)])
     report(f"starting a Hive metastore on {settings.uri}")
-    with resources.as_file(resources.files("hudi_ingest.local").joinpath("Metastore.java")) as source:
-        command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
-        command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
-        command += [str(source), "Metastore", LOOPBACK, str(settings.port)]
-        return ready(
-            start("metastore", command, log=settings.log, env=os.environ, cwd=home),
-            lambda: accepts_connections(settings.port),
-            what=f"the Hive metastore accepts connections on {settings.uri}",
-            timeout_seconds=START_TIMEOUT_SECONDS,
-        )
+    command = [str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
+    command += [f"-Dderby.stream.error.file={home / 'derby.log'}", "org.codehaus.janino.SimpleCompiler"]
+    command += [str(METASTORE), "Metastore", LOOPBACK, str(settings.port)]
+    return ready(
+        start("metastore", command, log=settings.log, env=os.environ, cwd=home),
+        lambda: accepts_connections(settings.port),
+        what=f"the Hive metastore accepts connections on {settings.uri}",
+        timeout_seconds=START_TIMEOUT_SECONDS,
+    )
 
 
 def hive_site(settings: MetastoreSettings) -> str:

@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import write_private
 from hudi_ingest.local.processes import LOOPBACK, free_port
-from hudi_ingest.local.progress import Report, elapsed
+from hudi_ingest.local.progress import Report
+from hudi_ingest_tests.lab.progress import elapsed
 
 COMMAND_SECONDS = 120
 

@@ -29,7 +29,7 @@ from hudi_ingest.local.processes import (
     require_port_free,
     start,
 )
-from hudi_ingest.local.progress import elapsed
+from hudi_ingest_tests.lab.progress import elapsed
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 START_TIMEOUT_SECONDS = 60.0

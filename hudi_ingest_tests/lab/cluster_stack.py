@@ -28,17 +28,19 @@ from hudi_ingest.home.folder import (
     Home,
     write_private,
 )
-from hudi_ingest.local import dagster_api, postgresql
+from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import BrokerSettings, start_broker
-from hudi_ingest.local.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
 from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, log_tail, start, stop, wait_until
-from hudi_ingest.local.progress import Report, elapsed
-from hudi_ingest.local.spark_servers import MetastoreSettings, SparkCluster, spark_cluster, start_metastore
+from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import require_space
 from hudi_ingest.pipeline.engine import EngineSettings
 from hudi_ingest.spark.jars import kafka_jars, s3_jars, spark_jars
 from hudi_ingest.spark.java import find_java, java_home
 from hudi_ingest.spark.session import EngineConnection, own_session
+from hudi_ingest_tests.lab import postgresql
+from hudi_ingest_tests.lab.object_store import ObjectStore, build_versitygw, find_versitygw, start_object_store
+from hudi_ingest_tests.lab.progress import elapsed
+from hudi_ingest_tests.lab.spark_servers import MetastoreSettings, SparkCluster, spark_cluster, start_metastore
 
 BUCKET = "lake"
 WORKERS = 2
@@ -276,7 +278,7 @@ def count_rows(table: str, platform: Platform, report: Report) -> int:
     write_private(settings, json.dumps(_spark_settings(platform, report)))
     # In the environment, because Spark shows settings in the arguments of its JVM.
     login = {"AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key}
-    command = [sys.executable, "-m", "hudi_ingest.local.cluster_stack", table, str(settings), str(count)]
+    command = [sys.executable, "-m", "hudi_ingest_tests.lab.cluster_stack", table, str(settings), str(count)]
     environment = {**ingest_environment(home), **login}
     record = start("catalog-count", command, log=home.logs / "catalog-count.log", env=environment, cwd=home.root)
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from hudi_ingest.local.source_tables import (
+from hudi_ingest_tests.lab.source_tables import (
     LEFT_OUT,
     WEIGHTS,
     DatabaseWriter,

@@ -23,7 +23,14 @@ from hudi_ingest.hudi.files.read_amplification import COMPACT, read_amplificatio
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.tables import AttemptState, TransactionRow
-from hudi_ingest.local.cdc_stack import (
+from hudi_ingest.local.processes import require_running, wait_until
+from hudi_ingest.local.progress import Report, one_interrupt
+from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.state import PipelineState, states
+from hudi_ingest.operations.upkeep.table_services import ServicesResult, run_services
+from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.lab.cdc_stack import (
     PARTS,
     CdcStack,
     acknowledged_position,
@@ -33,16 +40,10 @@ from hudi_ingest.local.cdc_stack import (
     running_cdc,
     running_database,
 )
-from hudi_ingest.local.cluster_stack import emptied
-from hudi_ingest.local.processes import require_running, wait_until
-from hudi_ingest.local.progress import Report, elapsed, one_interrupt
-from hudi_ingest.local.source_tables import DatabaseWriter, SourceTable, customers, random_tables
-from hudi_ingest.local.verification import RowComparison, compare_rows, read_with_hudi_rs, read_with_spark
-from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.state import PipelineState, states
-from hudi_ingest.operations.upkeep.table_services import ServicesResult, run_services
-from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import observe
+from hudi_ingest_tests.lab.cluster_stack import emptied
+from hudi_ingest_tests.lab.progress import elapsed
+from hudi_ingest_tests.lab.row_comparison import RowComparison, compare_rows, read_with_hudi_rs, read_with_spark
+from hudi_ingest_tests.lab.source_tables import DatabaseWriter, SourceTable, customers, random_tables
 
 T = TypeVar("T")
 
