@@ -6,8 +6,6 @@ Everything is read from the modules' syntax trees. Imports inside functions coun
 - *lines of code*: lines that are not blank and not only a comment or a docstring.
 - *docstrings and comments in 100 lines*, *longest line*, *characters in a line of code*: so that fewer lines are not made by cramming.
 - *import circles*: sets of modules that reach each other by imports.
-- *imports against the order of orchestration*: imports of a module in a higher storey of house.json's `storeys`; an entry names a module or a
-  folder, the longest that fits counts, and a module that none fits stands in the highest.
 - *modules on the way …*, *climbs on the way …*: how many modules a parameter enters by calls that pass it on, and how often its next
   module is in a higher room (`walk.py`). house.json's `ways` say where each begins and which functions it leaves out.
 - *assignments to other packages' attributes*: to an attribute of a name that is imported from outside the package, or in place of a method,
@@ -24,8 +22,8 @@ Everything is read from the modules' syntax trees. Imports inside functions coun
 - *functions with 8 parameters or more*: not in `cli`, where each is an option.
 - *docstrings that begin with a fragment*: with Of, By, As, From, Those, For or After.
 
-Not counted, since no rule finds them: records that say how a pipeline is, stores of a pipeline's switch, ways in which a run's process
-begins, and parsers and trees of schemas.
+The order of rooms and of orchestration's storeys is held by import contracts (pyproject.toml). Not counted, since no rule finds them:
+records that say how a pipeline is, stores of its switch, ways in which a run's process begins, and parsers and trees of schemas.
 """
 
 from __future__ import annotations
@@ -107,7 +105,7 @@ class Measure:
 
 
 def budgets() -> Mapping[str, Any]:
-    """house.json: `budgets` and `goals` by measure, `storeys` from the highest, `ways`, and `containers` with reasons."""
+    """house.json: `budgets` and `goals` by measure, `ways`, and `containers` with reasons."""
     return json.loads(BUDGETS.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
@@ -117,7 +115,6 @@ def measures(rules: Mapping[str, Any], source: Source | None = None) -> Iterator
     yield from _size(source)
     found = circles(source.imports)
     yield Measure("import circles", len(found), [" <-> ".join(each) for each in found])
-    yield _places("imports against the order of orchestration", _against(source, rules["storeys"]))
     walker = Walker(source)
     for name, way in rules["ways"].items():
         gone = walker.way(way["begins"], way["leaves_out"])
@@ -228,25 +225,6 @@ def _docstrings(tree: ast.Module) -> Iterator[ast.Expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node
-
-
-def _against(source: Source, storeys: Sequence[Sequence[str]]) -> Iterator[str]:
-    height = {place: len(storeys) - number for number, places in enumerate(storeys) for place in places}
-
-    def storey(module: Module) -> int:
-        path = module.path.removeprefix("orchestration/").removesuffix("/__init__.py")
-        fitting = [place for place in height if path == place or path.startswith(f"{place}/")]
-        return height[max(fitting, key=len)] if fitting else len(storeys)
-
-    # The room itself is its empty __init__.
-    inside = [
-        module for module in source.modules if module.path.startswith("orchestration/") and module.name.count(".") > 1
-    ]
-    names = {module.name for module in inside}
-    for module in inside:
-        for target in sorted(source.imports[module.name] & names):
-            if storey(source.by_name[target]) > storey(module):
-                yield f"{module.path} -> {source.by_name[target].path}"
 
 
 def _foreign_assignments(source: Source) -> Iterator[str]:

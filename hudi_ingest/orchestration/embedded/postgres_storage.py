@@ -29,20 +29,19 @@ from dagster import Field, IntSource
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.ledger.database import kept_connections, shown_url
 from hudi_ingest.orchestration.embedded import once
-from hudi_ingest.pipeline import extras
 
 try:
-    extras.require("postgres", "in this environment")
-except ValueError as problem:
-    raise EnvironmentProblem(f"dagster.yaml: the storage {__name__} {problem}") from None
-
-from dagster_postgres import (
-    DagsterPostgresStorage,
-    PostgresEventLogStorage,
-    PostgresRunStorage,
-    PostgresScheduleStorage,
-)
-from dagster_postgres.utils import pg_url_from_config, retry_pg_connection_fn, set_pg_statement_timeout
+    from dagster_postgres import (
+        DagsterPostgresStorage,
+        PostgresEventLogStorage,
+        PostgresRunStorage,
+        PostgresScheduleStorage,
+    )
+    from dagster_postgres.utils import pg_url_from_config, retry_pg_connection_fn, set_pg_statement_timeout
+except ModuleNotFoundError as missing:
+    raise EnvironmentProblem(
+        f"dagster.yaml: the storage {__name__} needs {missing.name}, not installed here; install hudi-ingest[postgres] in this environment"
+    ) from None
 
 if TYPE_CHECKING:
     from dagster_postgres.auth import PgTokenProvider
