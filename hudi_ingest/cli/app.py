@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 from typer.core import TyperGroup
 
@@ -144,7 +144,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 def names_beginning(incomplete: str) -> list[str]:
-    """For the shell: the files' own names, because loading them takes longer than a person waits for a completion."""
+    """Return the files' own names, for the shell, because loading them takes longer than a person waits for a completion."""
     files = Home.from_environment().pipelines.glob("*.y*ml")
     return sorted(file.stem for file in files if file.stem.startswith(incomplete))
 
@@ -269,12 +269,14 @@ def show_schema(schema: TransactionSchema | None) -> None:
         out.print(columns_view(parse_spark_json(schema.columns)))
 
 
-def print_result(as_json: bool, facts: Any, text: str) -> None:
-    """Print a command's result: its facts as JSON, or the text."""
+def print_result(as_json: bool, facts: Any, shown: RenderableType) -> None:
+    """Print a command's result: its facts as JSON, or as it is shown to people."""
     if as_json:
         print_json(facts)
+    elif isinstance(shown, str):
+        say(shown)
     else:
-        say(text)
+        out.print(shown)
 
 
 def print_nothing_to_do(error: NothingToDo, as_json: bool) -> None:

@@ -27,6 +27,7 @@ from hudi_ingest.cli.app import (
     print_nothing_to_do,
     print_plan,
     print_receipt,
+    print_result,
     say,
     say_left_out,
     show_schema,
@@ -104,70 +105,22 @@ def validate(
     as_json: AsJson = False,
 ) -> None:
     """Check pipeline files, and engine.yaml, housekeeping.yaml and alerts.yaml if they exist, and report every problem at once."""
-    from hudi_ingest.cli.views import pipelines_text
-    from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.validation import OnlineCheck, check_all_online, require_own_local_table, require_valid
+    from hudi_ingest.cli.views import checked_lines
+    from hudi_ingest.operations.validation import check_files
     from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
-    from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
-    from hudi_ingest.pipeline.folder import load_file_alone
 
-    problems: dict[str, list[str]] = {}
-    columns: dict[str, str] = {}
-    checks: dict[str, OnlineCheck] = {}
-    master: str | None = None
-
-    def note(where: str, error: ConfigError) -> None:
-        problems[where] = list(error.problems)
-        if not as_json:
-            err.print(str(error), markup=False)
-
-    home = Home.from_environment()
-    try:
-        master = load_engine_settings(home).master
-        untried = untried_master_warning(master)
-        if untried:
-            err.print(f"warning: {untried}", markup=False)
-    except ConfigError as error:
-        note(error.where, error)
-    for load in (load_housekeeping_settings, load_alert_settings):
-        try:
-            load(home)
-        except ConfigError as error:
-            note(error.where, error)
-    for file in files:
-        try:
-            pipelines = load_file_alone(file).pipelines
-            for pipeline in pipelines:
-                require_valid(pipeline, str(file))
-                if not online:
-                    require_own_local_table(pipeline, str(file))
-            columns[str(file)] = pipelines_text(pipelines)
-            problems[str(file)] = []
-            warnings = [local_table_warning(pipeline.table.base_path, master) for pipeline in pipelines if master]
-            for warning in filter(None, warnings):
-                err.print(f"{file}: warning: {warning}", markup=False)
-            if online:
-                with Ledger.open(home.ledger_url) as ledger:
-                    checks[str(file)] = check_all_online(pipelines, ledger)
-                if checks[str(file)].problems:
-                    raise ConfigError(str(file), checks[str(file)].problems)
-        except ConfigError as error:
-            note(str(file), error)
-            columns.pop(str(file), None)
-    if as_json and online:
-        nothing = OnlineCheck()
-        print_json(
-            {file: {**checks.get(file, nothing).to_dict(), "problems": found} for file, found in problems.items()}
-        )
-    elif as_json:
-        print_json(problems)
+    others = (load_housekeeping_settings, load_alert_settings)
+    found = check_files(Home.from_environment(), files, online, others)
+    for warning in found.warnings:
+        err.print(warning, markup=False)
+    if as_json:
+        print_json(found.to_dict(files, online))
     else:
-        for file_name, check in checks.items():
-            for line in (*check.facts, *check.changes):
-                say(f"{file_name}: {line}")
-        for name, source in columns.items():
-            say(f"{name}: ok; {source}")
-    if any(problems.values()):
+        for error in found.errors.values():
+            err.print(str(error), markup=False)
+        for line in checked_lines(found):
+            say(line)
+    if found.errors:
         raise typer.Exit(1)
 
 
@@ -212,10 +165,7 @@ def approve_schema(
     if not is_pattern(name):
         with ended_by_nothing_to_do(as_json):
             change = change_of(named_pipeline(name))
-        if as_json:
-            print_json(change.to_dict())
-        else:
-            _say_change(change)
+        print_result(as_json, change.to_dict(), _change_text(change))
         return
     pipelines = pipelines_like(name)
     changes, errors = list[SchemaChange](), dict[str, str]()
@@ -230,7 +180,7 @@ def approve_schema(
         print_json({"changes": [change.to_dict() for change in changes], "errors": errors})
     else:
         for change in changes:
-            _say_change(change)
+            say(_change_text(change))
         if not changes and not errors:
             say(f"no change waits in {counted(len(pipelines), 'pipeline')}")
     for error_text in errors.values():
@@ -239,11 +189,9 @@ def approve_schema(
         raise typer.Exit(1)
 
 
-def _say_change(change: SchemaChange) -> None:
-    say(f"{change.pipeline}:")
-    for line in change.changes:
-        say(line)
-    say(f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}")
+def _change_text(change: SchemaChange) -> str:
+    outcome = f"{'approved' if change.approved else 'not approved'}: {change.fingerprint}, {change.origin}"
+    return "\n".join([f"{change.pipeline}:", *change.changes, outcome])
 
 
 @app.command()
@@ -268,10 +216,7 @@ def sample(
     if len(starts) < len(from_ or ()):
         raise typer.BadParameter("--from names a partition twice; name each partition once")
     taken = take_sample(named_pipeline(name), starts or None, limit)
-    if as_json:
-        print_json(taken.to_dict())
-    else:
-        out.print(sample_view(taken))
+    print_result(as_json, taken.to_dict(), sample_view(taken))
 
 
 @app.command()
@@ -365,14 +310,14 @@ def accept_losses(
 
 @app.command()
 def pause(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor off in Dagster, like the switch in its UI, or this one alone of a template's pipelines. A transaction
-    that is running still finishes."""
+    """Pause the pipeline: no transaction of it begins until it is resumed. The ledger keeps the switch. A transaction that is running
+    still finishes."""
     _switch(name, False, as_json)
 
 
 @app.command()
 def resume(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor on in Dagster, like the switch in its UI, or this one alone of a template's pipelines."""
+    """Turn the pipeline on, so that its transactions begin. The ledger keeps the switch."""
     _switch(name, True, as_json)
 
 
@@ -381,10 +326,8 @@ def _switch(name: str, on: bool, as_json: bool) -> None:
 
     pipeline = named_pipeline(name)
     changed = switch(Home.from_environment(), pipeline, on)
-    if as_json:
-        print_json({"pipeline": pipeline.name, "on": on, "changed": changed})
-        return
-    say(f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}")
+    text = f"{pipeline.name} {'is' if changed else 'was already'} {'on' if on else 'paused'}"
+    print_result(as_json, {"pipeline": pipeline.name, "on": on, "changed": changed}, text)
 
 
 @app.command()

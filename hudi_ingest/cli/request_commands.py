@@ -73,10 +73,9 @@ def backfill(
             request = file_backfill(home, pipeline, selection, skip_covered=skip_covered)
     if not dry_run:
         follow_request(pipeline, request, wait, as_json)
-    elif as_json:
-        print_json({"pipeline": pipeline.name, "ranges": range_facts(missing)})
     else:
-        out.print(slices_view(f"backfill of {pipeline.name}", as_slices(missing)))
+        view = slices_view(f"backfill of {pipeline.name}", as_slices(missing))
+        print_result(as_json, {"pipeline": pipeline.name, "ranges": range_facts(missing)}, view)
 
 
 @app.command()
@@ -155,12 +154,7 @@ def list_requests(
         listed = [
             (request, ledger.requests.progress(request.request_id)) for request in ledger.requests.newest(name, limit)
         ]
-    if as_json:
-        print_json([request_facts(request, request_progress) for request, request_progress in listed])
-    elif listed:
-        out.print(requests_view(listed))
-    else:
-        say("no requests")
+    print_result(as_json, [request_facts(*each) for each in listed], requests_view(listed) if listed else "no requests")
 
 
 @requests.command()

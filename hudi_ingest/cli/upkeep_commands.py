@@ -177,11 +177,9 @@ def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
 
     with ended_by_nothing_to_do(as_json), clock() as report:
         synced = sync_catalog(named_pipeline(name), report=report)
-    if as_json:
-        print_json(synced.to_dict())
-    else:
-        known = f"before, {synced.lacked}" if synced.lacked else "it was up to date as far as is known"
-        say(f"{synced.base_path} is in sync with {synced.catalog} ({synced.seconds:.1f} s; {known})")
+    known = f"before, {synced.lacked}" if synced.lacked else "it was up to date as far as is known"
+    text = f"{synced.base_path} is in sync with {synced.catalog} ({synced.seconds:.1f} s; {known})"
+    print_result(as_json, synced.to_dict(), text)
 
 
 @app.command()

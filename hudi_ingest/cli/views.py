@@ -28,6 +28,7 @@ from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
 from hudi_ingest.operations.upkeep.recovery import Recovery, UnknownInstant
 from hudi_ingest.operations.upkeep.sweep import SweepResult
 from hudi_ingest.operations.upkeep.table_services import ServicesResult
+from hudi_ingest.operations.validation import CheckedFiles
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.converter import shortened
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
@@ -47,10 +48,7 @@ def status_view(status: PipelineState) -> RenderableType:
     """Render a state for `status`."""
     # Not the table's title, which would break the path at the table's width.
     title = Text(f"{status.name} → {status.pipeline.table.base_path}", style="italic")
-    offsets = Table()
-    offsets.add_column("partition")
-    for name in ("committed", "end", "lag"):
-        offsets.add_column(name, justify="right")
+    offsets = _table("partition", ">committed", ">end", ">lag")
     stopped = {loss.source for loss in status.stopped}
     for partition in status.partitions:
         committed = "-" if partition.committed is None else f"{partition.committed:,}"
@@ -91,12 +89,7 @@ def status_view(status: PipelineState) -> RenderableType:
 
 def summary_view(states: Sequence[PipelineState], now: datetime) -> Table:
     """Render a line for each pipeline."""
-    table = Table()
-    for name in ("pipeline", "state"):
-        table.add_column(name)
-    for name in ("lag", "oldest waiting", "last commit"):
-        table.add_column(name, justify="right")
-    table.add_column("look at")
+    table = _table("pipeline", "state", ">lag", ">oldest waiting", ">last commit", "look at")
     for status in states:
         look_at = [
             *(["the table"] if status.is_table_broken else []),
@@ -118,6 +111,14 @@ def summary_view(states: Sequence[PipelineState], now: datetime) -> Table:
             ", ".join(look_at),
             style="red" if status.stopped or status.error or status.is_table_broken else None,
         )
+    return table
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    """Return an empty table; `>` in front of a column's name puts its cells to the right."""
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name.removeprefix(">"), justify="right" if name.startswith(">") else "left")
     return table
 
 
@@ -196,12 +197,8 @@ def transactions_view(status: PipelineState) -> RenderableType:
     rows = status.transactions
     if not rows:
         return Text("no transactions in the ledger yet")
-    table = Table(title="last transactions", title_justify="left")
-    table.add_column("transaction")
-    table.add_column("state")
-    table.add_column("instant")
-    for name in ("rows", "files", "size", "seconds"):
-        table.add_column(name, justify="right")
+    columns = ("transaction", "state", "instant", ">rows", ">files", ">size", ">seconds")
+    table = _table(*columns, title="last transactions")
     for row in rows:
         seconds = ((row.ended_at or datetime.now(timezone.utc)) - row.began_at).total_seconds()
         table.add_row(
@@ -217,10 +214,8 @@ def transactions_view(status: PipelineState) -> RenderableType:
 
 
 def slices_view(title: str, slices: Sequence[Slice]) -> RenderableType:
-    table = Table(title=f"{title}: {counted(sum(each.count for each in slices), 'offset')}", title_justify="left")
-    table.add_column("partition")
-    for name in ("start", "end", "offsets"):
-        table.add_column(name, justify="right")
+    title = f"{title}: {counted(sum(each.count for each in slices), 'offset')}"
+    table = _table("partition", ">start", ">end", ">offsets", title=title)
     for slice_ in slices:
         table.add_row(str(slice_.source), f"{slice_.start:,}", f"{slice_.end:,}", f"{slice_.count:,}")
     return table
@@ -228,9 +223,7 @@ def slices_view(title: str, slices: Sequence[Slice]) -> RenderableType:
 
 def columns_view(columns: pa.Schema) -> RenderableType:
     """Render a table's columns and their types; a long type is cut, and --json shows all of it."""
-    table = Table(title="columns of the table", title_justify="left")
-    for name in ("column", "type", "null"):
-        table.add_column(name)
+    table = _table("column", "type", "null", title="columns of the table")
     for column in columns:
         kind = shortened(ddl_type(column.type), _MOST_CHARACTERS)
         table.add_row(column.name, Text(kind), "may be" if column.nullable else "never")
@@ -538,6 +531,13 @@ def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> Render
         if reason:
             reasons.append(Text(f"{request.request_id}: {reason}"))
     return Group(table, *reasons)
+
+
+def checked_lines(found: CheckedFiles) -> Iterator[str]:
+    """Yield what services say of checked files, and the columns of those that are valid."""
+    for name, check in found.online.items():
+        yield from (f"{name}: {line}" for line in (*check.facts, *check.changes))
+    yield from (f"{name}: ok; {pipelines_text(pipelines)}" for name, pipelines in found.valid.items())
 
 
 def pipelines_text(pipelines: Sequence[Pipeline]) -> str:

@@ -34,7 +34,7 @@ from hudi_ingest.model.deadline import started
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.operations.observation import Looks, Observation, observe_all
-from hudi_ingest.operations.state import PartitionState, PipelineState, TableSize, table_state
+from hudi_ingest.operations.state import PipelineState, TableSize, table_state
 from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -44,7 +44,7 @@ _logger = logging.getLogger(__name__)
 KEPT_SECONDS = 10.0
 """Scrapes within this time get the same values."""
 LONGEST_SECONDS = 8.0
-"""For one scene; Prometheus gives up after ten by default."""
+"""Seconds for one scene; Prometheus gives up after ten by default."""
 RELOAD_SECONDS = 60.0
 MOST_ASKED = 200
 """Partitions of one cluster that are asked about for one scene, those with the largest lag first."""
@@ -117,7 +117,7 @@ class Collector:
         waited = self._waited([each for each in seen.values() if isinstance(each, Observation)], now, until)
         wait(self._asked.values(), timeout=max(0.0, until - time.monotonic()))
         ledger, of_dagster = (_answer(self._asked.get(each)) for each in ("ledger", "dagster"))
-        states = [self._state(pipeline, seen[pipeline.name], waited, of_dagster, now) for pipeline in pipelines]
+        states = [self._state(each, seen[each.name], waited.get(each.name, {}), of_dagster, now) for each in pipelines]
         return Scene(
             at=now,
             took_seconds=time.monotonic() - began,
@@ -150,7 +150,8 @@ class Collector:
 
     def _waited(
         self, observations: Sequence[Observation], now: datetime, until: float
-    ) -> dict[tuple[str, TopicPartition], float]:
+    ) -> dict[str, dict[TopicPartition, float]]:
+        """Return the ages of the oldest waiting records, by pipeline and partition."""
         waiting: dict[tuple[Any, ...], list[Waiting]] = defaultdict(list)
         for each in observations:
             if each.observed is not None:
@@ -158,45 +159,35 @@ class Collector:
         self._times = {key: self._times.get(key) or WaitingTimes() for key in waiting}
         questions = {("times", key): partial(self._times[key].learn, own) for key, own in waiting.items() if own}
         self._looks.ask(questions, until - time.monotonic())
-        found: dict[tuple[str, TopicPartition], float] = {}
+        found: dict[str, dict[TopicPartition, float]] = defaultdict(dict)
         for key, pieces in waiting.items():
-            found.update(ages(pieces, self._times[key], now.timestamp()))
+            for (name, source), age in ages(pieces, self._times[key], now.timestamp()).items():
+                found[name][source] = age
         return found
 
     def _state(
         self,
         pipeline: Pipeline,
         seen: Observation | IngestError,
-        waited: Mapping[tuple[str, TopicPartition], float],
+        own: Mapping[TopicPartition, float],
         dagster: DagsterRecord | None,
         now: datetime,
     ) -> PipelineState:
+        """Return the state of the pipeline. `own`: the ages of its oldest waiting records."""
         known = dagster or DagsterRecord()
-        on = known.running.get(pipeline.name)
+        on, activity = known.running.get(pipeline.name), known.activity.get(pipeline.name, "?")
+        findings = known.findings.get(pipeline.name, ())
         if isinstance(seen, IngestError):
-            state = PipelineState(pipeline, error=seen)
-        else:
-            own = {source: age for (name, source), age in waited.items() if name == pipeline.name}
-            try:
-                state = self._state_with_ages(seen, own, now, on is False)
-            except IngestError as error:
-                state = table_state(replace(seen, observed=None, error=error))
-            commits = seen.committed.commits
-            state = replace(state, size=self._sizes.of(seen.table, commits[0].instant) if commits else None)
-        findings = (*known.findings.get(pipeline.name, ()), *state.findings)
-        return replace(state, on=on, activity=known.activity.get(pipeline.name, "?"), findings=findings)
-
-    def _state_with_ages(
-        self, seen: Observation, own: Mapping[TopicPartition, float], now: datetime, paused: bool
-    ) -> PipelineState:
-        state = table_state(seen)
-        if seen.observed is None:
-            return state
-        partitions = tuple(
-            replace(each, lag_seconds=0.0 if each.lag == 0 else own.get(each.source)) for each in state.partitions
-        )
-        findings = tuple(self._findings(seen, own, now, paused))
-        return replace(state, partitions=partitions, lag_seconds=_behind(partitions), findings=findings)
+            return PipelineState(pipeline, error=seen, on=on, activity=activity, findings=findings)
+        try:
+            state = table_state(seen, own)
+            if seen.observed is not None:
+                findings = (*findings, *self._findings(seen, own, now, on is False))
+        except IngestError as error:
+            state = table_state(replace(seen, observed=None, error=error))
+        commits = seen.committed.commits
+        size = self._sizes.of(seen.table, commits[0].instant) if commits else None
+        return replace(state, on=on, activity=activity, findings=findings, size=size)
 
     def _findings(
         self, seen: Observation, own: Mapping[TopicPartition, float], now: datetime, paused: bool
@@ -215,12 +206,6 @@ class Collector:
             self._on_commits[pipeline.name] = known
         oldest = max(own.values(), default=None)
         return [*seen.findings_now(oldest=lambda: oldest, paused=paused), *known[2]]
-
-
-def _behind(partitions: Sequence[PartitionState]) -> float | None:
-    """Return the age of the oldest waiting record; None if that of one partition is unknown."""
-    known = [each.lag_seconds for each in partitions if each.lag_seconds is not None]
-    return max(known) if known and len(known) == len(partitions) else None
 
 
 def _waiting(pipeline: Pipeline, situation: Situation) -> list[Waiting]:

@@ -16,11 +16,10 @@ from datetime import datetime, timezone
 from functools import cached_property, partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from hudi_ingest.exceptions import IngestError, Transient
+from hudi_ingest.exceptions import IngestError, TopicMissing, Transient
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.kafka.admin_clients import settings_of
 from hudi_ingest.kafka.shared_clusters import ClusterSnapshot, HeldOffsets, snapshot
-from hudi_ingest.ledger import Ledger, TransactionRow
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.operations.health.status import findings_now, findings_on_commits
@@ -139,7 +138,6 @@ class Observation:
     """None if the broker did not answer, or table and broker contradict each other."""
     error: IngestError | None = None
     """Why there is no situation, if there is none."""
-    ledger: Ledger | None = None
 
     @property
     def pipeline(self) -> Pipeline:
@@ -158,11 +156,6 @@ class Observation:
         """Losses that a person has to accept. Raises KafkaUnreachable."""
         return stopped_partitions(self.pipeline, self.situation)
 
-    @cached_property
-    def open_row(self) -> TransactionRow | None:
-        """The ledger's open transaction of the table. Raises LedgerUnreachable."""
-        return self.ledger.transactions.open_in(self.pipeline.table.base_path) if self.ledger else None
-
     def findings_now(
         self, busy: str = "", oldest: Callable[[], float | None] | None = None, paused: bool = False
     ) -> list[Finding]:
@@ -180,7 +173,6 @@ def look_at(
     cluster: HeldOffsets | IngestError | None = None,
     table: PipelineTable | None = None,
     at: datetime | None = None,
-    ledger: Ledger | None = None,
 ) -> Observation:
     """Look at the table and, unless `cluster` is its error already, at the broker. `cluster` and `table`: the caller's, if it has them.
 
@@ -188,31 +180,29 @@ def look_at(
     table = table or PipelineTable(pipeline)
     at = at or datetime.now(timezone.utc)
     if isinstance(cluster, IngestError):
-        return Observation(table, at, table.committed(), None, cluster, ledger)
+        return Observation(table, at, table.committed(), None, cluster)
     try:
         situation = observe(pipeline, cluster, table)
     except IngestError as error:
         # Without its frames: the client of a cluster that refused it would try to log in for as long as they live.
-        return Observation(table, at, table.committed(), None, error.with_traceback(None), ledger)
-    return Observation(table, at, situation.committed, situation, None, ledger)
+        return Observation(table, at, table.committed(), None, error.with_traceback(None))
+    return Observation(table, at, situation.committed, situation)
 
 
 def observe_all(
     pipelines: Sequence[Pipeline],
     deadline: float = math.inf,
-    ledger: Ledger | None = None,
     looks: Looks[Any] | None = None,
 ) -> dict[str, Observation | IngestError]:
     """Look at the tables and brokers of all pipelines, for at most `deadline` seconds: by name, the observation, or the table's error, which
     is Timeout if it has not answered. See `see_all`."""
-    return see_all(pipelines, lambda observation: observation, deadline, ledger, looks)
+    return see_all(pipelines, lambda observation: observation, deadline, looks)
 
 
 def see_all(
     pipelines: Sequence[Pipeline],
     see: Callable[[Observation], Found],
     deadline: float = math.inf,
-    ledger: Ledger | None = None,
     looks: Looks[Any] | None = None,
 ) -> dict[str, Found | IngestError]:
     """Look at all pipelines, and return by name what `see` makes of each, in the threads that look, or its error.
@@ -233,7 +223,11 @@ def see_all(
         silent = Timeout(f"The brokers {pipeline.source.bootstrap_servers} have not answered in time.")
         cluster: ClusterSnapshot | IngestError = _outcome(asked.get(key), silent)
         held = cluster if isinstance(cluster, IngestError) else cluster.of(pipeline.source)
-        return see(look_at(pipeline, held, at=at, ledger=ledger))
+        observation = look_at(pipeline, held, at=at)
+        if isinstance(observation.error, TopicMissing):
+            # The answer was to the question of all pipelines. That to its own says what to do with its file.
+            observation = look_at(pipeline, None, observation.table, at)
+        return see(observation)
 
     answers = looks.ask({pipeline.name: partial(seen, pipeline) for pipeline in pipelines}, until - time.monotonic())
     silence = f"Its table has not answered within {deadline:g} s."
@@ -247,7 +241,7 @@ def _outcome(look: Future[Found] | None, late: IngestError) -> Found | IngestErr
     try:
         return look.result()
     except IngestError as error:
-        return error
+        return error.with_traceback(None)
     except Exception as error:
         # One pipeline must not hide the others, whatever is wrong with it.
         _logger.exception("a look at a pipeline failed")

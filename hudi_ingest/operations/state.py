@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
@@ -68,7 +69,7 @@ class TableSize:
     size_bytes: int
     partitions: int
     small_files: int | None = None
-    """Those that clustering would merge; None of a keyed table."""
+    """Files that clustering would merge; None for a keyed table."""
     partition_ends: tuple[datetime, ...] = ()
     """When the table's partitions ended, as far as that is known."""
 
@@ -276,15 +277,19 @@ def full_state(observation: Observation, ledger: Ledger) -> PipelineState:
     )
 
 
-def table_state(observation: Observation) -> PipelineState:
-    """Return the state by the table's checkpoint and the broker's offsets alone. Raises KafkaUnreachable."""
+def table_state(observation: Observation, ages: Mapping[TopicPartition, float] = MappingProxyType({})) -> PipelineState:
+    """Return the state by the table's checkpoint and the broker's offsets alone. `ages`: of the oldest waiting records, in seconds, as
+    far as they are known. Raises KafkaUnreachable."""
     pipeline, committed, situation = observation.pipeline, observation.committed, observation.observed
     checkpoint = committed.checkpoint
     found = read_amplification(committed.commits) if pipeline.table.is_keyed else None
+    partitions = tuple(_partitions(situation, observation.stopped, ages) if situation else _committed(observation))
+    behind = [each.lag_seconds for each in partitions if each.lag_seconds is not None]
     return PipelineState(
         pipeline,
         sequence=checkpoint.sequence if checkpoint else 0,
-        partitions=tuple(_partitions(situation, observation.stopped) if situation else _committed(observation)),
+        partitions=partitions,
+        lag_seconds=max(behind) if behind and len(behind) == len(partitions) else None,
         stopped=observation.stopped if situation else (),
         dead_letters=checkpoint.letters.waiting if checkpoint and checkpoint.letters else 0,
         last_committed_at=committed.last_committed_at,
@@ -295,8 +300,10 @@ def table_state(observation: Observation) -> PipelineState:
     )
 
 
-def _partitions(situation: Situation, losses: Sequence[OffsetLoss]) -> Iterator[PartitionState]:
-    """Yield each partition's state, without the age of its records. `losses`: those that stop partitions."""
+def _partitions(
+    situation: Situation, losses: Sequence[OffsetLoss], ages: Mapping[TopicPartition, float]
+) -> Iterator[PartitionState]:
+    """Yield each partition's state. `losses`: those that stop partitions."""
     checkpoint, lag = situation.committed.checkpoint, situation.lag.by_partition
     ends, leaderless, stopped = situation.ends, {*situation.leaderless}, {loss.source for loss in losses}
     complete = situation.complete
@@ -314,6 +321,7 @@ def _partitions(situation: Situation, losses: Sequence[OffsetLoss]) -> Iterator[
             if marks is None or open_from is None
             else Slice(source.topic, source.partition, open_from, open_from + marks.undecided),
             stopped=source in stopped,
+            lag_seconds=ages.get(source) if lag.get(source) or source in leaderless else 0.0,
             complete=complete.get(source, UNKNOWN),
         )
 

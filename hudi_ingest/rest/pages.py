@@ -105,7 +105,7 @@ def fleet(scene: Scene, committed: Mapping[str, Mapping[int, int]] | None) -> li
 
 
 def selected(rows: Sequence[FleetRow], text: str = "", state: str = "") -> list[FleetRow]:
-    """Those whose name or reason has the text, in any case, and that are in the state; an empty one selects all."""
+    """Return the rows whose name or reason has the text, in any case, and that are in the state; an empty one selects all."""
     found = text.strip().casefold()
     return [
         row

@@ -57,7 +57,7 @@ class Limits:
     bytes: int = sys.maxsize
     """In all values of a piece; a piece of one value may be larger."""
     doubts: int = sys.maxsize
-    """After so many doubtful pieces of a batch, the rest of it is read record by record."""
+    """Doubtful pieces of a batch after which the rest of it is read record by record."""
 
 
 _UNLIMITED = Limits()

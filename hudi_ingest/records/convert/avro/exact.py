@@ -50,7 +50,7 @@ TIMESTAMPS: Mapping[pa.DataType, Mapping[str, int]] = {
     pa.timestamp("us", "UTC"): {"timestamp-millis": 1000, "timestamp-micros": 1},
     pa.timestamp("us"): {"local-timestamp-millis": 1000, "local-timestamp-micros": 1},
 }
-"""By column type: the logical types it is read from, and their units in microseconds."""
+"""The logical types that each column type is read from, and their units in microseconds."""
 
 
 class DatumReader:
