@@ -16,7 +16,7 @@ README = re.sub(
 
 # hudi_ingest/pipeline/extras.py says which of them a pipeline needs.
 EXTRAS = {
-    "avro": ["datafusion>=50", "fastavro>=1.9"],
+    "avro": ["fastavro>=1.9"],
     "protobuf": [
         # Types that Protobuf schemas of a registry import without bringing them.
         "googleapis-common-protos>=1.65",
@@ -29,10 +29,14 @@ EXTRAS = {
     "msk": ["aws-msk-iam-sasl-signer-python>=1.0.2"],
     # What confluent-kafka's client of the schema registry needs; its extra asks for the newest certifi besides.
     "registry": ["attrs>=21.2", "authlib>=1.8", "cachetools>=5.5", "certifi", "httpx2>=2.0"],
-    "rest": ["fastapi>=0.115", "jinja2"],
+    # The ledger and Dagster's databases; brings psycopg2.
+    "postgres": ["dagster-postgres>=0.28,<0.30"],
+    "rest": ["fastapi>=0.115", "jinja2", "starlette", "uvicorn"],
     # 1.36 is the first whose PUT of an object takes both conditions.
     "s3": ["botocore>=1.36"],
     "sql": ["duckdb>=1.5,<3"],
+    # Dagster's web server, which is made of the other two, for `up` and `demo`.
+    "ui": ["dagster-webserver>=1.12,<1.14", "starlette", "uvicorn"],
 }
 
 setup(
@@ -70,9 +74,7 @@ setup(
         "confluent-kafka>=2.16,<3",
         # `make oldest` tests the lower end, all else the upper. Some modules use private names: test_boundaries.py has them.
         "dagster>=1.12,<1.14",
-        "dagster-postgres>=0.28,<0.30",
         "dagster-pyspark>=0.28,<0.30",
-        "dagster-webserver>=1.12,<1.14",
         "hudi==0.5.0",
         # Reads records into Arrow; 0.61 is the first for Python 3.13.
         "numba>=0.61",
@@ -86,13 +88,10 @@ setup(
         "rich>=13",
         # pyspark 3.5 imports distutils, which Python has no more from 3.12 on.
         "setuptools; python_version >= '3.12'",
-        # dagster-postgres brings psycopg2, and SQLAlchemy 2.1 takes `postgresql://` of any Dagster storage for psycopg 3.
+        # SQLAlchemy 2.1 takes `postgresql://` of any Dagster storage for psycopg 3.
         "sqlalchemy>=2.0,<2.1",
         "sqlglot>=25",
-        # Dagster's webserver is made of these two.
-        "starlette",
         "typer>=0.12",
-        "uvicorn",
     ],
     extras_require={
         **EXTRAS,

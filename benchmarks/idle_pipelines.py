@@ -37,7 +37,7 @@ from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.operations.topic_discovery import refresh_topics
 from hudi_ingest.pipeline.folder import find_template, load_folder
-from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.run import run_transaction
 
@@ -201,7 +201,7 @@ def ticks_since(home: Home, since: float) -> Ticks:
             continue
         statuses[status] = statuses.get(status, 0) + 1
         name = data.get("instigator_name") or data.get("job_name") or ""
-        if name.endswith(("_coordinator", "_coordinators")):
+        if name.startswith(COORDINATOR):
             seconds.append(data["end_timestamp"] - data["timestamp"])
             began.setdefault(name, []).append(data["timestamp"])
             if status == "SUCCESS":
@@ -269,7 +269,7 @@ def _has_read_all(pipeline: Pipeline) -> bool:
 
 def await_ticks(home: Home) -> None:
     """Wait until each coordinator has ticked since now."""
-    names = {pipeline.coordinator for pipeline in load_folder(home.pipelines).pipelines}
+    names = {COORDINATOR}
     began = time.time()
     while names - (ticks := ticks_since(home, began)).sensors:
         time.sleep(2)

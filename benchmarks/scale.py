@@ -67,9 +67,9 @@ def main(
     record_bytes: float = _DEFAULT.record_bytes,
     kafka_partitions: int = _DEFAULT.kafka_partitions,
     pipelines: int = _DEFAULT.pipelines,
-    files: Annotated[
-        int, typer.Option(help="Pipeline files, each with a sensor; as many as pipelines by default.")
-    ] = 0,
+    locations: Annotated[
+        int, typer.Option(help="Code locations or folders of pipelines, each with a sensor.")
+    ] = _DEFAULT.sensors,
     table_partitions: Annotated[
         int, typer.Option(help="Of each table, that get records in an interval.")
     ] = _DEFAULT.table_partitions,
@@ -95,7 +95,7 @@ def main(
             record_bytes=record_bytes,
             kafka_partitions=kafka_partitions,
             pipelines=pipelines,
-            sensors=files or pipelines,
+            sensors=locations,
             table_partitions=table_partitions,
             object_store=not local,
         )

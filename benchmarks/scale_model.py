@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS, shared_tick_seconds
+from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS
 from hudi_ingest.pipeline.sections.transaction import Transaction as TransactionSettings
 from hudi_ingest.transaction.write.job import rows_per_task
 
@@ -115,7 +115,7 @@ class Workload:
     record_bytes: float = 190
     kafka_partitions: int = 10_000
     pipelines: int = 200
-    sensors: int = 200
+    sensors: int = 1
     table_partitions: int = 3
     object_store: bool = True
 
@@ -248,10 +248,10 @@ class Estimate:
         return self.loads[0].share <= BUSY
 
 
-def seconds_between_ticks(interval: float, sensors: int = 1) -> float:
+def seconds_between_ticks(interval: float) -> float:
     """The daemon looks every 5 s for sensors whose last tick is old enough, and finds one of 5 s a little too young at the look that
     would be in time."""
-    least = shared_tick_seconds(TransactionSettings(interval_seconds=interval).tick_seconds, sensors)
+    least = TransactionSettings(interval_seconds=interval).tick_seconds
     # From 5 s on it is the first look after `least`, and of multiples of 5 s the next.
     return TICK_SECONDS if least < TICK_SECONDS else least + TICK_SECONDS - least % TICK_SECONDS
 
@@ -277,7 +277,7 @@ def estimate(costs: Costs, workload: Workload, site: Site, interval: float) -> E
     cores = max(1.0, min(executors * site.executor_cores / at_once, max(1.0, one.files)))
     write_seconds = one.write_cpu / cores
     run_seconds = costs.start_seconds + one.lock_seconds + write_seconds
-    ticks = workload.sensors / (site.tick_seconds or seconds_between_ticks(interval, workload.sensors))
+    ticks = workload.sensors / (site.tick_seconds or seconds_between_ticks(interval))
     open_commits = min(site.runs, rate * one.lock_seconds)
     loads = {
         "table: one transaction at a time": (run_seconds / interval, f"{run_seconds:.1f} s of {interval:g} s"),

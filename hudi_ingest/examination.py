@@ -60,7 +60,7 @@ def _diagnoses(home: Home, report: Callable[[str], None]) -> Iterator[Finding]:
 def _off(home: Home, pipelines: Sequence[Pipeline]) -> frozenset[str]:
     """Pipelines whose sensors are off; none if Dagster cannot be asked, which has a diagnosis of its own."""
     try:
-        switches = switched(home, pipelines)
+        switches = switched(home)
     except EnvironmentProblem:
         return frozenset()
     return frozenset(pipeline.name for pipeline in pipelines if not switches.is_on(pipeline))

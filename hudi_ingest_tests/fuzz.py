@@ -1,6 +1,6 @@
 """`make fuzz`: changed records of every format for some minutes. A worker that dies leaves the batch that it died of.
 
-The converters' hot paths are compiled code (Arrow, DataFusion, ptars, upb), where a coverage-guided fuzzer for Python sees
+The converters' hot paths are compiled code (Arrow, numba, ptars, upb), where a coverage-guided fuzzer for Python sees
 nothing; so this changes good and bad records at random, and looks at what holds for every batch.
 """
 

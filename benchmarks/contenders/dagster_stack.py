@@ -17,7 +17,7 @@ from benchmarks.contenders.hudi_ingest_api import table_rows
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.storage.local import LocalStorage
-from hudi_ingest.local import dagster_api as webserver
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.local.processes import stop
 from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import BROKER, DAGSTER, ENGINE, Stack, StackSettings, bring_down, bring_up
@@ -68,18 +68,21 @@ class DagsterStack:
         bring_down(self._home, self._report)
 
     def run(self, pipelines: Sequence[Pipeline], timeout_seconds: float, commit: int = 1) -> list[Outcome]:
-        """Turn the pipelines' sensors on until each has published its commit number `commit`. Raises EnvironmentProblem if one
+        """Turn the pipelines on until each has published its commit number `commit`. Raises EnvironmentProblem if one
         does not."""
         deadline = time.monotonic() + timeout_seconds
-        for pipeline in pipelines:
-            webserver.start_sensor(self.stack.url, _sensor(pipeline))
+        self._turn(pipelines, True)
         try:
             committed = self._await_commits(pipelines, deadline, commit)
         finally:
             # Their next ticks would disturb what is measured next.
-            for pipeline in pipelines:
-                webserver.stop_sensor(self.stack.url, _sensor(pipeline))
+            self._turn(pipelines, False)
         return [self._outcome(pipeline, committed[pipeline.name], deadline, commit) for pipeline in pipelines]
+
+    def _turn(self, pipelines: Sequence[Pipeline], on: bool) -> None:
+        with Ledger.open(self._home.ledger_url) as ledger:
+            for pipeline in pipelines:
+                ledger.requests.switch(pipeline.name, on)
 
     def _outcome(self, pipeline: Pipeline, committed: float, deadline: float, commit: int) -> Outcome:
         # The tick that launched it may be hundreds of ticks ago.
@@ -90,7 +93,7 @@ class DagsterStack:
 
     def ticks(self, pipeline: Pipeline, limit: int = _NEWEST_TICKS) -> list[Tick]:
         """The pipeline's newest ticks, newest first."""
-        return ticks(self.stack.url, _sensor(pipeline), limit)
+        return ticks(self.stack.url, pipeline.coordinator, limit)
 
     def _await_commits(self, pipelines: Sequence[Pipeline], deadline: float, commit: int) -> dict[str, float]:
         """Return when each pipeline's commit of this number became visible."""
@@ -141,13 +144,9 @@ class DagsterStack:
 
     def _where(self, pipeline: Pipeline) -> str:
         return (
-            f"see {self.stack.url}/automation (sensor {_sensor(pipeline)}) while the benchmark runs, and the logs in "
+            f"see {self.stack.url}/automation (sensor {pipeline.coordinator}) while the benchmark runs, and the logs in "
             f"{self._home.logs}."
         )
-
-
-def _sensor(pipeline: Pipeline) -> str:
-    return f"{pipeline.name}_coordinator"
 
 
 def commit_time(base_path: str, number: int = 1) -> float | None:

@@ -16,8 +16,8 @@ from pathlib import Path
 from benchmarks.contenders import Assignment, Outcome
 from benchmarks.contenders.limit import tasks_of
 from hudi_ingest.hudi.files.new_files import ROWS_PER_FILE, BaseFileLayout
+from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import heartbeat_path
-from hudi_ingest.hudi.storage.storage import storage_at
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.pipeline.file import load_pipeline

@@ -144,7 +144,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 
 
 def names_beginning(incomplete: str) -> list[str]:
-    """For the shell: the files' own names, because loading them takes longer than a person waits for a completion."""
+    """Return the files' own names, for the shell, because loading them takes longer than a person waits for a completion."""
     files = Home.from_environment().pipelines.glob("*.y*ml")
     return sorted(file.stem for file in files if file.stem.startswith(incomplete))
 

@@ -17,13 +17,13 @@ from hudi_ingest.cli.views import status_view
 from hudi_ingest.exceptions import EnvironmentProblem, IngestError, KafkaUnreachable, TableUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.local import dagster_api
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.progress import Report, one_interrupt
 from hudi_ingest.local.samples import PARTITIONS, TOPIC, OrderProducer
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.local.verification import Verification, verify
 from hudi_ingest.operations.state import PipelineState, state_now
+from hudi_ingest.orchestration.switch import switch
 from hudi_ingest.pipeline.folder import find_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -108,9 +108,8 @@ def _begin(home: Home, settings: StackSettings, report: Report) -> tuple[Stack, 
     stack = bring_up(home, settings, report)
     create_topic(stack.bootstrap_servers, TOPIC, PARTITIONS)
     pipeline = find_pipeline(home.pipelines, TOPIC, stack.environment)
-    name = pipeline.coordinator
-    dagster_api.start_sensor(stack.url, name)
-    report(f"sensor {name} is on; the Dagster UI is at {stack.url}")
+    switch(home, pipeline, True)
+    report(f"pipeline {pipeline.name} is on; the Dagster UI is at {stack.url}")
     return stack, pipeline
 
 

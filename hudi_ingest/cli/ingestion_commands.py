@@ -105,70 +105,22 @@ def validate(
     as_json: AsJson = False,
 ) -> None:
     """Check pipeline files, and engine.yaml, housekeeping.yaml and alerts.yaml if they exist, and report every problem at once."""
-    from hudi_ingest.cli.views import pipelines_text
-    from hudi_ingest.ledger import Ledger
-    from hudi_ingest.operations.validation import OnlineCheck, check_all_online, require_own_local_table, require_valid
+    from hudi_ingest.cli.views import checked_lines
+    from hudi_ingest.operations.validation import check_files
     from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
-    from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
-    from hudi_ingest.pipeline.folder import load_file_alone
 
-    problems: dict[str, list[str]] = {}
-    columns: dict[str, str] = {}
-    checks: dict[str, OnlineCheck] = {}
-    master: str | None = None
-
-    def note(where: str, error: ConfigError) -> None:
-        problems[where] = list(error.problems)
-        if not as_json:
-            err.print(str(error), markup=False)
-
-    home = Home.from_environment()
-    try:
-        master = load_engine_settings(home).master
-        untried = untried_master_warning(master)
-        if untried:
-            err.print(f"warning: {untried}", markup=False)
-    except ConfigError as error:
-        note(error.where, error)
-    for load in (load_housekeeping_settings, load_alert_settings):
-        try:
-            load(home)
-        except ConfigError as error:
-            note(error.where, error)
-    for file in files:
-        try:
-            pipelines = load_file_alone(file).pipelines
-            for pipeline in pipelines:
-                require_valid(pipeline, str(file))
-                if not online:
-                    require_own_local_table(pipeline, str(file))
-            columns[str(file)] = pipelines_text(pipelines)
-            problems[str(file)] = []
-            warnings = [local_table_warning(pipeline.table.base_path, master) for pipeline in pipelines if master]
-            for warning in filter(None, warnings):
-                err.print(f"{file}: warning: {warning}", markup=False)
-            if online:
-                with Ledger.open(home.ledger_url) as ledger:
-                    checks[str(file)] = check_all_online(pipelines, ledger)
-                if checks[str(file)].problems:
-                    raise ConfigError(str(file), checks[str(file)].problems)
-        except ConfigError as error:
-            note(str(file), error)
-            columns.pop(str(file), None)
-    if as_json and online:
-        nothing = OnlineCheck()
-        print_json(
-            {file: {**checks.get(file, nothing).to_dict(), "problems": found} for file, found in problems.items()}
-        )
-    elif as_json:
-        print_json(problems)
+    others = (load_housekeeping_settings, load_alert_settings)
+    found = check_files(Home.from_environment(), files, online, others)
+    for warning in found.warnings:
+        err.print(warning, markup=False)
+    if as_json:
+        print_json(found.to_dict(files, online))
     else:
-        for file_name, check in checks.items():
-            for line in (*check.facts, *check.changes):
-                say(f"{file_name}: {line}")
-        for name, source in columns.items():
-            say(f"{name}: ok; {source}")
-    if any(problems.values()):
+        for error in found.errors.values():
+            err.print(str(error), markup=False)
+        for line in checked_lines(found):
+            say(line)
+    if found.errors:
         raise typer.Exit(1)
 
 
@@ -358,14 +310,14 @@ def accept_losses(
 
 @app.command()
 def pause(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor off in Dagster, like the switch in its UI, or this one alone of a template's pipelines. A transaction
-    that is running still finishes."""
+    """Pause the pipeline: no transaction of it begins until it is resumed. The ledger keeps the switch. A transaction that is running
+    still finishes."""
     _switch(name, False, as_json)
 
 
 @app.command()
 def resume(name: PipelineName, as_json: AsJson = False) -> None:
-    """Turn the pipeline's sensor on in Dagster, like the switch in its UI, or this one alone of a template's pipelines."""
+    """Turn the pipeline on, so that its transactions begin. The ledger keeps the switch."""
     _switch(name, True, as_json)
 
 

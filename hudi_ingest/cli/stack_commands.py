@@ -150,6 +150,21 @@ def code_server(
         serve_at_port(host, port)
 
 
+def serving_text(url: str, token: object, read_token: object, metrics: str | None) -> str:
+    """Show where the API is served, and where its tokens are. `metrics`: the path of the metrics, if they are served."""
+    from hudi_ingest.rest.application import API
+
+    lines = [
+        f"REST     {url}{API}",
+        f"OpenAPI  {url}/openapi.json, described in docs/rest.md",
+        f"Page     {url}, with any user name and the read token as the password",
+        *([f"Metrics  {url}{metrics}"] if metrics else []),
+        f"Tokens   {token}, and {read_token} to read",
+        "Stop it with Ctrl-C.",
+    ]
+    return "\n".join(lines)
+
+
 @app.command()
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -194,11 +209,11 @@ def serve(
     # What follows loads Dagster and Spark's client, which takes some seconds, and a minute on a busy machine.
     progress("starting the REST API")
     try:
-        require("rest")
+        require("rest", "here")
     except ValueError as error:
         raise EnvironmentProblem(f"`hudi-ingest serve` {error}") from None
     from hudi_ingest.rest.access import Allowed, access, is_loopback, read_token_place, write_token_place
-    from hudi_ingest.rest.application import API, Listening
+    from hudi_ingest.rest.application import Listening
     from hudi_ingest.rest.application import serve as serve_rest
     from hudi_ingest.rest.pages import METRICS, mounts
 
@@ -210,11 +225,7 @@ def serve(
         if as_json:
             print_json({"url": url, "token": str(token_from), "read_token": str(read_token_from)})
         else:
-            say(f"REST     {url}{API}\nOpenAPI  {url}/openapi.json, described in docs/rest.md")
-            metrics = f"Metrics  {url}{METRICS}\n" if METRICS in beside else ""
-            say(
-                f"Page     {url}, with any user name and the read token as the password\n{metrics}Tokens   {token_from}, and {read_token_from} to read\nStop it with Ctrl-C."
-            )
+            say(serving_text(url, token_from, read_token_from, METRICS if METRICS in beside else None))
         if cert is None and not is_loopback(host):
             err.print("warning: without --cert and --key the token crosses the network in clear text", markup=False)
         out.file.flush()

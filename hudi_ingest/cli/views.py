@@ -28,6 +28,7 @@ from hudi_ingest.operations.upkeep.partition_ttl import TtlResult
 from hudi_ingest.operations.upkeep.recovery import Recovery, UnknownInstant
 from hudi_ingest.operations.upkeep.sweep import SweepResult
 from hudi_ingest.operations.upkeep.table_services import ServicesResult
+from hudi_ingest.operations.validation import CheckedFiles
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.convert.converter import shortened
 from hudi_ingest.records.schema.columns import ddl, ddl_type, parse_spark_json
@@ -530,6 +531,13 @@ def requests_view(requests: Sequence[tuple[Request, RequestProgress]]) -> Render
         if reason:
             reasons.append(Text(f"{request.request_id}: {reason}"))
     return Group(table, *reasons)
+
+
+def checked_lines(found: CheckedFiles) -> Iterator[str]:
+    """Yield what services say of checked files, and the columns of those that are valid."""
+    for name, check in found.online.items():
+        yield from (f"{name}: {line}" for line in (*check.facts, *check.changes))
+    yield from (f"{name}: ok; {pipelines_text(pipelines)}" for name, pipelines in found.valid.items())
 
 
 def pipelines_text(pipelines: Sequence[Pipeline]) -> str:

@@ -299,7 +299,7 @@ class BadRecord(Terminal):
 
 
 _LONG = 80
-"""From how many characters on a sentence about a record is not repeated for the next one."""
+"""Characters from which on a sentence about a record is not repeated for the next one."""
 
 
 def _texts(records: Sequence[RefusedRecord]) -> Iterator[str]:

@@ -31,7 +31,7 @@ RUN_PIPELINE_VARIABLE = "HUDI_INGEST_RUN_PIPELINE"
 RUN_ASSETS_VARIABLE = "HUDI_INGEST_RUN_ASSETS"
 """Not empty in the process of a run of assets, which has no use for maintenance jobs."""
 KAFKA_PORT, UI_PORT = 19092, 3000
-"""Of an embedded stack that was given no others."""
+"""The ports of an embedded stack that was given no others."""
 BOOTSTRAP_VARIABLE = "KAFKA_BOOTSTRAP_SERVERS"
 TABLES_VARIABLE = "HUDI_INGEST_TABLES"
 STACK_VARIABLES = (BOOTSTRAP_VARIABLE, TABLES_VARIABLE)

@@ -41,7 +41,7 @@ READ_COMMITTED: dict[str, str] = {
 
 _RECONNECT_MILLISECONDS = 1000
 _TOKEN_SECONDS = 30.0
-"""For a token function's answer. A client that has a token uses it meanwhile."""
+"""Seconds for a token function's answer. A client that has a token uses it meanwhile."""
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 """Codes of errors that say that the broker does not have the offset to be read."""
 _TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
@@ -188,7 +188,7 @@ class Tokens:
             raise
 
     def __call__(self, config: str) -> tuple[str, float, str, dict[str, str]]:
-        """As confluent-kafka calls its `oauth_cb`."""
+        """Return a token, as confluent-kafka asks its `oauth_cb`."""
         token = self.token()
         return token.value, token.expires_at, token.principal, token.extensions
 

@@ -134,7 +134,7 @@ class KafkaCluster:
         return {source: answered(answer) for source, answer in answers.items()}
 
     def led_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-        """As `watermarks`, without the partitions that have had no leader for two seconds."""
+        """Return what `watermarks` does, without the partitions that have had no leader for two seconds."""
         seconds = min(_ELECTION_SECONDS, self._seconds)
         return with_leader(self._once_led(partial(self.each_watermarks, [*partitions]), seconds))
 
@@ -147,7 +147,7 @@ class KafkaCluster:
         return {name: _or_error(partial(self._topic, name, answers[name])) for name in names}
 
     def without_read_access(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of existing topics that the broker does not let this login read; none if it has no access control."""
+        """Return the existing topics that the broker does not let this login read; none if it has no access control."""
         names = list(names)
         if not names:
             return ()
@@ -161,7 +161,7 @@ class KafkaCluster:
         )
 
     def each_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
-        """As `watermarks`, or why a partition's offsets could not be read, by three requests to each broker for all, and
+        """Return what `watermarks` does, or why a partition's offsets could not be read, by three requests to each broker for all, and
         up to three more for topics with the broker's timestamps."""
         partitions = list(partitions)
         by_broker = self._with_broker_time({source.topic for source in partitions})
@@ -184,7 +184,7 @@ class KafkaCluster:
         return marks
 
     def each_end(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks | IngestError]:
-        """As `each_watermarks`, by half of the requests: the last stable offset of each partition counts as its first, too."""
+        """Return what `each_watermarks` does, by half of the requests: the last stable offset of each partition counts as its first, too."""
         ends = self._each_offset(partitions, OffsetSpec.latest())
         return {source: Watermarks(end, end) if isinstance(end, int) else end for source, end in ends.items()}
 
@@ -301,7 +301,7 @@ class KafkaCluster:
             time.sleep(_AGAIN_SECONDS)
 
     def _with_broker_time(self, topics: Collection[str]) -> list[str]:
-        """Those topics whose records have had the broker's timestamps, as far as is known. It is not asked where the file declares how
+        """Return the topics whose records have had the broker's timestamps, as far as is known. It is not asked where the file declares how
         late records are, and unknown if the broker does not let this login read the topic's settings."""
         if self._source.lateness_seconds is not None:
             return []
@@ -350,7 +350,7 @@ class KafkaCluster:
     def _hiding(
         self, partitions: Iterable[TopicPartition], by_broker: Collection[str], asked_at: int
     ) -> frozenset[TopicPartition]:
-        """Those partitions with the broker's timestamps that may hide records older than two seconds at `asked_at`, and empty ones.
+        """Return the partitions with the broker's timestamps that may hide records older than two seconds at `asked_at`, and empty ones.
 
         A broker shows no record that its replicas lack, perhaps for half a minute after one of them has died, but knows of it: it does
         not answer a question whose answer is such a record. Its timestamps do not fall, so if it shows a record of the last two seconds
@@ -471,7 +471,7 @@ def unanswered(action: str, source: KafkaSource, trouble: Trouble, topics: Itera
 
 _TYPE_SETTING = "message.timestamp.type"
 _kinds: dict[tuple[str, str], tuple[bool, float]] = {}
-"""By brokers and topic, whether its timestamps are the broker's, and when that was asked."""
+"""Known kinds of timestamps, by brokers and topic: whether they are the broker's, and when that was asked."""
 
 
 def _marks(offsets: Sequence[int], asked_at: int, by_broker: bool | None, hides: bool) -> Watermarks:

@@ -127,7 +127,7 @@ _WITHOUT_CLOSE = 8
 """Leaving no group and committing no offsets, closing a consumer has nothing to wait for."""
 _TEXT_BYTES = 512
 _LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
-"""By syslog's number."""
+"""Levels by syslog's number."""
 
 
 class ClientRefused(Exception):

@@ -84,7 +84,7 @@ class RegistryClient:
         return None if schema is None else self._registered(schema)
 
     def schema_of_guid(self, guid: UUID) -> RegisteredSchema | None:
-        """As `schema`, by the schema's GUID."""
+        """Return what `schema` does, by the schema's GUID."""
         asked = _Asked(f"schema GUID {guid}")
         schema = self._ask(asked, lambda: self._client.get_schema_by_guid(str(guid)))
         return None if schema is None else self._registered(schema)

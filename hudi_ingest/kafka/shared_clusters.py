@@ -80,7 +80,7 @@ def snapshot(sources: Sequence[KafkaSource], seconds: float) -> ClusterSnapshot:
 
 
 def snapshot_of_ends(sources: Sequence[KafkaSource], seconds: float) -> ClusterSnapshot:
-    """As `snapshot`, but only of where the topics end, by fewer requests, and as `answering_cluster`. Raises KafkaUnreachable and
+    """Return where the topics end, by fewer requests than `snapshot`, from an `answering_cluster`. Raises KafkaUnreachable and
     KafkaRefused."""
     with answering_cluster(_every_topic(sources[0], seconds)) as cluster:
         return _snapshot(cluster, sources, cluster.each_end)
@@ -124,13 +124,13 @@ class _Silence:
 
 
 _silent: dict[tuple[Any, ...], _Silence] = {}
-"""By the settings of clients. Lost with the process."""
+"""Silent clusters, by the settings of their clients. Lost with the process."""
 _lock = threading.Lock()
 
 
 @contextmanager
 def answering_cluster(source: KafkaSource) -> Iterator[KafkaCluster]:
-    """As `kept_cluster`; but if no broker accepted a connection a moment ago, or another thread is trying again, this raises
+    """Yield a `kept_cluster`; but if no broker accepted a connection a moment ago, or another thread is trying again, this raises
     the same KafkaUnreachable at once."""
     settings = settings_of(source)
     _require_turn(settings, source)

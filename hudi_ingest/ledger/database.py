@@ -40,7 +40,7 @@ _SETTINGS = (
     f"SET LOCAL statement_timeout = '{_BUSY_SECONDS + 10}s'; "
     f"SET LOCAL idle_in_transaction_session_timeout = '{2 * _BUSY_SECONDS}s'"
 )
-"""Of each transaction that writes: a process that hangs inside one must not block all the others. They end with it, because behind a
+"""Timeouts of each transaction that writes: a process that hangs inside one must not block all the others. They end with it, because behind a
 pooler the next transaction on the same connection may be another program's."""
 WRITES = "hudi_ingest_writes"
 _INODE = "hudi_ingest_inode"
@@ -48,6 +48,7 @@ _INODE = "hudi_ingest_inode"
 _COMPILED = sa.util.LRUCache[Any, Any](500)
 """Compiled statements of all SQLite databases, also for the processes that are forked from this one. Otherwise each run would compile them."""
 _parents_pools: list[sa.Pool] = []
+"""Pools of the parent in a forked process, which must not be collected: that would close its connections."""
 _SAME_TIME_SECONDS = 2.0
 """Two changes of a file may get the same time of modification if less lies between them; on most file systems it is a few ms."""
 
@@ -229,7 +230,7 @@ def _postgresql_engine(url: sa.URL) -> sa.Engine:
         )
     except ModuleNotFoundError as error:
         raise EnvironmentProblem(
-            f"ledger {shown_url(url)}: the PostgreSQL driver is missing ({error}). Run `pip install psycopg2-binary`."
+            f"ledger {shown_url(url)}: the PostgreSQL driver is missing ({error}). Install hudi-ingest[postgres] in this environment."
         ) from error
 
     @event.listens_for(engine, "begin")

@@ -46,7 +46,7 @@ class LockRow:
     """A lock that somebody holds. The times are seconds by the database's clock, whose zero is the database's own."""
 
     token: str
-    """Of one acquisition, and no other."""
+    """The mark of one acquisition, and no other."""
     owner: Owner
     holder: str
     unfenced: bool

@@ -111,7 +111,7 @@ class RequestProgress:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """`switches`: which pipelines of templates have been switched on or off, where the others do what their file says; `requested`: the
+    """`switches`: which pipelines have been switched on or off, where the others do what their file says; `requested`: the
     pipelines with active requests."""
 
     switches: Mapping[str, bool]
@@ -262,7 +262,7 @@ class Requests(Repository):
             return frozenset(connection.execute(statement).scalars())
 
     def note_tick(self, pipeline: str, now: datetime) -> None:
-        """As `note_ticks` of one pipeline."""
+        """Note the tick of one pipeline; see `note_ticks`."""
         self.note_ticks([pipeline], now)
 
     def note_ticks(self, pipelines: Collection[str], now: datetime) -> None:
@@ -293,12 +293,12 @@ class Requests(Repository):
         return changed_at
 
     def switches(self) -> dict[str, bool]:
-        """Return which pipelines of templates have been switched on or off; the others do what their file says."""
+        """Return which pipelines have been switched on or off; the others do what their file says."""
         with self._database.reading() as connection:
             return {row.pipeline: row.is_on for row in connection.execute(sa.select(SWITCHES))}
 
     def switch(self, pipeline: str, on: bool) -> None:
-        """Switch a pipeline of a template on or off."""
+        """Switch a pipeline on or off."""
         with self._database.writing() as connection:
             _note(connection, SWITCHES, [pipeline], is_on=on)
 

@@ -85,43 +85,6 @@ def code_server_answers(socket: Path, seconds: float) -> bool:
     return True
 
 
-def start_sensor(url: str, name: str) -> None:
-    """Turn a sensor on. Raises EnvironmentProblem if Dagster refuses."""
-    data = query(
-        url,
-        "mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) { __typename "
-        "... on PythonError { message } } }",
-        {"selector": selector(name)},
-    )
-    answer = (data or {}).get("startSensor") or {}
-    if answer.get("__typename") != "Sensor":
-        raise EnvironmentProblem(
-            f"Dagster did not start sensor {name}: {answer.get('message') or answer.get('__typename') or 'no answer'}. "
-            f"Start it in the UI at {url}/automation."
-        )
-
-
-def stop_sensor(url: str, name: str) -> None:
-    """Turn a sensor off; a running tick still finishes. Raises EnvironmentProblem if Dagster refuses."""
-    data = query(
-        url,
-        "query($selector: SensorSelector!) { sensorOrError(sensorSelector: $selector) { ... on Sensor { id } } }",
-        {"selector": selector(name)},
-    )
-    identifier = ((data or {}).get("sensorOrError") or {}).get("id")
-    stopped = query(
-        url,
-        "mutation($id: String!) { stopSensor(id: $id) { __typename ... on PythonError { message } } }",
-        {"id": identifier},
-    )
-    answer = (stopped or {}).get("stopSensor") or {}
-    if answer.get("__typename") != "StopSensorMutationResult":
-        raise EnvironmentProblem(
-            f"Dagster did not stop sensor {name}: {answer.get('message') or answer.get('__typename') or 'no answer'}. "
-            f"Stop it in the UI at {url}/automation."
-        )
-
-
 def selector(sensor: str) -> dict[str, str]:
     """The sensor's selector in GraphQL."""
     return {"repositoryName": _REPOSITORY, "repositoryLocationName": LOCATION, "sensorName": sensor}

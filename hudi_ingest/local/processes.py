@@ -42,9 +42,6 @@ LOG_TAIL_BYTES = 65_536
 _OWN_PORTS = range(20_000, 32_768)
 """Below those that Linux and macOS give to sockets that ask for any port."""
 
-_reserved_ports: list[socket.socket] = []
-"""Open as long as the process lives; the system closes them however it ends."""
-
 _FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more|File \".*\", line \d+.*|[~^]+)\s*$")
 _PROBLEM = re.compile(
     r"(?i)\b\w*(error|exception|fatal|killed|failed|failure|refused|denied)\b|cannot|could not|no space left"
@@ -52,8 +49,7 @@ _PROBLEM = re.compile(
 _PROBLEM_LINES = 3
 
 _children: dict[int, subprocess.Popen[bytes]] = {}
-_exit_codes: dict[int, int] = {}
-"""Exit codes of ended children, by pid."""
+"""Children of this process by pid, ended ones too, whose pid another process may have by now."""
 _children_lock = threading.Lock()
 
 
@@ -239,7 +235,8 @@ def require_running(records: Iterable[ProcessRecord], what: str) -> None:
 
 
 def _ended(record: ProcessRecord, what: str) -> ProcessEnded:
-    code = _exit_codes.get(record.pid)
+    child = _children.get(record.pid)
+    code = child.returncode if child is not None else None
     how = "ended" if code is None else f"ended with exit code {code}"
     by_signal = code is not None and code < 0
     if code is not None and by_signal:
@@ -298,7 +295,8 @@ def free_port() -> int:
         except OSError:
             reservation.close()
         else:
-            _reserved_ports.append(reservation)
+            # It stays open as long as the process lives; the system closes it however that ends.
+            reservation.detach()
             return port
 
 
@@ -355,11 +353,8 @@ def _running(process: psutil.Process) -> bool:
     """
     with _children_lock:
         child = _children.get(process.pid)
-        if child is not None:
-            if child.poll() is None:
-                return True
-            _exit_codes[process.pid] = child.returncode
-            del _children[process.pid]
+        if child is not None and child.poll() is None:
+            return True
     try:
         if not process.is_running():
             return False

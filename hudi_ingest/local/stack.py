@@ -60,6 +60,7 @@ from hudi_ingest.local.processes import (
 )
 from hudi_ingest.local.progress import Report
 from hudi_ingest.model.storage_options import is_s3
+from hudi_ingest.pipeline import extras
 from hudi_ingest.spark.jars import s3_jars, spark_jars
 from hudi_ingest.spark.java import find_java, java_home
 from hudi_ingest.spark.session import EngineConnection
@@ -72,7 +73,7 @@ _HANGS_SECONDS = 120.0
 """A part of Dagster that has not answered for so long hangs, and one that is younger may still be starting. The daemon says every 30 s
 that it lives."""
 _ANSWER_SECONDS = 60.0
-"""For an answer of a part on a busy machine, before it is replaced."""
+"""Seconds for an answer of a part on a busy machine, before it is replaced."""
 _TRIES = 3
 """How often `up` starts a part that is killed while it waits for it."""
 
@@ -143,9 +144,13 @@ def bring_up(
 
     `dagster_yaml`: the Dagster instance's settings, if not the embedded stack's own. `exported`: variables of the user, whose
     values for pipeline files win over the stack's own. `report` gets progress lines, none if nothing had to be started. Running parts keep their settings. Raises
-    EnvironmentProblem if a part does not come up; the others stay up. Parts that this call has started are stopped only if it
+    EnvironmentProblem if Dagster's web server is not installed or a part does not come up; the others stay up. Parts that this call has started are stopped only if it
     is interrupted.
     """
+    try:
+        extras.require("ui", "here")
+    except ValueError as problem:
+        raise EnvironmentProblem(f"the stack's Dagster UI {problem}. A Dagster of your own needs no stack.") from None
     instance = dagster_yaml if dagster_yaml is not None else _resource("dagster.yaml")
     home.make()
     with _exclusive(home):

@@ -44,7 +44,7 @@ _logger = logging.getLogger(__name__)
 KEPT_SECONDS = 10.0
 """Scrapes within this time get the same values."""
 LONGEST_SECONDS = 8.0
-"""The deadline of a scene; Prometheus gives up after ten by default."""
+"""Seconds for one scene; Prometheus gives up after ten by default."""
 RELOAD_SECONDS = 60.0
 MOST_ASKED = 200
 """Partitions of one cluster that are asked about for one scene, those with the largest lag first."""

@@ -80,7 +80,7 @@ ERROR = Metric(
 )
 ENABLED = Metric(
     "hudi_ingest_pipeline_enabled",
-    "Whether the pipeline's sensor is on: Dagster's switch, without Dagster `enabled` of the file.",
+    "Whether the pipeline is on: its switch and that of the sensor, without Dagster `enabled` of the file.",
     _PIPELINE,
     "Dagster, pipeline file",
 )
@@ -193,7 +193,7 @@ OPEN_OVERDUE = Metric(
 REQUESTS = Metric("hudi_ingest_active_requests", "Backfills, replays and retries at work or waiting.", _KIND, _LEDGER)
 LAST_TICK = Metric(
     "hudi_ingest_last_tick_timestamp_seconds",
-    "When the coordinator ticked last, to about half a minute; missing if it never has. `sensor`: Dagster's, which the pipelines of a template share.",
+    "When the coordinator ticked last, to about half a minute; missing if it never has. `sensor`: Dagster's, which all pipelines of a code location share.",
     ("pipeline", "sensor"),
     _LEDGER,
 )

@@ -63,7 +63,7 @@ _TOTALS: Mapping[str, Metric] = {
     "superseded": m.SUPERSEDED,
     "moves": m.MOVES,
 }
-"""Metrics by name in the checkpoint's totals."""
+"""The metrics of the checkpoint's totals, by name."""
 _FATES = {"bad_kept": "dead_letter", "bad_skipped": "skipped"}
 _COUNTERS: Mapping[str, Metric] = {
     counters.ATTEMPTS_FAILED: m.ATTEMPT_FAILURES,
@@ -72,7 +72,7 @@ _COUNTERS: Mapping[str, Metric] = {
     counters.LOCK_WAITS: m.LOCK_WAITS,
     counters.LOCK_WAIT_SECONDS: m.LOCK_WAIT_SECONDS,
 }
-"""Metrics by name in the ledger's counters."""
+"""The metrics of the ledger's counters, by name."""
 _LIVE = "ingest"
 
 

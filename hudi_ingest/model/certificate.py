@@ -13,9 +13,9 @@ class Certificate:
     """Digests of a slice, from 0 to 2**64 - 1. Those of disjoint slices add up."""
 
     read: int = 0
-    """Of its records, as they were read."""
+    """Digest of its records, as they were read."""
     rows: int | None = 0
-    """Of its rows, as they were written; None in a keyed table, where later changes replace them."""
+    """Digest of its rows, as they were written; None in a keyed table, where later changes replace them."""
 
     def __add__(self, other: Certificate) -> Certificate:
         rows = None if self.rows is None or other.rows is None else (self.rows + other.rows) % _MODULUS

@@ -296,7 +296,7 @@ class IngestPlan(TransactionPlan):
     take_over: TakeOver | None = None
     """Where the slices of the first transaction on a table written by another system begin."""
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
-    """Of the partitions that the plan reads, unless nothing is known about their timestamps."""
+    """Marks of the partitions that the plan reads, unless nothing is known about their timestamps."""
     said_through: int | None = None
     """Through which time, in milliseconds, hours or days were reported to be complete before the plan was made."""
 

@@ -6,6 +6,7 @@ HUDI_INGEST_SECRETS names it: `vault=company.vault:read`, several separated by c
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -29,7 +30,6 @@ ANSWER_SECONDS = 10.0
 _ASK_AGAIN_SECONDS = 600.0
 """A function that has not returned by then is called a second time."""
 
-_kept: dict[tuple[str, str, str], tuple[float, str]] = {}
 _lock = threading.Lock()
 
 
@@ -52,15 +52,16 @@ def read_secret(scheme: str, reference: str, environment: Mapping[str, str]) -> 
     key = (path, scheme, reference)
     now = time.monotonic()
     with _lock:
-        read_at, value = _kept.get(key, (-_KEPT_SECONDS, ""))
-        if now - read_at <= _KEPT_SECONDS:
+        secret = _secrets.setdefault(key, _Secret())
+        value = secret.value
+        if now - secret.read_at <= _KEPT_SECONDS:
             return value
-        question = _questions.get(key)
-        if question is None or question.answer.done() or now - question.asked_at > _ASK_AGAIN_SECONDS:
-            question = _questions[key] = _Question(now, started(lambda: _asked(path, scheme, reference)))
+        if secret.answer is None or secret.answer.done() or now - secret.asked_at > _ASK_AGAIN_SECONDS:
+            secret.asked_at, secret.answer = now, started(lambda: _asked(path, scheme, reference))
+        waiting, asked_at = secret.answer, secret.asked_at
     # Without the lock: other references, and others that wait for this one, must not wait for each other.
     try:
-        answer = question.answer.result(max(0.0, question.asked_at + ANSWER_SECONDS - now))
+        answer = waiting.result(max(0.0, asked_at + ANSWER_SECONDS - now))
     except FutureTimeout:
         if value:
             return value
@@ -69,24 +70,30 @@ def read_secret(scheme: str, reference: str, environment: Mapping[str, str]) -> 
             "is there"
         ) from None
     with _lock:
-        _kept[key] = (time.monotonic(), answer)
+        secret.read_at, secret.value = time.monotonic(), answer
     return answer
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    asked_at: float
-    answer: Future[str]
+@dataclass(slots=True)
+class _Secret:
+    """The value of a reference, "" if there is none yet, and the `answer` that is waited for. Times are those of the monotonic clock."""
+
+    read_at: float = -math.inf
+    value: str = ""
+    asked_at: float = -math.inf
+    answer: Future[str] | None = None
 
 
-_questions: dict[tuple[str, str, str], _Question] = {}
+_secrets: dict[tuple[str, str, str], _Secret] = {}
+"""Secrets by function, scheme and reference, until the process ends."""
 
 
 def _forget_questions() -> None:
     """In a forked process, which does not have the threads that wait for the answers."""
     global _lock
     _lock = threading.Lock()
-    _questions.clear()
+    for secret in _secrets.values():
+        secret.answer = None
 
 
 os.register_at_fork(after_in_child=_forget_questions)

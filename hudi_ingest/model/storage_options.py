@@ -20,7 +20,7 @@ class SecretReference:
     """Where a secret is: `${NAME}` in the environment, `${file:PATH}`, or a vault's `${SCHEME:REF}`. Never holds the secret itself."""
 
     text: str
-    """As in the pipeline file; a file's path is absolute."""
+    """The reference as it stands in the pipeline file; a file's path is absolute."""
 
     @classmethod
     def parse(cls, text: str, folder: Path) -> SecretReference:

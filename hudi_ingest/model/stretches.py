@@ -14,7 +14,7 @@ from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, difference,
 from hudi_ingest.model.plan import TransactionKind
 
 _MOST_OFFSETS = 1_000_000
-"""Of a stretch without a certificate: its rows are compared one by one."""
+"""Offsets of a stretch without a certificate: its rows are compared one by one."""
 
 
 @dataclass(frozen=True, slots=True)

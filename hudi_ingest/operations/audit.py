@@ -110,7 +110,7 @@ class Audit:
     """Rows that a certificate vouches for."""
     faults: tuple[Fault, ...] = ()
     through: Mapping[str, int] = field(default_factory=dict)
-    """Of each partition, the offset up to which everything that was asked for is as it was written."""
+    """The offset of each partition up to which everything that was asked for is as it was written."""
     unexamined: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """Facts about the table as a whole that contradict each other."""

@@ -41,7 +41,7 @@ _KEY, _BY, _CODE, _AT, _HASH = "key", "by", "code", "offset", "hash"
 """The columns of a key's newest change, and of its row: hash of key and table partition, ordering value, Kafka partition (its index),
 offset, and hash of the row."""
 _DELETED, _PARTIAL, _TIED, _GROUP = "deleted", "partial", "tied", "group"
-"""Those of a change only: whether it deletes the key, whether values were left out, whether a change of another Kafka partition has the
+"""Columns of a change only: whether it deletes the key, whether values were left out, whether a change of another Kafka partition has the
 same ordering value, and the bucket."""
 KeyFault = tuple[int, str, int, str]
 """The index of a Kafka partition, the kind of a fault, its offset, and its text."""
@@ -61,7 +61,7 @@ class Layout:
 
     @property
     def names_single_key(self) -> bool:
-        """As in KeyedLayout."""
+        """Whether the record key names its only column, as in KeyedLayout."""
         return len(self.table.partition_columns) > 1
 
     def keys_of(self, rows: pa.Table) -> pa.Array:

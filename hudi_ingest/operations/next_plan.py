@@ -38,10 +38,10 @@ class NextPlan:
     skip: NothingToDo | None
     schema: TransactionSchema | None
     buckets: str | None
-    """For a keyed table: how many buckets it has, and how many its size, or that of its topics, asks for."""
+    """Buckets of a keyed table: how many it has, and how many its size, or that of its topics, asks for."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For users' scripts."""
+        """Return plain values, for users' scripts."""
         planned = self.plan.to_dict() if self.plan else {"skip": self.skip.reason} if self.skip else {}
         buckets = {"buckets": self.buckets} if self.buckets else {}
         return {**planned, **buckets, **(_schema_facts(self.schema) if self.schema else {})}

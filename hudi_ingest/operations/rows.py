@@ -17,7 +17,7 @@ from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.pipeline import Pipeline
 
 MEMORY = "1 GB"
-"""For what DuckDB keeps, such as groups and sorted rows; the table itself streams through."""
+"""Memory for what DuckDB keeps, such as groups and sorted rows; the table itself streams through."""
 _BATCH_ROWS = 10_000
 
 

@@ -82,7 +82,7 @@ class Values:
     csv: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     renames: Mapping[str, str] = field(default_factory=dict)
-    """By the name that records give a field: that of its column, where no column can have the first."""
+    """Names of the columns that cannot have those of their fields, by these."""
     header: tuple[str, str] | None = None
     """A column that is never null, and its text in the records that are a header; None without any. All columns are read as texts then."""
 

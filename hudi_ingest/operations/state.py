@@ -69,7 +69,7 @@ class TableSize:
     size_bytes: int
     partitions: int
     small_files: int | None = None
-    """Files that clustering would merge; None of a keyed table."""
+    """Files that clustering would merge; None for a keyed table."""
     partition_ends: tuple[datetime, ...] = ()
     """When the table's partitions ended, as far as that is known."""
 

@@ -24,7 +24,7 @@ class Discovery:
     """All that have a pipeline, oldest first."""
     new: tuple[str, ...]
     missing: tuple[str, ...]
-    """Those that are not on the broker. Their pipelines fail until the topics are back or are forgotten."""
+    """Topics that are not on the broker. Their pipelines fail until the topics are back or are forgotten."""
 
 
 @dataclass(frozen=True, slots=True)

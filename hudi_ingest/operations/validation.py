@@ -23,7 +23,7 @@ from hudi_ingest.kafka.cluster import KafkaCluster, kept_cluster
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.pipeline.engine import load_engine_settings, local_table_warning, untried_master_warning
 from hudi_ingest.pipeline.file import MASK, shown_file
-from hudi_ingest.pipeline.folder import folder_files
+from hudi_ingest.pipeline.folder import folder_files, load_file_alone
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.record import needs_registry
 from hudi_ingest.records.schema.registered import KINDS
@@ -123,6 +123,67 @@ class OnlineCheck:
             yield lambda text: self.facts.append(f"{name}: {text}")
         except IngestError as error:
             self.problems.append(f"{name}: {error}")
+
+
+@dataclass(slots=True)
+class CheckedFiles:
+    """The outcome of a check of settings files: what is wrong, by the file's name or, for variables, where it is."""
+
+    errors: dict[str, ConfigError] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    valid: dict[str, Sequence[Pipeline]] = field(default_factory=dict)
+    """The pipelines of the files without an error."""
+    online: dict[str, OnlineCheck] = field(default_factory=dict)
+
+    def to_dict(self, files: Sequence[Path], asked_online: bool) -> dict[str, Any]:
+        """Return the problems of each file, with what the services say if they were asked, for users' scripts."""
+        places = dict.fromkeys([*(place for place in self.errors if place not in map(str, files)), *map(str, files)])
+        problems = {place: list(self.errors[place].problems) if place in self.errors else [] for place in places}
+        if not asked_online:
+            return problems
+        nothing = OnlineCheck()
+        return {
+            place: {**self.online.get(place, nothing).to_dict(), "problems": found} for place, found in problems.items()
+        }
+
+
+def check_files(
+    home: Home, files: Sequence[Path], online: bool, loads: Sequence[Callable[[Home], object]] = ()
+) -> CheckedFiles:
+    """Check pipeline files, engine.yaml, and other settings of the home by what `loads` them. `online`: also ask the services that pipelines
+    name."""
+    found = CheckedFiles()
+    master: str | None = None
+    try:
+        master = load_engine_settings(home).master
+        if untried := untried_master_warning(master):
+            found.warnings.append(f"warning: {untried}")
+    except ConfigError as error:
+        found.errors[error.where] = error
+    for load in loads:
+        try:
+            load(home)
+        except ConfigError as error:
+            found.errors[error.where] = error
+    for file in files:
+        where = str(file)
+        try:
+            pipelines = load_file_alone(file).pipelines
+            for pipeline in pipelines:
+                require_valid(pipeline, where)
+                if not online:
+                    require_own_local_table(pipeline, where)
+            local = [local_table_warning(pipeline.table.base_path, master) for pipeline in pipelines if master]
+            found.warnings += (f"{file}: warning: {warning}" for warning in local if warning)
+            if online:
+                with Ledger.open(home.ledger_url) as ledger:
+                    found.online[where] = check_all_online(pipelines, ledger)
+                if found.online[where].problems:
+                    raise ConfigError(where, found.online[where].problems)
+            found.valid[where] = pipelines
+        except ConfigError as error:
+            found.errors[where] = error
+    return found
 
 
 def check_all_online(pipelines: Sequence[Pipeline], ledger: Ledger) -> OnlineCheck:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from dagster import (
     AssetCheckEvaluation,
@@ -13,37 +15,51 @@ from dagster import (
     AssetKey,
     AssetSpec,
     DagsterInstance,
-    DefaultSensorStatus,
     Definitions,
-    SensorDefinition,
-    SensorEvaluationContext,
-    SkipReason,
     asset_check,
-    sensor,
 )
 
-from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.pipeline.folder import BrokenFile
 
 FILE_LOADS = "pipeline_file_loads"
 _GROUP = "broken_pipeline_files"
-_TICK_SECONDS = 30
+_REPORT_SECONDS = 30.0
+
+
+class BrokenFiles:
+    """The files of a code location that cannot be loaded, by the names of their assets, to be reported as a step of ticks."""
+
+    def __init__(self, files: Mapping[str, BrokenFile]) -> None:
+        self._files = files
+        self._reported_at = -math.inf
+
+    def report(self, instance: DagsterInstance) -> None:
+        """Turn the files' checks red, unless that was done less than half a minute ago."""
+        if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
+            for name, file in self._files.items():
+                report_broken(name, file, instance)
+            self._reported_at = time.monotonic()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(map(problem_text, self._files.values()))
+
+
+def named_files(files: Sequence[BrokenFile], used_names: Collection[str]) -> dict[str, BrokenFile]:
+    """Return the files by the names of their assets. `used_names`: the names of loaded pipelines."""
+    return dict(zip(_names(files, used_names), files, strict=True))
 
 
 def broken_definitions(files: Sequence[BrokenFile], used_names: Collection[str]) -> Definitions:
-    """Build an asset, a failing check and a sensor for each file. `used_names`: the names of loaded pipelines.
-
-    The sensor has the name of the pipeline's own sensor, so one that was on stays on once the file is fixed.
-    """
+    """Build an asset and a failing check for each file. `used_names`: the names of loaded pipelines."""
     parts = [
         Definitions(
             assets=[
                 AssetSpec(AssetKey([name]), group_name=_GROUP, kinds={"kafka", "hudi"}, description=_description(file))
             ],
             asset_checks=[_check(name, file)],
-            sensors=[_sensor(name, file)],
         )
-        for name, file in zip(_names(files, used_names), files, strict=True)
+        for name, file in named_files(files, used_names).items()
     ]
     return Definitions.merge(*parts)
 
@@ -91,18 +107,3 @@ def _check(name: str, file: BrokenFile) -> AssetChecksDefinition:
         return AssetCheckResult(passed=False, description=problem_text(file))
 
     return loads
-
-
-def _sensor(name: str, file: BrokenFile) -> SensorDefinition:
-    @sensor(
-        name=f"{name}_coordinator",
-        minimum_interval_seconds=_TICK_SECONDS,
-        # On by default: a file can be broken from the start, before anyone could have turned its sensor on.
-        default_status=DefaultSensorStatus.RUNNING,
-        description=f"Reports what is wrong with {file.path.name}; launches nothing.",
-    )
-    def says_what_is_wrong(context: SensorEvaluationContext) -> SkipReason:
-        report_broken(name, file, kept_instance(context))
-        return SkipReason(problem_text(file))
-
-    return says_what_is_wrong

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,9 +21,8 @@ from hudi_ingest.exceptions import ConfigError
 from hudi_ingest.exceptions.problems import unexpected
 from hudi_ingest.home.folder import Home
 from hudi_ingest.orchestration.asset_keys import topic_assets, topics_by_pipeline
-from hudi_ingest.orchestration.broken_files import broken_definitions, problem_text
+from hudi_ingest.orchestration.broken_files import broken_definitions, named_files, problem_text
 from hudi_ingest.orchestration.coordinator.sensor import coordinator_sensor
-from hudi_ingest.orchestration.coordinator.topics_sensor import topics_sensor
 from hudi_ingest.orchestration.housekeeping import housekeeping_definitions
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, ingest_resources
 from hudi_ingest.orchestration.pipeline_definitions import maintenance_of, pipeline_definitions
@@ -75,22 +73,23 @@ def ingest_definitions(
     # Definitions of several folders may be merged, and no two sensors or schedules of a code location may have the same name.
     suffix = "" if where in ("", str(home.pipelines)) else f"_{zlib.crc32(where.encode()):08x}"
     definitions, loaded = definitions_of(loaded, spark_config, io_manager_key, jobs=suffix)
-    shared = shared_definitions(loaded.pipelines, loaded.broken, suffix, housekeeping=housekeeping)
+    shared = shared_definitions(loaded, suffix, housekeeping=housekeeping)
     return Definitions.merge(definitions, shared)
 
 
-def shared_definitions(
-    pipelines: Sequence[Pipeline], broken: Sequence[BrokenFile] = (), suffix: str = "", *, housekeeping: bool = True
-) -> Definitions:
-    """Return the definitions that these pipelines of a code location share: alerts, overview, housekeeping, and assets for settings
-    files that cannot be loaded. `suffix`: of their names, if a code location merges several."""
-    home = Home.from_environment()
+def shared_definitions(folder: LoadedFolder, suffix: str = "", *, housekeeping: bool = True) -> Definitions:
+    """Return the definitions that the pipelines of a code location share: the coordinator, alerts, overview, housekeeping, and assets for
+    settings files that cannot be loaded. `suffix`: of their names, if a code location merges several."""
+    home, pipelines = Home.from_environment(), folder.pipelines
     kept = _loaded(load_housekeeping_settings, home, home.housekeeping_settings_file, "nothing old is deleted", suffix)
     told = _loaded(load_alert_settings, home, home.alerts_settings_file, "no alerts are sent", suffix)
     settings = [file for file in (kept, told) if isinstance(file, BrokenFile)]
     is_on = isinstance(kept, BrokenFile) or kept.enabled
+    broken = {**named_files(folder.broken, [pipeline.name for pipeline in pipelines]), **named_files(settings, ())}
+    sensors = [coordinator_sensor(pipelines, folder.templates, broken, suffix)]
     return Definitions.merge(
-        alerts_definitions(pipelines, [*broken, *settings], suffix),
+        Definitions(sensors=sensors if pipelines or folder.templates or broken else []),
+        alerts_definitions(pipelines, [*broken.values()], suffix),
         overview_definitions(pipelines, suffix),
         housekeeping_definitions(is_on, suffix) if housekeeping else Definitions(),
         broken_definitions(settings, ()),
@@ -151,15 +150,4 @@ def definitions_of(
         broken=tuple(broken),
     )
     assets = broken_definitions(broken, [pipeline.name for pipeline in built.pipelines])
-    fleets = _by_sensor(pipeline for pipeline in pipelines if pipeline.name not in failed)
-    sensors = [coordinator_sensor(fleet, len(fleets)) for fleet in fleets]
-    finders = [topics_sensor(template) for template in folder.templates if template.finds_topics]
-    return Definitions.merge(*parts, Definitions(sensors=sensors), assets, Definitions(sensors=finders)), built
-
-
-def _by_sensor(pipelines: Iterable[Pipeline]) -> list[list[Pipeline]]:
-    """Pipelines that share a coordinator: those of a template."""
-    shared = defaultdict[str, list[Pipeline]](list)
-    for pipeline in pipelines:
-        shared[pipeline.coordinator].append(pipeline)
-    return [*shared.values()]
+    return Definitions.merge(*parts, assets), built

@@ -84,8 +84,8 @@ def _attributes() -> type[BaseModel]:
 
 @scaffold_with(KafkaToHudiScaffolder)
 class KafkaToHudi(Component):
-    """Ingest Kafka topics into Apache Hudi tables, exactly once: each table as an asset with its checks, and the coordinator sensor.
-    Components of a project share maintenance jobs, alerts, overview and housekeeping."""
+    """Ingest Kafka topics into Apache Hudi tables, exactly once: each table as an asset with its checks. Components of a project share
+    the coordinator, maintenance jobs, alerts, overview and housekeeping."""
 
     def __init__(
         self,
@@ -179,7 +179,8 @@ class KafkaToHudi(Component):
         if components[0].where != self.where:
             return definitions
         # Once for the whole project. The location may also merge `ingest_definitions`, which has the same without the suffix.
-        shared = shared_definitions(pipelines, suffix=_SUFFIX)
+        templates = [template for component in components for template in component.content.templates]
+        shared = shared_definitions(LoadedFolder(tuple(pipelines), (), tuple(templates)), _SUFFIX)
         return Definitions.merge(definitions, maintenance_of(pipelines, _SUFFIX).definitions(RESOURCES), shared)
 
 

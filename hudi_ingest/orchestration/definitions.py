@@ -58,7 +58,7 @@ def build_definitions(
     folder = LoadedFolder(tuple(pipelines), tuple(broken), tuple(templates), paths)
     definitions, folder = definitions_of(folder, spark_config, only=only, jobs="" if maintained else None)
     # The process of a pipeline's run has no use for what pipelines share.
-    shared = Definitions() if only else shared_definitions(folder.pipelines, folder.broken)
+    shared = Definitions() if only else shared_definitions(folder)
     return Definitions.merge(ours, definitions, shared)
 
 

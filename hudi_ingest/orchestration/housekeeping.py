@@ -105,7 +105,7 @@ class HousekeepingReport:
     database_bytes: int
     """Size of Dagster's and the ledger's SQLite databases now, without those of single runs."""
     runs_expired: int
-    """Those that are left for the next time, when time runs out, are in it."""
+    """Expired runs, with those that are left for the next time when time runs out."""
 
     @property
     def complete(self) -> bool:
@@ -170,7 +170,7 @@ class Housekeeping:
     location: str | None = None
     """The code location whose ticks are ours; of any if it is None."""
     pipelines: Sequence[Pipeline] = ()
-    """Those whose tables are examined, too."""
+    """Pipelines whose tables are examined, too."""
     broken: Sequence[BrokenFile] = ()
     """Files that cannot be loaded. While there are some, no pipeline counts as deleted: it may be one of theirs."""
 

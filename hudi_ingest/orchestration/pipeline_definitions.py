@@ -31,7 +31,7 @@ from hudi_ingest.orchestration.jobs.table_asset import table_asset
 from hudi_ingest.orchestration.jobs.upkeep_jobs import UPKEEP
 from hudi_ingest.orchestration.reports.checks import table_checks
 from hudi_ingest.orchestration.reports.complete_periods import periods_assets
-from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 
 MAINTENANCE = (*UPKEEP, *REQUESTS)
 """The kinds of jobs that the pipelines of a code location share."""
@@ -75,9 +75,7 @@ class OwnDefinitions:
     @classmethod
     def of(cls, repository: RepositoryDefinition) -> OwnDefinitions:
         jobs = {job.name: job for job in repository.get_all_jobs() if tags.OF_PIPELINES & job.tags.keys()}
-        coordinators = [
-            sensor for sensor in repository.sensor_defs if {tags.PIPELINE, tags.TEMPLATE} & sensor.tags.keys()
-        ]
+        coordinators = [sensor for sensor in repository.sensor_defs if sensor.name.startswith(COORDINATOR)]
         selections = (sensor.asset_selection for sensor in coordinators)
         tables = {
             repository.assets_defs_by_key[key].node_def.name: key
@@ -96,7 +94,7 @@ class OwnDefinitions:
         return cls(
             former.pipelines,
             former.jobs,
-            frozenset({*(sensor.name for sensor in coordinators), *sensors, *schedules, *former.instigators}),
+            frozenset({*(sensor.name for sensor in coordinators), *sensors, *schedules}),
             tuple(tables[name] for name in former.pipelines),
             frozenset({*tables.values(), *topics}),
             tuple(
@@ -113,8 +111,8 @@ class OwnDefinitions:
         tables = tuple(AssetKey([name]) for name in pipelines)
         return cls(
             pipelines,
-            frozenset([*jobs, *_SHARED, *(f"{name}{ending}" for name in pipelines for ending in _JOBS)]),
-            frozenset(f"{name}{ending}" for name in pipelines for ending in _INSTIGATORS),
+            frozenset([*jobs, *_SHARED]),
+            frozenset(),
             tables,
             frozenset(tables),
         )
@@ -128,19 +126,6 @@ class OwnDefinitions:
 
 
 _SHARED = frozenset(kind.name for kind in MAINTENANCE)
-_JOBS = (
-    "_transaction",
-    "_sweep",
-    "_services",
-    "_ttl",
-    "_catalog",
-    "_backfill",
-    "_backfill_hours",
-    "_replay",
-    "_retry_dead_letters",
-)
-"""How the names of a pipeline's own jobs ended, after its name, in earlier versions; their runs are deleted in time."""
-_INSTIGATORS = ("_coordinator", "_compaction", "_sweep_daily", "_services_daily", "_ttl_daily")
 TOPICS = "kafka"
 """The first part of the key of a topic's asset."""
 

@@ -19,8 +19,6 @@ ACTIVE = [
 
 PIPELINE = "hudi_ingest/pipeline"
 """The pipeline of a run."""
-TEMPLATE = "hudi_ingest/template"
-"""On the sensor that the pipelines of a template share."""
 MAINTENANCE = "hudi_ingest/maintenance"
 """The kind of a run that is no transaction: the name of its job after `hudi_ingest_`."""
 PIPELINE_SWEEP = "hudi_ingest/sweep"

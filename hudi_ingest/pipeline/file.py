@@ -190,7 +190,7 @@ class ShownFile:
     masked: tuple[str, ...] = ()
     """Dotted places whose values are replaced by the mask."""
     were_masks: tuple[str, ...] = ()
-    """Those of them that hold nothing but the mask in the file itself."""
+    """Places among them that hold nothing but the mask in the file itself."""
     lines: dict[str, int] = field(default_factory=dict)
     """The line of each key, by dotted place."""
 

@@ -73,7 +73,7 @@ def load_folder(
     check: Callable[[Pipeline], Iterable[str]] = lambda pipeline: (),
     only: str = "",
 ) -> LoadedFolder:
-    """As `load_each`, with the templates. `only`: the one pipeline that is needed, which is quick: of files that cannot be its own,
+    """Load what `load_each` does, with the templates. `only`: the one pipeline that is needed, which is quick: of files that cannot be its own,
     and of other pipelines of its template, nothing is loaded."""
     content = _load_all(folder, environment_or_own(environment), only, alone=bool(only))
     files = _judged(content, check)
@@ -331,7 +331,7 @@ def _same(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -
 
 
 def _templates(valid: Sequence[tuple[int, Pipeline]], loaded: Sequence[LoadedFile]) -> Iterator[_Found]:
-    """Two files with templates of one name, which their sensors have."""
+    """Two files with templates of one name, by which commands and the ledger know them."""
     first = dict[str, int]()
     for position, pipeline in valid:
         earlier = first.setdefault(pipeline.template, position) if pipeline.template else position

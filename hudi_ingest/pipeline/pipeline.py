@@ -33,6 +33,7 @@ from hudi_ingest.records.transform import Transform
 from hudi_ingest.records.transform.chain import Chain, ChainProblems, Step
 from hudi_ingest.records.transform.timestamps import EventTimeLimits
 
+COORDINATOR = "hudi_ingest_coordinator"
 _TAKEN = frozenset(
     [
         "context",
@@ -87,7 +88,7 @@ class Pipeline(_Model):
     pipeline, and must not write to the old one's table."""
 
     enabled: bool = False
-    """Whether the pipeline's sensor runs as soon as Dagster has loaded it. The switch in the UI takes precedence."""
+    """Whether transactions begin as soon as Dagster has loaded the file. `hudi-ingest pause` and `resume` take precedence."""
 
     source: KafkaSource
     """What to read."""
@@ -347,9 +348,9 @@ class Pipeline(_Model):
 
     @property
     def coordinator(self) -> str:
-        """The name of the sensor in Dagster that begins its transactions: its own, or that of all pipelines of its template."""
-        # Another ending, so that a template may have the name of a pipeline.
-        return f"{self.template}_coordinators" if self.template else f"{self.name}_coordinator"
+        """The name of the sensor in Dagster that begins its transactions, and those of all others of its code location. Where definitions of
+        several folders are merged, their sensors have it with an ending each."""
+        return COORDINATOR
 
     @property
     def routing(self) -> Routing | None:

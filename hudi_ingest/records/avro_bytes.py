@@ -5,7 +5,6 @@ Readers raise ValueError for bytes that are not there, and for a number of more 
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Context, Decimal
@@ -19,6 +18,10 @@ _MAX_LONG_BYTES = 10
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _EXACT = Context(prec=2 * 38)
+
+
+class EndOfBytes(ValueError):
+    """Something begins that is longer than the bytes that are left."""
 
 
 class AvroBytes:
@@ -35,7 +38,7 @@ class AvroBytes:
         number = 0
         for place in range(_MAX_LONG_BYTES):
             if self.at >= len(self.content):
-                raise ValueError("the end of the value")
+                raise EndOfBytes("the end of the value")
             byte = self.content[self.at]
             self.at += 1
             number |= (byte & 0x7F) << (7 * place)
@@ -46,9 +49,11 @@ class AvroBytes:
         raise ValueError(f"a number of more than {_MAX_LONG_BYTES} bytes")
 
     def take(self, size: int) -> bytes:
+        if size < 0:
+            raise ValueError(f"a length of {size}")
         begin, self.at = self.at, self.at + size
-        if size < 0 or self.at > len(self.content):
-            raise ValueError(f"{size} bytes from {begin} on are not there")
+        if self.at > len(self.content):
+            raise EndOfBytes(f"{size} bytes from {begin} on are not there")
         return self.content[begin : self.at]
 
     def bytes(self) -> bytes:
@@ -191,10 +196,3 @@ def _binary(lengths: np.ndarray, data: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(data))]
     )
-
-
-def container_header(schema: object, sync: bytes) -> bytes:
-    """Return the header of a container file whose blocks are not compressed and end with `sync`."""
-    entries = {b"avro.schema": json.dumps(schema).encode(), b"avro.codec": b"null"}
-    pairs = b"".join(with_length(key) + with_length(value) for key, value in entries.items())
-    return _MAGIC + long_bytes(len(entries)) + pairs + b"\0" + sync

@@ -27,7 +27,7 @@ LEFT_OUT = "_hudi_ingest_left_out"
 """Lists of names: the columns whose values the database left out of a change, and for which something else stands there. Null, and
 the column missing, for a change that has all values."""
 OLD_KEY = "_hudi_ingest_old_key"
-"""Of a row that lacks values and is new because the database changed its key: the offset of the delete of the old key, in the same Kafka
+"""The column of a row that lacks values and is new because the database changed its key: the offset of the delete of the old key, in the same Kafka
 partition; -1 if that is not known. Null, and the column missing, for all others."""
 
 _Flags = npt.NDArray[np.bool_]
@@ -53,7 +53,7 @@ class Changes:
     """The place of each row's record in the batch, ascending. A record has two rows if its row moves: first the delete."""
     deleted: _Flags
     left_out: pa.Array | None = None
-    """Of each row, as in LEFT_OUT; None if all rows have all values."""
+    """The columns that each row lacks, as in LEFT_OUT; None if all rows have all values."""
 
     def of(self, chosen: _Flags) -> Changes:
         """Return the chosen rows."""
@@ -69,9 +69,9 @@ class Applied:
 
     changes: Changes
     rejected: dict[int, Rejected]
-    """By the place of their record."""
+    """The reasons, by the place of their record."""
     violations: Mapping[str, int] = field(default_factory=dict)
-    """As in `Transformed`."""
+    """The violations of `Transformed`."""
 
 
 def changes_of(decoded: pa.RecordBatch, tombstones: _Flags, moving: Collection[str]) -> Changes:
@@ -166,7 +166,7 @@ def without_idle_moves(changes: Changes, columns: Sequence[str]) -> Changes:
 
 
 def unapplicable(rows: pa.Table, deleted: _Flags, keyed: KeyedRows, partition_by: Sequence[str]) -> dict[int, Rejected]:
-    """Those rows, by their places in `rows`, that change no row that can be named."""
+    """Return the rows, by their places in `rows`, that change no row that can be named."""
     refused: dict[int, Rejected] = {}
 
     def refuse(wrong: pa.ChunkedArray | pa.Array, name: str, expected: str, found: str = "null") -> None:

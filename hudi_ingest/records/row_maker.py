@@ -112,7 +112,7 @@ class RowMaker:
 
     converter: Converter
     chain: Chain
-    """From what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
+    """The steps from what a record is decoded to, `chain.record`, to the table's columns without its Kafka columns."""
     columns: pa.Schema
     """The table's columns."""
     partition_by: tuple[str, ...] = ()
@@ -323,7 +323,7 @@ class RowMaker:
     def _with_deletes(
         self, outcome: BatchOutcome, lenient: Converter, source: TopicPartition, batch: pa.RecordBatch
     ) -> BatchOutcome:
-        """Of the records that are bad as rows, those count that only delete. Which ones do is known after the transforms, of which none
+        """Return the outcome with the records that are bad as rows and only delete. Which ones do is known after the transforms, of which none
         may leave out the row of a record that also writes one."""
         refused = pa.array([bad.index for bad in outcome.bad if bad.stage == DECODING], pa.int64())
         if not len(refused) or outcome.kept is None:
@@ -469,7 +469,7 @@ class RowMaker:
         return batch.take(inside), _of(places, inside), _refusals(DECODING, wrong, places)
 
     def _timeless(self, rows: pa.Table, deleted: npt.NDArray[np.bool_] | None) -> dict[int, Rejected]:
-        """Those rows, by their places, whose record has no Kafka timestamp although the table has a column of it that is never
+        """Rows, by their places, whose record has no Kafka timestamp although the table has a column of it that is never
         null, as older versions made it. Converters see to all other columns."""
         refused: dict[int, Rejected] = {}
         for name in (column.name for column in rows.schema if not column.nullable and rows[column.name].null_count):
@@ -480,7 +480,7 @@ class RowMaker:
         return refused
 
     def _homeless(self, rows: pa.Table) -> dict[int, Rejected]:
-        """Those rows, by their places in `rows`, that have no record key, or that no folder of the table can be named after."""
+        """Rows, by their places in `rows`, that have no record key, or that no folder of the table can be named after."""
         refused: dict[int, Rejected] = {}
         if self.record_key and self.keyed is None:
             expected = "a value, because the table's record key is made of it"

@@ -43,7 +43,7 @@ MOST_AT_ONCE = 16
 MOST_WAITING = 64
 """Requests that wait for one of these; further ones are refused at once."""
 MOST_SECONDS = 120
-"""For which a request has its turn. One that has Spark do something may take longer, and others go on meanwhile."""
+"""Seconds for which a request has its turn. One that has Spark do something may take longer, and others go on meanwhile."""
 BODY_SECONDS = 30
 OPEN_PATHS = frozenset({"/healthz"})
 """Answered without the token, so that probes need none. They tell nothing."""
@@ -59,7 +59,7 @@ TOKEN_FILE = "rest-token"
 READ_TOKEN_FILE = "rest-read-token"
 _SHORTEST = 16
 _LIBRARY_PATHS = kafka_client.FILES | hudi_options.FILES
-"""Of libraries, which take a relative path from the working folder of a process."""
+"""Paths of libraries, which take a relative path from the working folder of a process."""
 _PATHS = path_keys(Pipeline) | _LIBRARY_PATHS
 """The keys that are paths, wherever they are in the file: a file or folder that every process reads, or that Hudi spills to. The table's own
 folder is none: whoever has the write token says which it is."""

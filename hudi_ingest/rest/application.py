@@ -74,8 +74,37 @@ def openapi_document() -> dict[str, Any]:
     return _api().openapi()
 
 
+class _Api(FastAPI):
+    """FastAPI's application, whose document has errors as what they are and the token as a way to authenticate."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the document, made once."""
+        if self.openapi_schema is None:
+            document = get_openapi(
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                routes=self.routes,
+                openapi_version="3.1.0",
+            )
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    operation["responses"].pop("422", None)
+                    for status, answer in operation["responses"].items():
+                        if status == "default" or status >= "400":
+                            answer["content"] = {MEDIA_TYPE: next(iter(answer["content"].values()))}
+            schemas = document["components"]["schemas"]
+            schemas["PipelineText"] = PipelineText.model_json_schema()
+            for name in ("HTTPValidationError", "ValidationError"):
+                schemas.pop(name, None)
+            document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"token": []}]
+            self.openapi_schema = document
+        return self.openapi_schema
+
+
 def _api() -> FastAPI:
-    api = FastAPI(
+    api = _Api(
         title="hudi-ingest",
         version=hudi_ingest.__version__,
         description=_DESCRIPTION,
@@ -97,7 +126,6 @@ def _api() -> FastAPI:
         pipeline_routes.INSTALLATION,
     ):
         api.include_router(routes, prefix=API)
-    api.openapi = lambda: _openapi(api)  # type: ignore[method-assign]
     return api
 
 
@@ -114,32 +142,6 @@ class _Mounted:
 async def healthz() -> Health:
     """Asks neither Kafka nor a table nor the ledger: a server that answers is not mended by starting it again."""
     return Health(status="ok", version=hudi_ingest.__version__)
-
-
-def _openapi(api: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with errors as what they are and the token as a way to authenticate."""
-    if api.openapi_schema is None:
-        document = get_openapi(
-            title=api.title,
-            version=api.version,
-            description=api.description,
-            routes=api.routes,
-            openapi_version="3.1.0",
-        )
-        for operations in document["paths"].values():
-            for operation in operations.values():
-                operation["responses"].pop("422", None)
-                for status, answer in operation["responses"].items():
-                    if status == "default" or status >= "400":
-                        answer["content"] = {MEDIA_TYPE: next(iter(answer["content"].values()))}
-        schemas = document["components"]["schemas"]
-        schemas["PipelineText"] = PipelineText.model_json_schema()
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        document["security"] = [{"token": []}]
-        api.openapi_schema = document
-    return api.openapi_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class PipelineSummary(BaseModel):
         description="Whether its sensor begins transactions; `broken`: the file cannot be loaded; `waiting`: it makes a pipeline "
         "of each topic, and there is none yet."
     )
-    enabled: bool | None = Field(default=None, description="The default in the file, until the sensor is switched.")
+    enabled: bool | None = Field(default=None, description="The default in the file, until the pipeline is switched.")
     topics: list[str] = Field(default=[], examples=[["payments"]])
     topics_pattern: str | None = Field(default=None, description="Instead of `topics`: all whose names match.")
     format: str | None = Field(default=None, examples=["json"])
@@ -309,7 +309,7 @@ class RequestState(BaseModel):
     failed_tries: int
     reason: str | None = Field(default=None, description="Why it failed or is delayed.")
     worked_on: bool | None = Field(
-        default=None, description="Whether a coordinator or a process is at work on it; False: turn the sensor on."
+        default=None, description="Whether a coordinator or a process is at work on it; False: resume the pipeline."
     )
 
 

@@ -87,9 +87,9 @@ IfMatch = Annotated[str | None, Header(alias="If-Match", description='The ETag o
 
 @ROUTES.get("/pipelines", summary="List pipelines")
 def list_pipelines(home: HomeOf) -> list[PipelineSummary]:
-    """All pipelines of the folder with the state of their sensors, and the files that cannot be loaded."""
+    """All pipelines of the folder, each on or paused, and the files that cannot be loaded."""
     files = PipelineFiles(home).all()
-    switches = switched(home, [pipeline for file in files for pipeline in file.pipelines])
+    switches = switched(home)
     return [summary for file in files for summary in _summaries(file, switches)]
 
 
@@ -224,7 +224,7 @@ def list_topics(template: TemplateOf) -> list[TemplateTopic]:
 
 @TOPICS.post("/pipelines/{name}/topics/refresh", summary="Look for new topics", name="refresh_topics")
 def refresh(home: HomeOf, template: TemplateOf) -> list[TemplateTopic]:
-    """List the broker's topics now; new ones that match get a pipeline. Dagster does the same on its own, by a sensor."""
+    """List the broker's topics now; new ones that match get a pipeline. Dagster does the same on its own, in ticks."""
     _require_pattern(template)
     return _refreshed(home, template)
 

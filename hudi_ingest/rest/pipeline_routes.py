@@ -89,14 +89,14 @@ def _state(
 
 @ROUTES.post("/pipelines/{name}/pause", summary="Pause a pipeline")
 def pause_pipeline(home: HomeOf, pipeline: Named) -> Switched:
-    """Turn its sensor off in Dagster, like the switch in the UI, or this one alone of a template's pipelines. A transaction that is
+    """Pause it: no transaction begins until it is resumed. The ledger keeps the switch. A transaction that is
     running still finishes."""
     return Switched(pipeline=pipeline.name, on=False, changed=switch(home, pipeline, False))
 
 
 @ROUTES.post("/pipelines/{name}/resume", summary="Resume a pipeline")
 def resume_pipeline(home: HomeOf, pipeline: Named) -> Switched:
-    """Turn its sensor on in Dagster, like the switch in the UI, or this one alone of a template's pipelines."""
+    """Turn it on, so that its transactions begin. The ledger keeps the switch."""
     return Switched(pipeline=pipeline.name, on=True, changed=switch(home, pipeline, True))
 
 

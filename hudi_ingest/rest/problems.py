@@ -35,7 +35,7 @@ from hudi_ingest.pipeline.settings.describe import setting_at
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
-"""After which a client may try again what failed for the moment."""
+"""Seconds after which a client may repeat what failed for the moment."""
 _INVALID = "The request is not valid"
 _logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ _STATUSES: tuple[tuple[type[IngestError], int, str], ...] = (
     (Transient, 503, "Try again"),
     (IngestError, 409, "Not possible now"),
 )
-"""By class, the first that fits. 503: the same request may succeed later; 409: a person has to change something first."""
+"""The answers to errors, of which the first class that fits counts. 503: the same request may succeed later; 409: a person has to change something first."""
 
 
 def problem_of(error: IngestError) -> Problem:
@@ -169,7 +169,7 @@ def _place(location: tuple[str | int, ...]) -> str | None:
 
 
 def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    # Not what a person has to mend, but a SensorNotLoaded and the like.
+    # Nothing that a person has to mend.
     passes = problem.status == 503 and problem.error != EnvironmentProblem.__name__
     retry = {"Retry-After": str(RETRY_SECONDS)} if passes else {}
     content = problem.model_dump(mode="json", exclude_none=True)

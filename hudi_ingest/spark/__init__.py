@@ -30,7 +30,7 @@ def note_version(context: SparkContext) -> None:
 
 
 def require_same_version(environment: Mapping[str, str] = os.environ) -> None:
-    """For the daemon of Python workers: raise SystemExit with one line if the process that submits tasks has another version."""
+    """Raise SystemExit in the daemon of Python workers, with one line, if the process that submits tasks has another version."""
     own = hudi_ingest.__version__
     of_driver = environment.get(VARIABLE, own)
     if of_driver != own:

@@ -244,7 +244,7 @@ class TransactionProtocol(TransactionPorts):
         receipt = CommitReceipt(plan, transaction.instant, checkpoint, tuple(reports), seconds)
         if receipt.fields is not None and receipt.fields.is_suspect:
             warnings.append(f"{plan.transaction_id}: {receipt.fields.text}")
-        receipt = self._tell_the_others(receipt, committed.commits, warnings, flushed)
+        receipt = self._acknowledge(receipt, committed.commits, warnings, flushed)
         self.tell_lineage(lineage_committed(transaction, receipt))
         return receipt
 
@@ -451,7 +451,7 @@ class TransactionProtocol(TransactionPorts):
             clean=is_cleaning_due(plan),
         )
 
-    def _tell_the_others(
+    def _acknowledge(
         self, receipt: CommitReceipt, commits: Sequence[CommittedInstant], warnings: list[str], flushed: bool
     ) -> CommitReceipt:
         """Acknowledge a durable commit to the consumer group, the ledger, the topic of dead letters and the catalog.
@@ -462,7 +462,7 @@ class TransactionProtocol(TransactionPorts):
         """
         group = self.pipeline.group_id
         warnings.append(
-            _tell(
+            _attempt(
                 lambda: self.groups.commit_group_offsets(group, receipt.checkpoint.offsets),
                 f"consumer group {group} was not updated",
             )
@@ -471,11 +471,11 @@ class TransactionProtocol(TransactionPorts):
         accepted = [loss.source for loss in receipt.plan.resets if loss.repeats]
         if accepted:
             text = "that partitions were stopped is not forgotten, so they may be stopped once more"
-            warnings.append(_tell(lambda: forget(self.table.storage, receipt.checkpoint, accepted), text))
+            warnings.append(_attempt(lambda: forget(self.table.storage, receipt.checkpoint, accepted), text))
         transactions, transaction_id = self.ledger.transactions, receipt.plan.transaction_id
         # The repair does not look for damage where the ledger has a receipt.
         warnings.append(
-            _tell(
+            _attempt(
                 lambda: (
                     transactions.mark_committed(receipt)
                     if flushed
@@ -486,9 +486,9 @@ class TransactionProtocol(TransactionPorts):
         )
         reach("ledger_told")
         letters = receipt.checkpoint.letters
-        warnings.append(_tell(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
+        warnings.append(_attempt(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
         # Last, because it may take the longest.
-        warnings.append(_tell(lambda: self.sync_catalog(commits), "its catalog does not have all of it yet"))
+        warnings.append(_attempt(lambda: self.sync_catalog(commits), "its catalog does not have all of it yet"))
         return replace(receipt, warnings=tuple(filter(None, warnings)))
 
     def _require_rows_of_a_retry(self, plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:
@@ -568,10 +568,10 @@ def _phases(transaction: OpenTransaction, reports: Sequence[SliceReport], commit
     return {phase: round(value, 3) for phase, value in phases.items()}
 
 
-def _tell(tell: Callable[[], object], failure: str) -> str:
-    """Report a durable commit to one receiver; returns a warning if that fails, else ""."""
+def _attempt(step: Callable[[], object], failure: str) -> str:
+    """Take a step after a durable commit; return a warning if that fails, else ""."""
     try:
-        tell()
+        step()
     except Exception as error:
         # Broad, because the commit has landed: raising would report it as failed, and retries would fail the same way.
         description = str(error) if isinstance(error, IngestError) else f"{type(error).__name__}: {error}"

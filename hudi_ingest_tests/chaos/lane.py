@@ -23,7 +23,6 @@ import sqlalchemy as sa
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.stack import (
     BROKER,
@@ -40,6 +39,7 @@ from hudi_ingest_tests.chaos.stack import REACH_SECONDS, StruckStack, go_on
 from hudi_ingest_tests.chaos.work import Work
 from hudi_ingest_tests.simulation import trace
 from hudi_ingest_tests.support.command_line import environment, hudi_ingest
+from hudi_ingest_tests.support.switching import turn
 from hudi_ingest_tests.support.waiting import NotInTime, wait_for
 
 ROWS_A_BLOW = 120
@@ -119,7 +119,7 @@ class Lane:
     def next_table(self) -> None:
         """From now on the cases' records go into a new topic and a new table."""
         if self._block >= min(self._blocks):
-            webserver.stop_sensor(self.stack.running.url, f"{self.name}_coordinator")
+            turn(self.home, self.name, False)
         self._block += 1
         self.stored = self.platform.stored(self.name)
         if self._is_keyed:
@@ -134,7 +134,7 @@ class Lane:
             self.records.produce_history(HISTORY_ROWS)
         # Of both kinds of pipeline, and the first table of every other lane.
         self._commit(LONG_TIMELINE if (self._block + 2 * self._number) % 4 in (0, 3) else 1)
-        webserver.start_sensor(self.stack.running.url, f"{self.name}_coordinator")
+        turn(self.home, self.name, True)
 
     def _commit(self, times: int) -> None:
         """So many transactions, one after another. The first one only says where an append table starts: after its history."""

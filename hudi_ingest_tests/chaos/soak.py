@@ -170,8 +170,8 @@ def _kind(process: psutil.Process) -> str:
         return "java broker" if any("kafka.Kafka" in each for each in words) else "java Spark"
     for kind in (
         "grpc",
-        "orchestration.daemon",
-        "orchestration.webserver",
+        "embedded.daemon",
+        "embedded.webserver",
         "forkserver",
         "spawn_main",
         "pyspark",

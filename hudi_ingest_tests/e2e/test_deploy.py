@@ -24,6 +24,7 @@ from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.pipeline.pipeline import COORDINATOR
 from hudi_ingest.spark.java import find_java
 from hudi_ingest_tests.support import postgres
 from hudi_ingest_tests.support.ground import Ground, write_pipeline
@@ -180,16 +181,15 @@ def test_r10_each_command_of_deploy_starts_and_a_transaction_is_committed(
         others = [bring_up("webserver"), bring_up("daemon")]
         for ready, what in (
             (
-                lambda: f"{ground.name}_coordinator" in (webserver.sensors(url) or ()),
+                lambda: COORDINATOR in (webserver.sensors(url) or ()),
                 "the webserver has loaded the pipeline",
             ),
             (lambda: webserver.daemons_are_healthy(url), "the daemon is well"),
         ):
             wait_until(ready, what=what, timeout_seconds=READY_SECONDS, records_to_watch=others)
-        webserver.start_sensor(url, f"{ground.name}_coordinator")
-
         ledger = Ledger.open(encoded_url(database))
         started.callback(ledger.dispose)
+        ledger.requests.switch(ground.name, True)
         wait_until(
             lambda: [row.state for row in ledger.transactions.history(ground.name)] == [TransactionState.COMMITTED],
             what="the first commit",

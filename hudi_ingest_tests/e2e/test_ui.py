@@ -27,8 +27,10 @@ from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
 from hudi_ingest.orchestration import tags
+from hudi_ingest.pipeline.pipeline import COORDINATOR
 from hudi_ingest_tests.simulation.trace import judge
 from hudi_ingest_tests.support.launching import launch
+from hudi_ingest_tests.support.switching import turn
 from hudi_ingest_tests.support.waiting import wait_for
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the Python package playwright is not installed")
@@ -112,13 +114,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         create_topic(stack.bootstrap_servers, NAME, PARTITIONS)
         shop = Shop(home, stack, hours)
         shop.send(HOURS * AN_HOUR, hours[0], HOURS * 3600)
-        webserver.start_sensor(stack.url, f"{NAME}_coordinator")
+        turn(home, NAME, True)
         shop.await_rows(0)
         for number, count in enumerate(LIVE, 1):
-            # While the coordinator is off, so that one transaction takes them all.
-            webserver.stop_sensor(stack.url, f"{NAME}_coordinator")
+            # While the pipeline is off, so that one transaction takes them all.
+            turn(home, NAME, False)
             shop.send(count, this_hour, 60)
-            webserver.start_sensor(stack.url, f"{NAME}_coordinator")
+            turn(home, NAME, True)
             shop.await_rows(sum(LIVE[:number]))
         yield shop
     finally:
@@ -201,7 +203,7 @@ def test_d1_the_pages_that_an_operator_watches(shop: Shop, page: Any, screenshot
     page.get_by_text("lag_below_limit", exact=True).first.click()
     page.get_by_text("the limit is").first.wait_for()
     take_picture(page, shop, screenshots / "checks.png")
-    page.goto(f"{shop.stack.url}/locations/{webserver.LOCATION}/sensors/{NAME}_coordinator")
+    page.goto(f"{shop.stack.url}/locations/{webserver.LOCATION}/sensors/{COORDINATOR}")
     page.get_by_role("button", name="View logs").first.wait_for()
     take_picture(page, shop, screenshots / "sensor.png")
     page.goto(f"{shop.stack.url}/runs/{newest_run(shop)}")

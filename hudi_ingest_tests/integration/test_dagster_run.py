@@ -310,7 +310,10 @@ def test_x5_one_failed_op_is_retried_alone(ground: Ground, pipeline: Pipeline, m
 
 @pytest.mark.parametrize(
     ("ops", "small"),
-    [("auto", (2, [(0, 0), (1, 0), (1, 1)])), ("one", (1, [(0, 0), (0, 1), (1, 0), (1, 1)]))],
+    [
+        pytest.param("auto", (2, [(0, 0), (1, 0), (1, 1)]), marks=pytest.mark.tier(3)),
+        ("one", (1, [(0, 0), (0, 1), (1, 0), (1, 1)])),
+    ],
 )
 def test_r3_x5_ops_of_a_keyed_table_are_retried_with_all_that_shares_their_log_files(
     ground: Ground,

@@ -278,7 +278,6 @@ def test_p2_p7_our_last_commit_rolled_back_by_another_is_read_again(
     assert contents(ground, spark) == produced(ground)
 
 
-@pytest.mark.tier(1)
 def test_p6_p7_a_rolled_back_commit_under_later_ones_stops_until_they_are_rolled_back_too(
     ground: Ground, pipeline: Pipeline, spark: SparkSession
 ) -> None:

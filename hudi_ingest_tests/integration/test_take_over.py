@@ -148,6 +148,8 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     ),
 }
 """What a table can be like in one respect may go with what it is like in another: each pair is continued in the same way."""
+IN_CI = ("keyed", "keyless_not_partitioned_and_no_statistics", "merge_on_read", "partitions", "columns")
+"""The layouts, and the refused tables below, that CI has; unit/hudi/test_other_writers.py has refused properties, too."""
 
 
 COUNTS = {
@@ -170,7 +172,13 @@ def counts(ground: Ground, spark: SparkSession) -> dict[str, int]:
     return {row["where"]: row["rows"] for row in reduce(DataFrame.union, looks).collect()}
 
 
-@pytest.mark.parametrize(("options", "table"), LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize(
+    ("options", "table"),
+    [
+        pytest.param(*layout, id=name, marks=[] if name in IN_CI else [pytest.mark.tier(3)])
+        for name, layout in LAYOUTS.items()
+    ],
+)
 def test_x6_a_table_of_hudi_streamer_is_continued_where_it_ended(
     ground: Ground, topic: str, spark: SparkSession, options: dict[str, str], table: dict[str, Any]
 ) -> None:
@@ -493,7 +501,13 @@ FOREIGN_TABLES: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("options", "table", "said"), FOREIGN_TABLES.values(), ids=FOREIGN_TABLES.keys())
+@pytest.mark.parametrize(
+    ("options", "table", "said"),
+    [
+        pytest.param(*table, id=name, marks=[] if name in IN_CI else [pytest.mark.tier(3)])
+        for name, table in FOREIGN_TABLES.items()
+    ],
+)
 def test_x6_p6_a_table_that_rows_of_ours_would_not_fit_is_refused(
     theirs: Ground, elsewhere: Ground, options: dict[str, str], table: dict[str, Any], said: str
 ) -> None:

@@ -45,8 +45,8 @@ MUTANTS: Mapping[str, Mutant] = {
         "operations/test_online_check.py",
     ),
     "a validation does not look whose a local table is": Mutant(
-        "cli/ingestion_commands.py",
-        "                    require_own_local_table(pipeline, str(file))\n",
+        "operations/validation.py",
+        "                    require_own_local_table(pipeline, where)\n",
         "                    pass\n",
         "operations/test_online_check.py",
     ),

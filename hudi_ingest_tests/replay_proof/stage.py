@@ -20,7 +20,6 @@ from confluent_kafka import Producer
 
 from benchmarks.sites import BUCKET, CLUSTER, Site, started_site
 from hudi_ingest.home.folder import Home
-from hudi_ingest.local import dagster_api as webserver
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.local.processes import free_port
 from hudi_ingest.local.stack import Stack, StackSettings, bring_down, bring_up
@@ -28,6 +27,7 @@ from hudi_ingest_tests.chaos.oracle import TIMELINE, StoredTable
 from hudi_ingest_tests.replay_proof import reader
 from hudi_ingest_tests.replay_proof.judge import Transaction
 from hudi_ingest_tests.replay_proof.poll import Poll
+from hudi_ingest_tests.support.switching import turn
 from hudi_ingest_tests.support.waiting import wait_for
 
 NAME = "orders"
@@ -311,15 +311,11 @@ class Stage:
 
     # ---- Dagster
 
-    @property
-    def sensor(self) -> str:
-        return f"{NAME}_coordinator"
-
     def begin_ticks(self) -> None:
-        webserver.start_sensor(self.stack.url, self.sensor)
+        turn(self.home, NAME, True)
 
     def end_ticks(self) -> None:
-        webserver.stop_sensor(self.stack.url, self.sensor)
+        turn(self.home, NAME, False)
 
 
 def _kind(transaction_id: str) -> str:

@@ -187,13 +187,7 @@ def settings_named_by_no_test() -> list[str]:
     )
     words = re.findall(r"""["'\s{(,]([a-z0-9_]+)["']?\s*[:=]""", texts)
     given = {part for word in set(words) for part in word.split("__")}
-    return [
-        ".".join([*places[:1], key]).lstrip(".")
-        for root, name in _ROOTS
-        for model, places in _models(root, name).items()
-        for key in keys(model)
-        if key not in given
-    ]
+    return [each for each in settings() if each.rpartition(".")[2] not in given]
 
 
 def _models(model: type[BaseModel], place: str) -> dict[type[BaseModel], list[str]]:

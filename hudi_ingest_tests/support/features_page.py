@@ -117,12 +117,18 @@ class Test:
 
 @cache
 def tests() -> tuple[Test, ...]:
-    """Every test function, as its source has it."""
-    return tuple(test for file in sorted(TESTS.rglob("test_*.py")) for test in _tests_of(file))
+    """The test functions of each file that has an id or a tier in it, as its source has them."""
+    texts = {file: file.read_text(encoding="utf-8") for file in sorted(TESTS.rglob("test_*.py"))}
+    return tuple(
+        test
+        for file, text in texts.items()
+        if _TIER.search(text) or any(_ID.search(name) for name in re.findall(r"\bdef (test_\w+)", text))
+        for test in _tests_of(file, text)
+    )
 
 
-def _tests_of(file: Path) -> Iterator[Test]:
-    module = ast.parse(file.read_text(encoding="utf-8"))
+def _tests_of(file: Path, text: str) -> Iterator[Test]:
+    module = ast.parse(text)
     default = 1 if UNIT in file.parents else 2
     for node in module.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":

@@ -100,7 +100,7 @@ class BaseFileWriter(DiscardedOnError):
         self._implied = [name for name in layout.partition_by if name not in layout.record_key]
         """Partition columns that are not needed for keys."""
         self._open: dict[str, _OpenFile] = {}
-        """By table partition."""
+        """The open files, by table partition."""
         self._most_open = _most_open_files()
 
     @property

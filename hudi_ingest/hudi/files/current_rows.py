@@ -94,9 +94,9 @@ class Found:
 
     rows: list[pa.Table] = field(default_factory=list)
     places: dict[str, tuple[int, int] | None] = field(default_factory=dict)
-    """Of each key that has a change: which of `rows`, and the place there; None if it is deleted."""
+    """The row of each key that has a change: which of `rows`, and the place there; None if it is deleted."""
     ordering: dict[str, Ordering | None] = field(default_factory=dict)
-    """Of each key that has a change; None if another writer gave it none."""
+    """The ordering value of each key that has a change; None if another writer gave it none."""
 
     def add(self, rows: pa.Table, by: str) -> None:
         """Add rows that are read after the others: one replaces what does not order after it."""

@@ -39,7 +39,7 @@ BUFFERED_BYTES = 128 * 1024 * 1024
 """Limit for changes that wait; above it the last change of each key is kept, or all are written."""
 
 MOST_AVRO_BYTES = 2 * 1024 * 1024
-"""Of rows in memory, as many as make an Avro block; more make a Parquet block, which has a tenth of the bytes."""
+"""Rows in memory that make an Avro block; more make a Parquet block, which has a tenth of the bytes."""
 _MOST_AVRO_ROWS = 16 * 1024
 """Texts that repeat take little memory, but are written out for each row."""
 _MOST_DELETE_BLOCKS = 16

@@ -50,7 +50,7 @@ class _Known:
 
     row: Mapping[str, Any] | None
     ordering: Ordering | None
-    """Of the row."""
+    """The ordering value of the row."""
     deletes: Sequence[tuple[int, Ordering | None]]
     """The number of the commit, and the ordering value; None for Spark SQL's, which delete what was there."""
     complete_from: int

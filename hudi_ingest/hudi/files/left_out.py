@@ -111,13 +111,13 @@ class _Filling:
         self._old = _old_keys(rows, origins, self._deleted)
         self._result = Filled(rows)
         self._pairs: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        """By column: the place to fill, and that of the value in `_columns`."""
+        """The place to fill in each column, and that of the value in `_columns`."""
         self._columns = {name: [rows[name]] for name in rows.column_names}
         self._lengths = dict.fromkeys(rows.column_names, rows.num_rows)
         self._valid: dict[str, np.ndarray] = {}
-        """By column: which of the rows have a value."""
+        """Which of the rows have a value, by column."""
         self._own: dict[int, tuple[Found, Mapping[str, _Column], tuple[int, int]]] = {}
-        """Of those whose key was changed and that have no change before them: the table's row of their key, if it has one; with the
+        """The rows whose key was changed and that have no change before them: the table's row of their key, if it has one; with the
         columns of what was found."""
 
     def filled(self, newest: np.ndarray) -> Filled:

@@ -156,7 +156,7 @@ _EXACT = Context(prec=2 * 38)
 _LONG, _STRING, _DECIMAL, _SEVERAL = 3, 7, 9, 12
 """Branches of the union of an ordering value."""
 DECIMAL_SCALE = 15
-"""Of all decimals among them."""
+"""Scale of all decimals among them."""
 
 
 def log_file_name(file_id: str, instant: str, write_token: str) -> str:

@@ -32,7 +32,7 @@ from hudi_ingest.hudi.files.log_file import (
 from hudi_ingest.records.avro_bytes import AvroBytes, ValueReaders
 
 _COMPACTED_HEADER, _PARTIAL_HEADER = 4, 7
-"""Of blocks that stand for others, and of those whose rows have some of the columns only."""
+"""Headers of blocks that stand for others, and of those whose rows have some of the columns only."""
 _INT, _LONG, _STRING, _DECIMAL = 2, 3, 7, 9
 """Branches of the union of an ordering value."""
 _EXACT = Context(prec=2 * 38)

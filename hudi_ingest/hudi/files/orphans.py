@@ -101,7 +101,7 @@ class Archive:
     files: Mapping[str, Collection[str]]
     """The files of each that was committed and is archived."""
     receipts: Set[str] = frozenset()
-    """Those that the ledger has as committed."""
+    """Instants that the ledger has as committed."""
     begin: str = ""
     """The oldest instant on the active timeline."""
     doubt: str = ""

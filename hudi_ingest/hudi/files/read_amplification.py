@@ -23,7 +23,7 @@ from hudi_ingest.pipeline.sections.table_parts import COMPACTED_SECONDS, Compact
 COMPACT = "COMPACT"
 """Hudi's operation of a compaction's commit."""
 OUTWEIGHING_BYTES = 16 * 1024 * 1024
-"""From here on a compaction is due when log files hold more than the base files below them, as after a first load: reading a
+"""Bytes from which on a compaction is due when log files hold more than the base files below them, as after a first load: reading a
 million rows from log files took 57 times as long as from base files."""
 
 

@@ -19,7 +19,7 @@ from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 RECENT_PARTITIONS = 1000
 """Number of partitions remembered. A commit to an older one costs a sync that changes nothing."""
 COMMITS_BEHIND = 10
-"""After this many commits that bring nothing new, the state moves on to them: archival must not reach it, as the table keeps
+"""Commits without anything new after which the state moves on to them: archival must not reach it, as the table keeps
 at least twice as many."""
 FIRST_RETRY_SECONDS = 30
 LONGEST_RETRY_SECONDS = 900
@@ -77,7 +77,7 @@ class CatalogState:
         )
 
     def unsynced(self, commits: Sequence[CommittedInstant]) -> list[CommittedInstant]:
-        """Those of the commits that completed after the last one the catalog has."""
+        """Return the commits that completed after the last one the catalog has."""
         if not self.completed_at:
             return [*commits]
         since = datetime.fromisoformat(self.completed_at)

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hudi_ingest.hudi.java_errors import java_errors
-from hudi_ingest.hudi.storage.storage import durability_of, reaching, storage_at
+from hudi_ingest.hudi.storage.open import storage_at
+from hudi_ingest.hudi.storage.storage import durability_of, reaching
 from hudi_ingest.hudi.write_client import HudiWriter
 
 USER = "hudi-ingest"

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 from hudi_ingest.exceptions import DeadlineExceeded, TransactionInFlight
 from hudi_ingest.hudi.java_errors import java_errors, java_messages
 from hudi_ingest.hudi.options import BY_LISTING, clustering_options, compaction_options
-from hudi_ingest.hudi.storage.storage import NoDurability, durability_of, reaching, storage_at
+from hudi_ingest.hudi.storage.open import storage_at
+from hudi_ingest.hudi.storage.storage import NoDurability, durability_of, reaching
 from hudi_ingest.hudi.timeline.ownership import Service, ServiceClaim
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter

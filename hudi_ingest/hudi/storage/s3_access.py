@@ -126,7 +126,7 @@ def _region(options: StorageOptions) -> str:
 
 
 def _versions() -> tuple[tuple[int, int, int] | None, ...]:
-    """Of AWS's configuration files, which other programs rewrite to renew temporary credentials. botocore reads them once."""
+    """Return the versions of AWS's configuration files, which other programs rewrite to renew temporary credentials. botocore reads them once."""
     return tuple(file_version(Path(os.environ.get(name, place)).expanduser()) for name, place in _SHARED_FILES.items())
 
 

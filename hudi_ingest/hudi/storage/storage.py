@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.storage.paths import HOODIE, PRIMARY, PRIMARY_CHECKSUM, partition_metadata_path
-from hudi_ingest.model.storage_options import StorageOptions, is_s3
+from hudi_ingest.model.storage_options import StorageOptions
 
 _NOT_KEPT = {".temp", ".heartbeat"}
 """Markers and heartbeats may be lost: no committed transaction needs them, and the sweep deletes the files of the others."""
@@ -157,7 +157,7 @@ def store_advice(text: str) -> str | None:
 
 
 def store_remedy(text: str) -> str | None:
-    """As `store_advice`, as a sentence."""
+    """Return the advice of `store_advice` as a sentence."""
     advice = store_advice(text)
     return f"{advice[0].upper()}{advice[1:]}." if advice else None
 
@@ -330,15 +330,6 @@ class TableStorage(ABC):
     def data_files(self) -> list[StoredFile]:
         """List all files of the table outside .hoodie, in no particular order."""
         return self.files_beside("", {HOODIE})
-
-
-def storage_at(base_path: str, options: StorageOptions) -> TableStorage:
-    """Return the storage of the table at a normalized base path. Connects only when it is used."""
-    # Imported here, because both implement the class above.
-    from hudi_ingest.hudi.storage.local import LocalStorage
-    from hudi_ingest.hudi.storage.s3 import S3Storage
-
-    return S3Storage(base_path, options) if is_s3(base_path) else LocalStorage(base_path)
 
 
 @contextmanager

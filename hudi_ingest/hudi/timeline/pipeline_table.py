@@ -47,7 +47,7 @@ class CommittedState:
     commits: tuple[CommittedInstant, ...] = ()
     """Every writer's completed instants on the active timeline, by completion, newest first."""
     last_fields: FieldsSeen | None = None
-    """Those of the pipeline's last transaction; None if unknown."""
+    """The fields of the pipeline's last transaction; None if unknown."""
 
 
 def committed_state(timeline: Timeline, checkpoint_key: str, transaction_key: str) -> CommittedState:

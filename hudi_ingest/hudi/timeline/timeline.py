@@ -22,9 +22,10 @@ from hudi import HudiReadOptions, HudiTable
 from hudi_ingest.exceptions import IngestError, TableMismatch, TableUnreachable
 from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.file_groups import FileGroup, FileOrigin
+from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import INSTANT_FILE, PRIMARY, TIMELINE, path_in
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
-from hudi_ingest.hudi.storage.storage import StoreError, beside, storage_at, store_remedy
+from hudi_ingest.hudi.storage.storage import StoreError, beside, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.storage_options import StorageOptions, is_s3
@@ -512,7 +513,7 @@ class Timeline:
             _read_commits.keep((self.base_path, file), _parsed(text, instant, completed), len(text))
 
     def _commit_files(self) -> dict[str, tuple[str, Hashable]]:
-        """By requested time, each commit's time of completion and what tells its file from any other: on a local disk also size and
+        """Each commit's time of completion, by its requested time, and its file's identity: on a local disk also size and
         time, which a store's names do not come with."""
         named: list[tuple[str, Hashable]]
         if is_s3(self.base_path):

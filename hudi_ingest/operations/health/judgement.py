@@ -308,8 +308,8 @@ def _broken(
         yield lost_text(lost)
     if errors:
         yield (
-            f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Turn {pipeline.coordinator} off, "
-            "find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
+            f"{'; '.join(errors[:5])}{f'; and {len(errors) - 5} more' if errors[5:] else ''}. Pause it with `hudi-ingest pause "
+            f"{pipeline.name}`, find out what changed the table's timeline, and restore the table to an earlier savepoint. The next transaction "
             "continues from the checkpoint that the table then has."
         )
 

@@ -411,7 +411,7 @@ class TableLeftovers:
                 yield file
 
     def _replaced_at(self, log: DeadLetterLog, head: LettersHead, letters: list[StoredFile]) -> dict[str, str]:
-        """By path, the instant whose commit made the file needless."""
+        """The instants whose commits made files needless, by path."""
         entries, current = log.entries(head), {*log.manifests(head)}
         replaced = {path: entry.instant for entry in entries for path in entry.taken}
         for file in letters:

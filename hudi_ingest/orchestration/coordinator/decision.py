@@ -1,5 +1,5 @@
 """The decision for one pipeline: its next run, or why none may start. Pure: it asks for facts one after the other, each only if it matters,
-and changes nothing; `look.py` reads them and does what was decided."""
+and changes nothing; `look.py` reads them and carries the decision out."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The pipelines that share a sensor, and its ticks: which of them are looked at, in which order, and what the tick answers.
+"""The pipelines of a code location in the ticks of their sensor: which of them are looked at, in which order, and the tick's answer.
 
-A pipeline with a file of its own is alone in its fleet; those of a template are in one. Each look is independent: one that fails or hangs
-neither delays nor hides another.
+Each look is independent: one that fails or hangs neither delays nor hides another.
 """
 
 from __future__ import annotations
@@ -30,13 +29,17 @@ from hudi_ingest.orchestration.coordinator.look import PASSES, Look
 from hudi_ingest.orchestration.coordinator.memory import Memory, PipelineMemory
 from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, next_tick, quiet_reasons
+from hudi_ingest.orchestration.coordinator.topics import Found
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
-from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.orchestration.switch import how_to_resume
+from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 
 _LOG = logging.getLogger(__name__)
 DEADLINE_SECONDS = 20.0
 """Dagster gives a tick 60 s, and does not stop one that takes longer."""
 _LEAST_SECONDS = 2.0
+_BESIDE_SECONDS = 0.2
+"""For which a tick waits for a cluster that lists its topics; a later tick takes an answer that comes later."""
 MOST_REQUESTS = 40
 """So many runs one tick requests at most; the other pipelines have their turn in the next ones."""
 _FIRST_FOR_ONE = 3
@@ -45,6 +48,7 @@ OVERLAPS = "the tick before this one is still looking, so this one leaves the pi
 FAILING, LATE, QUEUED, OFF, WAITING = "failing", "not answering", "whose turn comes next", "off", "waiting"
 LookAt = Callable[[PipelineMemory, DagsterInstance, datetime], Look]
 Report = Callable[[Look, PipelineMemory, DagsterInstance], None]
+Beside = Callable[[DagsterInstance, float], Sequence[Found]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Evaluation:
     requests: tuple[RunRequest, ...] = ()
     errors: Mapping[str, BaseException] = field(default_factory=dict)
     text: str = ""
+    found: Sequence[Found] = ()
+    """The topics of templates, where they have changed."""
 
 
 @dataclass(slots=True)
@@ -70,17 +76,21 @@ class _Answers:
 
 
 class Fleet:
-    """`look` decides what to do for one pipeline, `report` reports to Dagster what a look has seen. What is remembered between ticks is
-    lost with the process: then each pipeline gets a full look, in the order of the files."""
+    """`look` decides for one pipeline, `report` reports a look to Dagster; `beside` is the rest of a tick: it waits at most so many seconds,
+    and returns the topics that it found. The memory is lost with the process: then each pipeline gets a full look, in the order of the
+    files."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], look: LookAt, report: Report) -> None:
+    def __init__(
+        self, pipelines: Sequence[Pipeline], look: LookAt, report: Report, beside: Beside = lambda instance, seconds: ()
+    ) -> None:
         self.pipelines = tuple(pipelines)
         self.memory = Memory()
         self._look = look
         self._report = report
+        self._beside = beside
         self._lock = threading.Lock()
-        self._looks = Looks[Look](pipelines[0].coordinator)
-        self._reports = Looks[None](f"{pipelines[0].coordinator}_reports")
+        self._looks = Looks[Look](COORDINATOR)
+        self._reports = Looks[None](f"{COORDINATOR}_reports")
         self._unreported: dict[str, Look] = {}
         """The newest look at each that is not reported yet, those first that have waited longest."""
         self._waiting: dict[str, float] = {}
@@ -94,18 +104,20 @@ class Fleet:
     def evaluate(
         self, instance: DagsterInstance, now: datetime, require_valid: Callable[[Pipeline, RunRequest], None]
     ) -> Evaluation:
-        """Look at the pipelines that are due, and then report what was seen. `require_valid` raises if Dagster would refuse the request,
+        """Look at the pipelines that are due, and then report the looks. `require_valid` raises if Dagster would refuse the request,
         and with it those of other pipelines. Raises a pipeline's error if all pipelines that are on fail."""
         if not self._lock.acquire(blocking=False):
             return Evaluation(text=OVERLAPS)
         try:
-            return self._evaluate(instance, now, require_valid)
+            # A new topic must be found although all pipelines fail.
+            found = self._beside(instance, _BESIDE_SECONDS)
+            return replace(self._evaluate(instance, now, require_valid), found=found)
         finally:
             self._lock.release()
 
-    def next_tick(self, rest_seconds: float) -> NextTick:
-        """Return when the pipelines need a tick next: within `rest_seconds`, or at once if reports are left."""
-        return next_tick(self.memory.of_each(self.pipelines), 0.0 if self._unreported else rest_seconds)
+    def next_tick(self) -> NextTick:
+        """Return when the pipelines need a tick next."""
+        return next_tick(self.memory.of_each(self.pipelines))
 
     def _evaluate(
         self, instance: DagsterInstance, now: datetime, require_valid: Callable[[Pipeline, RunRequest], None]
@@ -115,12 +127,12 @@ class Fleet:
         wishes = cache(lambda: self._ledger().requests.wishes())
         knows_switches = self._read_switches(wishes)
         switches = self._switches or {}
-        on = {each.name: each for each in self.pipelines if switches.get(each.name, each.enabled) or not each.template}
+        on = {each.name: each for each in self.pipelines if switches.get(each.name, each.enabled)}
         quiet = quiet_reasons(self.memory.of_each([*on.values()]), instance, wishes)
         self._note_quiet(quiet, now)
         looks = self._taken(on, [name for name in on if name not in quiet], instance, now, deadline)
 
-        answers = _Answers(self._without_a_look(on, quiet))
+        answers = _Answers(self._without_a_look(on, quiet, now))
         for name in [each for each in looks if each in on and looks[each].done()]:
             self._answer(on[name], looks[name], now, answers, require_valid if knows_switches else None)
         self._note_late(on, now, answers)
@@ -152,9 +164,15 @@ class Fleet:
         self._waiting = {name: since for name, since in self._waiting.items() if name not in looks}
         return looks
 
-    def _without_a_look(self, on: Mapping[str, Pipeline], quiet: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """Say of those that had no look why."""
-        said = {each.name: (OFF, "it is off") for each in self.pipelines if each.name not in on}
+    def _without_a_look(
+        self, on: Mapping[str, Pipeline], quiet: Mapping[str, str], now: datetime
+    ) -> dict[str, tuple[str, str]]:
+        """Say of those that had no look why, and leave those that were turned off to be reported."""
+        off = [each for each in self.pipelines if each.name not in on]
+        for each in off:
+            if self._said.get(each.name, ("",))[0] != OFF:
+                self._leave(Look(each, now, None, how_to_resume(each), on=False))
+        said = {each.name: (OFF, "it is off") for each in off}
         said |= {name: (WAITING, reason) for name, reason in quiet.items()}
         failed = {name: self._said[name] for name in self._waiting if self._said.get(name, ("",))[0] == FAILING}
         return said | {name: failed.get(name, (QUEUED, "it waits for its turn")) for name in self._waiting}
@@ -208,13 +226,18 @@ class Fleet:
     def _report_looks(
         self, on: Mapping[str, Pipeline], instance: DagsterInstance, deadline: float, answers: _Answers
     ) -> None:
-        """Report what was seen within what is left of the tick, a moment if runs wait to be requested; the rest comes first in the next
-        tick."""
-        self._unreported = {name: look for name, look in self._unreported.items() if name in on}
+        """Report looks within the rest of the tick's time, a moment if runs wait to be requested; the others come first in the next tick."""
+        # Nothing more is reported of one that was turned off but that.
+        looks = {name: look for name, look in self._unreported.items() if look.on == (name in on)}
+        begun = set[str]()
+
+        def report_one(pipeline: Pipeline) -> None:
+            begun.add(pipeline.name)
+            self._report(looks[pipeline.name], self.memory.of(pipeline), instance)
+
         left = _LEAST_SECONDS if answers.requests else max(_LEAST_SECONDS, deadline - time.monotonic())
-        reports = self._reports.take(
-            [on[name] for name in self._unreported], lambda pipeline: self._reported(pipeline, instance), left
-        )
+        reports = self._reports.take([look.pipeline for look in looks.values()], report_one, left)
+        self._unreported = {name: look for name, look in looks.items() if name not in begun}
         for name, report in reports.items():
             if name in on and report.done() and (error := report.exception()) is not None:
                 if isinstance(error, PASSES):
@@ -222,9 +245,6 @@ class Fleet:
                     answers.said[name] = state, f"{text}; its checks could not be reported: {error}"
                 else:
                     answers.fail(name, error)
-
-    def _reported(self, pipeline: Pipeline, instance: DagsterInstance) -> None:
-        self._report(self._unreported.pop(pipeline.name), self.memory.of(pipeline), instance)
 
     def _turns(self, on: Mapping[str, Pipeline]) -> Collection[str]:
         """Return whose turns the waiting ones are, in order. First of all only those that no process has looked at: when a topic appears,
@@ -244,13 +264,11 @@ class Fleet:
         return in_turn([*self._waiting], moved(self.memory.of_each([on[name] for name in self._waiting])))
 
     def _read_switches(self, wishes: Callable[[], Wishes]) -> bool:
-        """Read which pipelines of a template were paused or resumed; return whether it is known."""
-        if not self.pipelines[0].template:
-            return True
+        """Read which pipelines were paused or resumed; return whether it is known."""
         try:
             self._switches = wishes().switches
         except LedgerUnreachable as error:
-            _LOG.warning("%s: it is unknown which pipelines are paused: %s", self.pipelines[0].coordinator, error)
+            _LOG.warning("%s: it is unknown which pipelines are paused: %s", COORDINATOR, error)
         return self._switches is not None
 
     def _note_quiet(self, quiet: Collection[str], now: datetime) -> None:
@@ -261,7 +279,7 @@ class Fleet:
             self._ledger().requests.note_ticks(quiet, now)
             self._noted_at = time.monotonic()
         except LedgerUnreachable as error:
-            _LOG.warning("%s: the ledger could not note its tick: %s", self.pipelines[0].coordinator, error)
+            _LOG.warning("%s: the ledger could not note its tick: %s", COORDINATOR, error)
 
     def _ledger(self) -> Ledger:
         url = Home.from_environment().ledger_url
@@ -300,6 +318,8 @@ def late_text(seconds: float, others: int, load: float, cores: int) -> str:
 
 def text_of(said: Mapping[str, tuple[str, str]], before: Mapping[str, tuple[str, str]]) -> str:
     """Say why no run begins. Of many pipelines, count their states and name ten at most: those that fail, then those that changed."""
+    if not said:
+        return "no pipelines"
     if len(said) == 1:
         ((_, reason),) = said.values()
         return reason

@@ -1,5 +1,5 @@
-"""A look at one pipeline: reads its table, broker, ledger and runs, has `decision.py` decide, and does what it decided. `fleet.py` has
-whose turn it is; a report of what was seen comes after the decisions of all."""
+"""A look at one pipeline: reads its table, broker, ledger and runs, has `decision.py` decide, and carries the decision out. `fleet.py` has
+whose turn it is; the report of a look comes after the decisions of all."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from hudi_ingest.orchestration.coordinator.runs import (
 )
 from hudi_ingest.orchestration.jobs.run_config import run_is_finished, run_request
 from hudi_ingest.orchestration.reports.complete_periods import said_through
+from hudi_ingest.orchestration.switch import PAUSED
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.columns.schema_change import pending_approval
 from hudi_ingest.transaction.plan.planning import (
@@ -60,21 +61,37 @@ PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInFl
 @dataclass(frozen=True, slots=True)
 class Look:
     """One look at a pipeline, `now`: the `answer` of the decision, which is a run to request, why there is none, or an error that a person
-    has to act on; and what is to be reported. `observed`: the situation, or why it could not be read."""
+    has to act on; and what is to be reported. `observed`: the situation, or why it could not be read; None if nothing was."""
 
     pipeline: Pipeline
     now: datetime
-    observed: Situation | BaseException
+    observed: Situation | BaseException | None
     answer: RunRequest | str | IngestError = ""
     busy: str = ""
     """The run or process at work, in words."""
     repairs: Sequence[str] = ()
     blind_since: float | None = None
     """Since when broker, table or ledger could not be read, in seconds since 1970."""
+    on: bool = True
+    """Whether the pipeline is on; one that is off is not looked at."""
+
+    @property
+    def decision(self) -> tuple[str, str]:
+        """The decision in a word or two, and why."""
+        if not self.on:
+            return PAUSED, str(self.answer)
+        if self.busy:
+            return "waits for a run", self.busy
+        if isinstance(self.answer, RunRequest):
+            return "begins a run", f"records are waiting; {self.answer.run_key} takes them"
+        if isinstance(self.answer, str) and not isinstance(self.observed, BaseException):
+            return "waits", self.answer
+        error = self.answer or self.observed
+        return "cannot decide", str(error)
 
 
 def look_at(memory: PipelineMemory, instance: DagsterInstance, now: datetime) -> Look:
-    """Look at one pipeline and decide what to do. Nothing is reported to Dagster but the end of runs that are dead."""
+    """Look at one pipeline and decide. Nothing is reported to Dagster but the end of runs that are dead."""
     pipeline = memory.pipeline
     memory.forget()
     repairs, busy = tuple[str, ...](), ""
@@ -160,7 +177,7 @@ class Sight:
     changed_at: float = 0.0
 
     def answer(self, cluster: KafkaCluster) -> RunRequest | str | IngestError:
-        """Decide, do what was decided, and return the run to request, why there is none, or an error that a person has to act on."""
+        """Decide, carry the decision out, and return the run to request, why there is none, or an error that a person has to act on."""
         try:
             return self._answer(cluster)
         except IngestError as error:
@@ -183,8 +200,8 @@ class Sight:
         return reason
 
     def _made_up_for(self, cluster: KafkaCluster) -> str:
-        """Do what the last commit may have left undone, which the next one would do if there were one. Return why the consumer group could
-        not be told, or ""."""
+        """Set the consumer group and copy dead letters in place of a next commit, if the last one could not. Return why the group could not be
+        set, or ""."""
         group_trouble = self.memory.keep_group_told(self.situation, cluster)
         keep_letters_copied(self.pipeline, self.situation)
         return group_trouble

@@ -14,11 +14,10 @@ _PREFIX = "hudi_ingest next tick "
 @dataclass(frozen=True, slots=True)
 class NextTick:
     """When, in seconds since 1970, transactions of a sensor's pipelines are `due`, or infinity; `runs`: by the run that is at work for a
-    pipeline, when the transaction after it is due; `rests_until`: before that, the sensor need not tick for anything else."""
+    pipeline, when the transaction after it is due."""
 
     due: float = math.inf
     runs: Mapping[str, float] = field(default_factory=dict)
-    rests_until: float = 0.0
 
     def is_due(self, ticked: float, now: float, ended_at: Callable[[str], float]) -> bool:
         """Whether a transaction has become due since the sensor `ticked`. `ended_at`: when a run ended, infinity if it has not."""
@@ -27,7 +26,7 @@ class NextTick:
 
     @property
     def cursor(self) -> str:
-        return _PREFIX + json.dumps([self.due, dict(self.runs), self.rests_until])
+        return _PREFIX + json.dumps([self.due, dict(self.runs)])
 
     @classmethod
     def of(cls, cursor: str | None) -> NextTick | None:
@@ -36,8 +35,8 @@ class NextTick:
         if cursor is None or not cursor.startswith(_PREFIX):
             return None
         try:
-            due, runs, rests_until = json.loads(cursor.removeprefix(_PREFIX))
+            due, runs = json.loads(cursor.removeprefix(_PREFIX))
             by_run = {str(run_id): float(at) for run_id, at in runs.items()}
-            return cls(float(due), by_run, float(rests_until))
+            return cls(float(due), by_run)
         except (ValueError, TypeError, AttributeError):
             return None

@@ -99,11 +99,10 @@ def _ends_of(held: SourceSnapshot) -> dict[TopicPartition, int] | None:
     return {partition: each.end for partition, each in marks.items()}
 
 
-def next_tick(memory: Sequence[PipelineMemory], rest_seconds: float) -> NextTick:
+def next_tick(memory: Sequence[PipelineMemory]) -> NextTick:
     """Return when a sensor's pipelines need a tick next: when a transaction that waits for its interval's end is due, or when a run has
-    ended and the transaction after it is due. `rest_seconds`: how long the sensor need not tick otherwise."""
-    now = time.time()
-    epoch = now - time.monotonic()
+    ended and the transaction after it is due."""
+    epoch = time.time() - time.monotonic()
     due = [each.idle.until for each in memory if each.idle is not None]
     runs = dict[str, float]()
     for known in (each.busy for each in memory):
@@ -115,7 +114,7 @@ def next_tick(memory: Sequence[PipelineMemory], rest_seconds: float) -> NextTick
             runs[known.run_id] = epoch + until
         else:
             due.append(until)
-    return NextTick(epoch + min(due, default=math.inf), runs, now + rest_seconds)
+    return NextTick(epoch + min(due, default=math.inf), runs)
 
 
 def _still_busy(busy: Sequence[PipelineMemory], instance: DagsterInstance) -> dict[str, str]:

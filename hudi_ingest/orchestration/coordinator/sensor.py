@@ -1,10 +1,11 @@
-"""The coordinator: the sensor of a pipeline, or of all pipelines of a template, that turns a table's and the broker's offsets into the
-next run."""
+"""The coordinator: the one sensor of a code location, which turns the offsets of tables and brokers into the next runs of all its
+pipelines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from types import MappingProxyType
 
 from dagster import (
     DagsterInstance,
@@ -19,42 +20,52 @@ from dagster import (
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
+from hudi_ingest.orchestration.broken_files import BrokenFiles
 from hudi_ingest.orchestration.coordinator.fleet import Fleet
 from hudi_ingest.orchestration.coordinator.look import Look, look_at
 from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
+from hudi_ingest.orchestration.coordinator.topics import TICK_SECONDS as FIND_SECONDS
+from hudi_ingest.orchestration.coordinator.topics import Found, TopicSearch
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
-from hudi_ingest.orchestration.reports.tick_reports import report, report_repairs
-from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.pipeline.sections.transaction import TICK_SECONDS, rest_seconds, shared_tick_seconds
+from hudi_ingest.orchestration.reports.tick_reports import report, report_decision, report_repairs
+from hudi_ingest.pipeline.folder import BrokenFile
+from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
+from hudi_ingest.pipeline.sections.transaction import LONGEST_TICK_SECONDS, TICK_SECONDS
+from hudi_ingest.pipeline.template import Template
 
 _SHOWN_RANGES = 10
 
 
-def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> SensorDefinition:
-    """Build the sensor that requests the runs of these pipelines' transactions: of one with a file of its own, or of all of a template.
-    It starts no JVM, and each tick plans from the tables. `sensors`: how many the code location has."""
-    first, fleet = pipelines[0], Fleet(pipelines, look_at, report_look)
-    wanted = min(pipeline.transaction.tick_seconds for pipeline in pipelines)
-    rest = rest_seconds(min(pipeline.transaction.interval_seconds for pipeline in pipelines), sensors)
-    interval = f"every {first.transaction.interval_seconds:g} s while records arrive."
-    description = f"Begins a transaction of {first.name} {interval}"
-    if first.template:
-        description = (
-            f"Begins the transactions of {counted(len(pipelines), 'pipeline')} of {first.template}, one of each {interval} Off, it "
-            "stops all of them; `hudi-ingest pause` and `resume` switch one."
-        )
-    # A pipeline of a template that is not enabled may be resumed on its own.
-    starts = first.enabled or bool(first.template)
+def coordinator_sensor(
+    pipelines: Sequence[Pipeline],
+    templates: Sequence[Template] = (),
+    broken: Mapping[str, BrokenFile] = MappingProxyType({}),
+    suffix: str = "",
+) -> SensorDefinition:
+    """Build the sensor that requests the runs of these pipelines' transactions, looks for the topics of the templates, and reports broken
+    files, which have the names of their assets. It starts no JVM, and each tick plans from the tables. `suffix`: of its name, if a code
+    location merges several."""
+    search, files = TopicSearch(templates), BrokenFiles(broken)
+
+    def beside(instance: DagsterInstance, seconds: float) -> Sequence[Found]:
+        files.report(instance)
+        return search.step(seconds)
+
+    fleet = Fleet(pipelines, look_at, report_look, beside)
+    wanted = min((pipeline.transaction.tick_seconds for pipeline in pipelines), default=LONGEST_TICK_SECONDS)
 
     @sensor(
-        name=first.coordinator,
+        name=f"{COORDINATOR}{suffix}",
         # Not `target`, which makes a job of all its assets, and each run takes its own out of that.
-        asset_selection=[*map(table_key, pipelines)],
-        tags={tags.TEMPLATE: first.template} if first.template else {tags.PIPELINE: first.name},
-        minimum_interval_seconds=shared_tick_seconds(wanted, sensors),
-        default_status=DefaultSensorStatus.RUNNING if starts else DefaultSensorStatus.STOPPED,
-        description=description,
+        asset_selection=[*map(table_key, pipelines)] or None,
+        minimum_interval_seconds=min(wanted, FIND_SECONDS) if search else wanted,
+        # A pipeline has a switch of its own, which its file sets at first.
+        default_status=DefaultSensorStatus.RUNNING,
+        description=(
+            f"Begins the transactions of {counted(len(pipelines), 'pipeline')}, each in its interval while records arrive. Off, it stops "
+            "all of them; `hudi-ingest pause` and `resume` switch one."
+        ),
     )
     def coordinator(context: SensorEvaluationContext) -> list[RunRequest] | SkipReason:
         repository = context.repository_def
@@ -64,9 +75,12 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
 
         evaluation = fleet.evaluate(kept_instance(context), datetime.now(timezone.utc), require_valid)
         if wanted < TICK_SECONDS:
-            context.update_cursor(fleet.next_tick(rest).cursor)
+            context.update_cursor(fleet.next_tick().cursor)
+        for found in evaluation.found:
+            if found.is_news:
+                context.log.warning(f"topics of {found.template}: {found.text}")
         if not evaluation.requests:
-            return SkipReason(evaluation.text)
+            return SkipReason("\n".join(filter(None, (evaluation.text, search.text, files.text))))
         for name, error in evaluation.errors.items():
             context.log.warning(f"{name}: {type(error).__name__}: {error}")
         for request in evaluation.requests:
@@ -79,9 +93,11 @@ def coordinator_sensor(pipelines: Sequence[Pipeline], sensors: int = 1) -> Senso
 
 
 def report_look(look: Look, memory: PipelineMemory, instance: DagsterInstance) -> None:
-    """Report to Dagster what a look has seen. Raises KafkaUnreachable, KafkaRefused, TableUnreachable, and what Dagster raises."""
+    """Report a look to Dagster. Raises KafkaUnreachable, KafkaRefused, TableUnreachable, and what Dagster raises."""
     report_repairs(look.pipeline, instance, look.repairs)
-    report(look.pipeline, instance, look.observed, look.now, memory.reported, look.busy, look.blind_since)
+    report_decision(look.pipeline, instance, *look.decision, look.now, memory.reported, look.on)
+    if look.observed is not None:
+        report(look.pipeline, instance, look.observed, look.now, memory.reported, look.busy, look.blind_since)
 
 
 def request_text(request: RunRequest) -> str:

@@ -111,7 +111,7 @@ def serve_at_socket(socket: Path, *, forks_runs: bool = False) -> None:
 
 
 def serve_at_port(host: str, port: int) -> None:
-    """As `serve_at_socket`, for an instance with Dagster's own launcher."""
+    """Serve until the process is stopped, for an instance with Dagster's own launcher."""
     client = DagsterGrpcClient(host=host, port=port)
     _serve(client, ["--host", host, "--port", str(port)], forks_runs=True)
 

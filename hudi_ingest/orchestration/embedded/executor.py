@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 from dagster import DagsterEvent, Executor, InitExecutorContext, executor, multiple_process_executor_requirements
-from dagster._core.execution.context.system import PlanOrchestrationContext
-from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.in_process import InProcessExecutor
 from dagster._core.executor.multiprocess import MultiprocessExecutor
@@ -52,7 +51,7 @@ class QuickExecutor(Executor):
     def retries(self) -> RetryMode:
         return RetryMode.ENABLED
 
-    def execute(self, plan_context: PlanOrchestrationContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:
+    def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[DagsterEvent]:
         in_process = plan_context.dagster_run.tags.get(tags.IN_PROCESS) == "true"
         chosen = InProcessExecutor(retries=self.retries) if in_process else _multiprocess(self.retries)
         return chosen.execute(plan_context, execution_plan)

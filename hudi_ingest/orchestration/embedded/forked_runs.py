@@ -14,10 +14,9 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 import dagster._grpc.server
-from dagster import DagsterInstance
+from dagster import DagsterInstance, deserialize_value
 from dagster._cli import main
 from dagster._grpc.types import ExecuteExternalJobArgs
-from dagster._serdes import deserialize_value
 
 from hudi_ingest.orchestration.embedded.run_processes import IMPORTED_BY_RUNS, build_only_for
 
@@ -47,10 +46,10 @@ class ForkingServer(_Server):  # type: ignore[misc]
 def _start_run(start: Callable[..., None], args: Sequence[Any]) -> None:
     """Start the run, in its own process. `args`: those of Dagster's `start`, of which the first says which run."""
     gc.freeze()
-    this = deserialize_value(args[0], ExecuteExternalJobArgs)
-    if this.instance_ref is not None:
-        with DagsterInstance.from_ref(this.instance_ref) as instance:
-            build_only_for(instance.get_run_by_id(this.run_id))
+    asked = deserialize_value(args[0], ExecuteExternalJobArgs)
+    if asked.instance_ref is not None:
+        with DagsterInstance.from_ref(asked.instance_ref) as instance:
+            build_only_for(instance.get_run_by_id(asked.run_id))
     start(*args)
 
 

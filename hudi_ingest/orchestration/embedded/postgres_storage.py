@@ -25,7 +25,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 import sqlalchemy as sa
 from dagster import Field, IntSource
-from dagster._serdes import ConfigurableClassData
+
+from hudi_ingest.exceptions import EnvironmentProblem
+from hudi_ingest.ledger.database import kept_connections, shown_url
+from hudi_ingest.orchestration.embedded import once
+from hudi_ingest.pipeline import extras
+
+try:
+    extras.require("postgres", "in this environment")
+except ValueError as problem:
+    raise EnvironmentProblem(f"dagster.yaml: the storage {__name__} {problem}") from None
+
 from dagster_postgres import (
     DagsterPostgresStorage,
     PostgresEventLogStorage,
@@ -33,9 +43,6 @@ from dagster_postgres import (
     PostgresScheduleStorage,
 )
 from dagster_postgres.utils import pg_url_from_config, retry_pg_connection_fn, set_pg_statement_timeout
-
-from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.ledger.database import kept_connections, shown_url
 
 if TYPE_CHECKING:
     from dagster_postgres.auth import PgTokenProvider
@@ -49,9 +56,7 @@ _LOOK_SECONDS = 1.0
 _TABLES = "all tables"
 
 _engines: dict[tuple[str, int, int], sa.Engine] = {}
-"""By URL, most connections and statement timeout: Dagster makes storages anew in each tick, so they share the process's engines."""
-_known: set[tuple[str, str]] = set()
-"""By URL, what the database has: tables and migrations, which do not go away."""
+"""Engines by URL, most connections and statement timeout: Dagster makes storages anew in each tick, so they share the process's engines."""
 
 
 def _engine(url: str, most: int, provider: PgTokenProvider | None, statement_timeout: int = 0) -> sa.Engine:
@@ -92,10 +97,7 @@ class _Pooled:
         self._engine = _engine(self.postgres_url, _KEPT + max_overflow, self.provider, statement_timeout)
 
     def _once(self, fact: str, ask: Callable[[], bool]) -> bool:
-        """Ask the database until it says yes."""
-        if (self.postgres_url, fact) not in _known and ask():
-            _known.add((self.postgres_url, fact))
-        return (self.postgres_url, fact) in _known
+        return once(self.postgres_url, fact, ask)
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
@@ -173,14 +175,14 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         self,
         postgres_url: str,
         should_autocreate_tables: bool = True,
-        inst_data: ConfigurableClassData | None = None,
+        inst_data: Any = None,
         token_provider: PgTokenProvider | None = None,
         max_connections: int = MOST,
     ) -> None:
         self.postgres_url = postgres_url
         self.should_autocreate_tables = should_autocreate_tables
         self._inst_data = inst_data
-        create = should_autocreate_tables and (postgres_url, _TABLES) not in _known
+        create = should_autocreate_tables and not once(postgres_url, _TABLES, lambda: False)
         # The oldest dagster-postgres has no token provider.
         more: dict[str, Any] = {} if token_provider is None else {"token_provider": token_provider}
         self._run_storage = PooledRunStorage(postgres_url, create, **more)
@@ -189,7 +191,7 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         for storage in (self._run_storage, self._event_log_storage, self._schedule_storage):
             storage.share(max_connections, token_provider)
         if create:
-            _known.add((postgres_url, _TABLES))
+            once(postgres_url, _TABLES, lambda: True)
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:
@@ -201,9 +203,7 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         return {**cast("dict[str, Any]", DagsterPostgresStorage.config_type()), "max_connections": most}
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> PooledPostgresStorage:
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> PooledPostgresStorage:
         provider = None
         if config_value.get("auth_provider"):
             from dagster_postgres.utils import get_token_provider_from_config

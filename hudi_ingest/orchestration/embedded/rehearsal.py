@@ -57,7 +57,7 @@ _NAME = "rehearsal"
 
 
 class BeginConfig(Config):
-    """As that of a transaction's first op."""
+    """The config of a transaction's first op."""
 
     slices: list[str] = Field(default=[], description="Offset ranges")
 

@@ -16,20 +16,15 @@ from typing import Any
 
 import sqlalchemy as sa
 from dagster import AssetKey, DagsterInstance
-from dagster._core.instance import RUNLESS_RUN_ID
-from dagster._core.scheduler.instigation import InstigatorState, InstigatorTick
-from dagster._core.snap import JobSnap
+from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
 from dagster._core.storage.event_log.schema import (
     AssetCheckExecutionsTable,
     AssetEventTagsTable,
     SqlEventLogStorageTable,
 )
-from dagster._core.storage.event_log.sql_event_log import SqlEventLogStorage
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
+from dagster._core.storage.runs import SqliteRunStorage, SqlRunStorage
 from dagster._core.storage.runs.schema import RunsTable, SnapshotsTable
-from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
-from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
-from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+from dagster._core.storage.schedules import SqliteScheduleStorage
 
 from hudi_ingest.ledger import Kept
 from hudi_ingest.orchestration import tags
@@ -40,8 +35,11 @@ TICKS_AT_ONCE = 1000
 ASSET_JOB = "__ASSET_JOB"
 """How the name of the job begins in which Dagster runs a selection of assets."""
 SNAPSHOTS_AT_ONCE = 1000
-"""Of the snapshots that no run has, those of other people's jobs included."""
+"""Snapshots without a run that are deleted at once, those of other people's jobs included."""
 _EVENTS = SqlEventLogStorageTable.c
+INDEX_SHARD_NAME = "index"
+RUNLESS_RUN_ID = ""
+"""Dagster's names of the database with the events of all runs, and of the run of events that have none."""
 _EVALUATIONS = AssetCheckExecutionsTable.c
 _SNAPSHOTS = SnapshotsTable.c
 
@@ -184,11 +182,12 @@ def delete_ticks(
     return deleted
 
 
-def _location(state: InstigatorState) -> str:
-    return state.origin.repository_origin.code_location_origin.location_name
+def _location(state: Any) -> str:
+    name: str = state.origin.repository_origin.code_location_origin.location_name
+    return name
 
 
-def _ticks(instance: DagsterInstance, origin: str, selector: str, before: datetime) -> Iterator[InstigatorTick]:
+def _ticks(instance: DagsterInstance, origin: str, selector: str, before: datetime) -> Iterator[Any]:
     """Yield newest first."""
     until = before.timestamp()
     while True:
@@ -232,14 +231,14 @@ def _has_run(snapshot_id: sa.ColumnElement[str]) -> sa.Exists:
     return sa.exists().where(RunsTable.c.snapshot_id == snapshot_id)
 
 
-def _is_ours(snapshot: JobSnap) -> bool:
+def _is_ours(snapshot: Any) -> bool:
     """Whether it is of a job of ours, or of assets with a table of ours among them."""
     ops = {op.name for op in snapshot.node_defs_snapshot.op_def_snaps}
     graphs = snapshot.node_defs_snapshot.graph_def_snaps if snapshot.name.startswith(ASSET_JOB) else ()
     return bool(tags.OF_PIPELINES & snapshot.tags.keys()) or any(f"{graph.name}__begin" in ops for graph in graphs)
 
 
-def _is_of_all_assets(snapshot: JobSnap) -> bool:
+def _is_of_all_assets(snapshot: Any) -> bool:
     return snapshot.name.startswith(ASSET_JOB) and snapshot.lineage_snapshot is None
 
 

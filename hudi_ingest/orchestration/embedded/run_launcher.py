@@ -19,11 +19,10 @@ from contextlib import suppress
 from functools import cached_property
 
 import psutil
-from dagster import DefaultRunLauncher
+from dagster import DagsterRun, DefaultRunLauncher
 from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._core.origin import JobPythonOrigin
-from dagster._core.storage.dagster_run import DagsterRun
 
 from hudi_ingest.ledger.owner import Owner, is_dead, is_of_this_host, living_process
 from hudi_ingest.orchestration import tags

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Any
 
-from dagster import DagsterEventType, DagsterInstance
-from dagster._core.instance.ref import InstanceRef
-from dagster._core.storage.dagster_run import DagsterRun
+from dagster import DagsterEventType, DagsterInstance, DagsterRun
 from dagster._grpc.impl import core_execute_run
 from dagster._utils.hosted_user_process import recon_job_from_origin
 from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
@@ -89,7 +88,7 @@ class RunProcesses:
         # At exit, multiprocessing waits for the processes to end, after this.
         Finalize(self, self.close, exitpriority=1)
 
-    def start(self, instance: InstanceRef, run_id: str, pipeline: str, *, keep: bool) -> None:
+    def start(self, instance: Any, run_id: str, pipeline: str, *, keep: bool) -> None:
         """Start the run, in a process that has executed others if it is one to `keep`; others fork processes of their own, which a
         process cannot safely do once it has threads. `pipeline`: whose definitions it needs, "" if those of several."""
         with self._lock:
@@ -118,7 +117,7 @@ class RunProcesses:
                 self._end(process)
         return False
 
-    def _fork(self, instance: InstanceRef, run_id: str, pipeline: str, *, keep: bool) -> None:
+    def _fork(self, instance: Any, run_id: str, pipeline: str, *, keep: bool) -> None:
         forked = multiprocessing.get_context("forkserver")
         forked.set_forkserver_preload(IMPORTED_BY_RUNS)
         runs, theirs = forked.Pipe()
@@ -154,7 +153,7 @@ class RunProcesses:
             self._set_timer()
 
 
-def execute_runs(instance_ref: InstanceRef, runs: Connection, module: str) -> None:
+def execute_runs(instance_ref: Any, runs: Connection, module: str) -> None:
     """Execute runs, in a process of their own, until there are no more to come, or one of them does not succeed."""
     # What was inherited stays, and the collector would copy its pages.
     gc.freeze()

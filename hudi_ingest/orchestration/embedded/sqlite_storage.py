@@ -37,20 +37,20 @@ from alembic.script import ScriptDirectory
 from dagster import DagsterInstance, EventLogEntry, Field, StringSource
 from dagster._core.events import ASSET_CHECK_EVENTS, ASSET_EVENTS, EVENT_TYPE_TO_PIPELINE_RUN_STATUS
 from dagster._core.storage import sqlite_storage
-from dagster._core.storage.event_log.schema import SqlEventLogStorageTable
-from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME, SqliteEventLogStorage
-from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
-from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
+from dagster._core.storage.event_log import SqlEventLogStorageTable, SqliteEventLogStorage
+from dagster._core.storage.runs import SqliteRunStorage
+from dagster._core.storage.schedules import SqliteScheduleStorage
 from dagster._core.storage.sql import get_alembic_config
-from dagster._core.storage.sqlite_storage import DagsterSqliteStorage
-from dagster._serdes import ConfigurableClassData
 
 from hudi_ingest.ledger.database import sqlite_engine
+from hudi_ingest.orchestration.embedded import once
 
 _BUSY_SECONDS = 30
 _DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.db")
 _INDEXED_EVENTS = frozenset({*ASSET_EVENTS, *ASSET_CHECK_EVENTS, *EVENT_TYPE_TO_PIPELINE_RUN_STATUS})
 """Types of events that Dagster also keeps beside the log of their run."""
+_INDEX_SHARD_NAME = "index"
+"""Dagster's name of the database with the events of all runs."""
 _INSERT_EVENT = SqlEventLogStorageTable.insert()
 _TEMPORARY_FOLDER = "HUDI_INGEST_TEMPORARY_DAGSTER"
 """Environment variable by which the processes of one Dagster command share a temporary folder."""
@@ -99,17 +99,6 @@ class _Opened:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_known: set[tuple[str, str]] = set()
-"""By file, what the database has: tables, columns and migrations, which do not go away."""
-
-
-def _once(path: str, fact: str, ask: Callable[[], bool]) -> bool:
-    """Ask the database until it says yes."""
-    if (path, fact) not in _known and ask():
-        _known.add((path, fact))
-    return (path, fact) in _known
-
-
 _SHARED = _Engines("FULL", most=8)
 """Runs, ticks and what the events of all runs say about assets: on disk once they are committed."""
 _OF_RUNS = _Engines("NORMAL", most=16)
@@ -131,7 +120,7 @@ class QuickRunStorage(SqliteRunStorage):
     """Dagster's storage of runs."""
 
     @classmethod
-    def from_local(cls, base_dir: str, inst_data: ConfigurableClassData | None = None) -> QuickRunStorage:
+    def from_local(cls, base_dir: str, inst_data: Any = None) -> QuickRunStorage:
         path = str(Path(base_dir, "runs.db").absolute())
         if not _is_complete(_SHARED, path, "instance_info"):
             SqliteRunStorage.from_local(base_dir, inst_data)
@@ -143,11 +132,11 @@ class QuickRunStorage(SqliteRunStorage):
             yield connection
 
     def has_built_index(self, migration_name: str) -> bool:
-        return _once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
+        return once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
 
     def has_run_stats_index_cols(self) -> bool:
         # Each query for runs and each event that changes a run's status asks, by listing the columns.
-        return _once(self._conn_string, "times of runs", super().has_run_stats_index_cols)
+        return once(self._conn_string, "times of runs", super().has_run_stats_index_cols)
 
     def changes(self) -> Callable[[], bool]:
         """Return a function, for one thread, that says whether any process has written here since its last call."""
@@ -169,7 +158,7 @@ class QuickScheduleStorage(SqliteScheduleStorage):
     """Dagster's storage of schedules, sensors and their ticks."""
 
     @classmethod
-    def from_local(cls, base_dir: str, inst_data: ConfigurableClassData | None = None) -> QuickScheduleStorage:
+    def from_local(cls, base_dir: str, inst_data: Any = None) -> QuickScheduleStorage:
         path = str(Path(base_dir, "schedules.db").absolute())
         if not _is_complete(_SHARED, path):
             SqliteScheduleStorage.from_local(base_dir, inst_data)
@@ -183,19 +172,19 @@ class QuickScheduleStorage(SqliteScheduleStorage):
     # Dagster asks for these up to five times in each look for due sensors, and in each tick.
 
     def has_instigators_table(self) -> bool:
-        return _once(self._conn_string, "instigators", super().has_instigators_table)
+        return once(self._conn_string, "instigators", super().has_instigators_table)
 
     def _has_instigators_table(self, conn: sa.Connection) -> bool:
-        return _once(self._conn_string, "instigators", partial(super()._has_instigators_table, conn))
+        return once(self._conn_string, "instigators", partial(super()._has_instigators_table, conn))
 
     def has_built_index(self, migration_name: str) -> bool:
-        return _once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
+        return once(self._conn_string, migration_name, partial(super().has_built_index, migration_name))
 
 
 class QuickEventLogStorage(SqliteEventLogStorage):
     """Dagster's event log: a database for each run, and one for what concerns all runs."""
 
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         self._storing = threading.local()
         super().__init__(base_dir, inst_data)
 
@@ -207,16 +196,16 @@ class QuickEventLogStorage(SqliteEventLogStorage):
             with self.index_connection() as connection:
                 return connection.execute(query, {"name": table_name}).first() is not None
 
-        return _once(self.path_for_shard(INDEX_SHARD_NAME), table_name, ask)
+        return once(self.path_for_shard(_INDEX_SHARD_NAME), table_name, ask)
 
     def has_secondary_index(self, name: str) -> bool:
-        return _once(
-            self.path_for_shard(INDEX_SHARD_NAME), f"migration {name}", partial(super().has_secondary_index, name)
+        return once(
+            self.path_for_shard(_INDEX_SHARD_NAME), f"migration {name}", partial(super().has_secondary_index, name)
         )
 
     def _has_asset_key_col_on_connection(self, conn: sa.Connection, column_name: str) -> bool:
         ask = partial(super()._has_asset_key_col_on_connection, conn, column_name)
-        return _once(self.path_for_shard(INDEX_SHARD_NAME), f"asset key's {column_name}", ask)
+        return once(self.path_for_shard(_INDEX_SHARD_NAME), f"asset key's {column_name}", ask)
 
     def store_event(self, event: EventLogEntry) -> None:
         if event.dagster_event_type in _INDEXED_EVENTS:
@@ -243,10 +232,10 @@ class QuickEventLogStorage(SqliteEventLogStorage):
 
     @contextmanager
     def _connect(self, shard: str) -> Iterator[sa.Connection]:
-        if shard == INDEX_SHARD_NAME and hasattr(self._storing, "connection"):
+        if shard == _INDEX_SHARD_NAME and hasattr(self._storing, "connection"):
             yield self._storing.connection
             return
-        path, engines = self.path_for_shard(shard), _SHARED if shard == INDEX_SHARD_NAME else _OF_RUNS
+        path, engines = self.path_for_shard(shard), _SHARED if shard == _INDEX_SHARD_NAME else _OF_RUNS
         if shard not in self._initialized_dbs:
             if not os.path.exists(path):
                 _create_event_log(Path(path))
@@ -257,11 +246,11 @@ class QuickEventLogStorage(SqliteEventLogStorage):
             yield connection
 
 
-class QuickSqliteStorage(DagsterSqliteStorage):
+class QuickSqliteStorage(sqlite_storage.DagsterSqliteStorage):
     """Databases below `base_dir`, by default `$DAGSTER_HOME`, laid out like those of Dagster's own storage. Without either they are
     temporary, as Dagster's whole instance is then."""
 
-    def __init__(self, base_dir: str, inst_data: ConfigurableClassData | None = None) -> None:
+    def __init__(self, base_dir: str, inst_data: Any = None) -> None:
         self.base_dir = base_dir
         self._run_storage = QuickRunStorage.from_local(str(Path(base_dir, "history")))
         self._event_log_storage = QuickEventLogStorage(str(Path(base_dir, "history", "runs")))
@@ -273,9 +262,7 @@ class QuickSqliteStorage(DagsterSqliteStorage):
         return {"base_dir": Field(StringSource, is_required=False)}
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> QuickSqliteStorage:
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> QuickSqliteStorage:
         return cls(config_value.get("base_dir") or os.environ.get("DAGSTER_HOME") or _temporary_folder(), inst_data)
 
 

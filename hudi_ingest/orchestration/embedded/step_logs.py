@@ -17,7 +17,6 @@ from dagster import Field, StringSource
 from dagster._core.execution.compute_logs import redirect_to_file
 from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
 from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
-from dagster._serdes import ConfigurableClassData
 
 from hudi_ingest.exceptions import EnvironmentProblem
 
@@ -31,9 +30,7 @@ class FileComputeLogManager(LocalComputeLogManager):
         return {"base_dir": Field(StringSource, is_required=False)}
 
     @classmethod
-    def from_config_value(
-        cls, inst_data: ConfigurableClassData | None, config_value: Mapping[str, Any]
-    ) -> FileComputeLogManager:
+    def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> FileComputeLogManager:
         home = os.environ.get("DAGSTER_HOME")
         folder = config_value.get("base_dir") or (home and str(Path(home, "storage")))
         if not folder:

@@ -88,7 +88,7 @@ class MaintenanceSchedule:
             cron_schedule=self.cron,
             execution_timezone="UTC",
             default_status=DefaultScheduleStatus.RUNNING if on else DefaultScheduleStatus.STOPPED,
-            description=f"{self.description} Leaves pipelines alone that are neither enabled nor have their sensor on.",
+            description=f"{self.description} Leaves pipelines alone that are neither enabled nor on.",
         )
         def each_that_is_due(context: ScheduleEvaluationContext) -> list[RunRequest] | SkipReason:
             now = context.scheduled_execution_time
@@ -106,7 +106,7 @@ class MaintenanceSchedule:
     ) -> tuple[list[RunRequest], list[str]]:
         """Return a run for each pipeline that is due, and the reason for each that is not. A pipeline that cannot be evaluated keeps
         no other from its run; raises its error if it is the only outcome."""
-        off = _sensors_off(pipelines, instance)
+        off = _off(pipelines, instance)
         turns = [pipeline for pipeline in pipelines if pipeline.name not in off]
         taken = Looks[RunRequest | SkipReason](self.name)
         looks = taken.take(turns, lambda pipeline: self.due(pipeline, instance, now), EVALUATION_SECONDS)
@@ -115,8 +115,8 @@ class MaintenanceSchedule:
             look = looks.get(pipeline.name)
             if pipeline.name in off:
                 reasons.append(
-                    f"{pipeline.name}: it is not enabled and its sensor {pipeline.coordinator} is off, so its table may "
-                    "belong to another writer"
+                    f"{pipeline.name}: it is neither enabled nor on, so its table may belong to another writer; `hudi-ingest "
+                    f"resume {pipeline.name}` turns it on"
                 )
             elif look is None or not look.done():
                 reasons.append(f"{pipeline.name}: its table has not answered within {EVALUATION_SECONDS:.0f} s")
@@ -147,12 +147,12 @@ def _of_pipeline(request: RunRequest, pipeline: Pipeline, now: datetime) -> RunR
     return RunRequest(run_key=key, run_config=request.run_config, tags=request.tags, partition_key=pipeline.name)
 
 
-def _sensors_off(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> set[str]:
-    """Return the names of pipelines whose table is not ours to change yet: not enabled, and their sensor was not turned on."""
+def _off(pipelines: Sequence[Pipeline], instance: DagsterInstance) -> set[str]:
+    """Return the names of pipelines whose table is not ours to change yet: neither enabled nor turned on."""
     not_enabled = [pipeline for pipeline in pipelines if not pipeline.enabled]
     if not not_enabled:
         return set()
-    switches = switches_of(instance, not_enabled)
+    switches = switches_of(instance)
     return {pipeline.name for pipeline in not_enabled if not switches.is_on(pipeline)}
 
 

@@ -230,12 +230,11 @@ def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request
         if waited < UNSEEN_SECONDS:
             time.sleep(ASK_AGAIN_SECONDS)
             return
-        sensor = pipeline.coordinator
-        ledger.requests.end(request.request_id, RequestState.CANCELLED, f"the sensor {sensor} is off")
+        ledger.requests.end(request.request_id, RequestState.CANCELLED, f"pipeline {pipeline.name} is paused")
         raise EnvironmentProblem(
-            f"request {request.request_id} of pipeline {pipeline.name} was not begun: the sensor {sensor} has not ticked for "
-            f"{waited:.0f} s. Turn it on under Automation, which also resumes live transactions, and launch this job again; or "
-            "use the command line, which does not need it."
+            f"request {request.request_id} of pipeline {pipeline.name} was not begun: the pipeline is paused, or the sensor "
+            f"{pipeline.coordinator} is off, for no tick has looked at it for {waited:.0f} s. `hudi-ingest resume {pipeline.name}` turns it "
+            "on, which also resumes live transactions; then launch this job again. Or use the command line, which needs no sensor."
         )
 
     return alone

@@ -123,7 +123,7 @@ def plan_in(run: DagsterRun, pipeline: Pipeline, config: BeginConfig) -> Transac
         )
     plan = config.plan(pipeline.name)
     # A run that a person re-executes has the tag, too.
-    if plan is None and run.tags.get(tags.SENSOR) == pipeline.coordinator and run.parent_run_id is None:
+    if plan is None and run.tags.get(tags.SENSOR, "").startswith(pipeline.coordinator) and run.parent_run_id is None:
         raise ConfigError(
             "the run's config",
             [

@@ -56,7 +56,7 @@ from hudi_ingest.transaction.plan.planning import leased_until_of
 from hudi_ingest.transaction.run import catalog_syncer
 
 SERVICES_AT = time(2)
-"""From when on tables are serviced, each in a minute of its own: many at once would keep transactions from the queue's places."""
+"""The time from which on tables are serviced, each in a minute of its own: many at once would keep transactions from the queue's places."""
 _LOGGED_KEPT = 100
 CATALOG_MOST_SECONDS = 600
 """A sync takes a minute at most; one that has not ended after this long is dead."""

@@ -63,7 +63,7 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
     def checks(context: AssetCheckExecutionContext, inputs: Mapping[str, Any]) -> Iterator[AssetCheckResult]:
         with as_dagster_failures():
             situation = observe(pipeline)
-            paused = switches_of(context.instance, [pipeline]).is_paused(pipeline)
+            paused = switches_of(context.instance).is_paused(pipeline)
             findings = findings_now(pipeline, situation, datetime.now(timezone.utc), paused=paused)
             findings += findings_on_commits(pipeline, situation)
             findings.append(finding_on_runs(pipeline, context.instance, situation.committed.last_began_at))

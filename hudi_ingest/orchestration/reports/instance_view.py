@@ -24,8 +24,8 @@ from hudi_ingest.orchestration.home_instance import (
     silent_daemons,
 )
 from hudi_ingest.orchestration.reports.checks import newest_results
-from hudi_ingest.orchestration.switch import activity, by_hand, switches_of
-from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.orchestration.switch import activity, by_hand, coordinators, switches_of
+from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 
 DAGSTER = "dagster"
 LONG_QUEUED_SECONDS = 600.0
@@ -51,14 +51,14 @@ class InstanceView:
         if self._instance is None:
             self._instance = open_instance(folder)
         instance = self._instance
-        switches, trouble = switches_of(instance, pipelines), daemons_trouble(self._home, folder, instance)
+        switches, trouble = switches_of(instance, self._home), daemons_trouble(self._home, folder, instance)
         results = newest_results(instance, pipelines, RUNS_SUCCEED)
         return DagsterRecord(
             # Unless something has been switched, the pipeline file decides.
             running={
                 pipeline.name: switches.is_on(pipeline)
                 for pipeline in pipelines
-                if switches.turned(pipeline) is not None or pipeline.coordinator in switches.sensors
+                if switches.turned(pipeline) is not None or not switches.sensor
             },
             activity={pipeline.name: activity(pipeline, switches, trouble)[1] for pipeline in pipelines},
             findings={name: tuple(by_check.values()) for name, by_check in results.items() if by_check},
@@ -83,7 +83,7 @@ def dagster_diagnoses(home: Home, pipelines: Sequence[Pipeline]) -> Iterator[Fin
         return
     with instance:
         yield from _daemons(home, instance, folder)
-        yield from _sensors(instance, pipelines)
+        yield from _sensors(home, instance, pipelines)
         yield from _failed_runs(instance, pipelines)
         yield from _queue(instance)
         failure = why_housekeeping_failed(instance)
@@ -113,34 +113,35 @@ def _words(daemon: str) -> str:
     return daemon.lower().replace("_", " ")
 
 
-def _sensors(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
-    states = {state.instigator_name: state for state in instance.all_instigator_state()}
-    switches = switches_of(instance, pipelines)
-    for name, pipeline in {
-        pipeline.coordinator: pipeline for pipeline in pipelines if switches.is_on(pipeline)
-    }.items():
-        if name in states:
-            yield from _last_tick(instance, pipeline, states[name].instigator_origin_id, states[name].selector_id)
+def _sensors(home: Home, instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+    seen, switches = coordinators(instance), switches_of(instance, home)
+    for state in instance.all_instigator_state():
+        if seen.get(state.instigator_name):
+            yield from _last_tick(instance, state.instigator_name, state.instigator_origin_id, state.selector_id)
+    enabled = [pipeline.name for pipeline in pipelines if pipeline.enabled]
     paused = [pipeline.name for pipeline in pipelines if pipeline.enabled and not switches.is_on(pipeline)]
-    unknown = [pipeline.name for pipeline in pipelines if pipeline.enabled and pipeline.coordinator not in states]
     off = [pipeline.name for pipeline in pipelines if not pipeline.enabled and not switches.is_on(pipeline)]
     if paused:
-        text = f"Enabled in their files, but paused in Dagster: {listed(paused, _SHOWN)}."
-        yield warning(DAGSTER, text, "`hudi-ingest resume PIPELINE` turns a sensor on, unless it is off on purpose.")
-    if unknown:
-        text = f"Enabled in their files, but Dagster has not seen their sensors: {listed(unknown, _SHOWN)}."
+        text = f"Enabled in their files, but paused: {listed(paused, _SHOWN)}."
+        remedy = "`hudi-ingest resume PIPELINE` turns one on, unless it is off on purpose."
+        if not switches.sensor:
+            remedy = f"The sensor {COORDINATOR} is off: turn it on in Dagster's UI, under Automation, unless it is off on purpose."
+        yield warning(DAGSTER, text, remedy)
+    if enabled and not seen:
+        text = (
+            f"Enabled in their files, but Dagster has not seen their sensor {COORDINATOR}: {listed(enabled, _SHOWN)}."
+        )
         yield warning(DAGSTER, text, "Reload the code location, and see whether it has loaded their files.")
     if off:
-        yield ok(DAGSTER, f"sensors that are off: {listed(off, _SHOWN)}")
+        yield ok(DAGSTER, f"pipelines that are off: {listed(off, _SHOWN)}")
 
 
-def _last_tick(instance: DagsterInstance, pipeline: Pipeline, origin_id: str, selector_id: str) -> Iterator[Finding]:
+def _last_tick(instance: DagsterInstance, sensor: str, origin_id: str, selector_id: str) -> Iterator[Finding]:
     ticks = instance.get_ticks(origin_id, selector_id, limit=1)
     if ticks and ticks[0].status.value == "FAILURE" and ticks[0].error is not None:
         message = (ticks[0].error.cause or ticks[0].error).message.strip()
         text = re.sub(r"^[\w.]+: ", "", message)
-        subject = f"template {pipeline.template}" if pipeline.template else f"pipeline {pipeline.name}"
-        yield problem(subject, text, f"It fails the ticks of {pipeline.coordinator}.")
+        yield problem(f"sensor {sensor}", text, "It fails the ticks of all pipelines.")
 
 
 def _failed_runs(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:

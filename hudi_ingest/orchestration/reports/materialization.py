@@ -27,9 +27,9 @@ from hudi_ingest.operations.health.judgement import LAG_RECORDS, LAG_SECONDS
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.settings.model import read_text
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from hudi_ingest.records.schema.avro import avro_descriptions
 from hudi_ingest.records.schema.columns import ddl_type
 from hudi_ingest.records.schema.ddl import ddl_comments
-from hudi_ingest.records.schema.registered import avro_descriptions
 from hudi_ingest.records.times import as_datetime
 from hudi_ingest.transaction.plan.arithmetic import SHOWN, left_out_text
 

@@ -101,7 +101,7 @@ def observation(name: str, rows: Sequence[Row]) -> AssetObservation:
 
 def current_rows(instance: DagsterInstance, pipelines: Sequence[Pipeline]) -> list[Row]:
     """Return a row for each pipeline, by the newest results of its checks."""
-    switches = switches_of(instance, pipelines)
+    switches = switches_of(instance)
     results = newest_results(instance, pipelines)
     return [
         overview_row(

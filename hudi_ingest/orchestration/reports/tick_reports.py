@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -34,6 +35,7 @@ from hudi_ingest.orchestration.reports.materialization import (
     lag_metadata,
     row_count,
 )
+from hudi_ingest.orchestration.switch import DECISION, WHY, observed_decision
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
 
@@ -50,6 +52,9 @@ class Reported:
     """The newest materialization, and transactions that all had one before it was found. It stays true while that one is still the
     newest: Dagster only adds materializations, or deletes all of an asset's."""
     periods: ReportedPeriods | None = None
+    decision: str = ""
+    """The decision that was shown last, without its numbers."""
+    decided_at: float = 0.0
 
 
 def report(
@@ -75,6 +80,38 @@ def report(
     report_checks(pipeline, instance, observed, now, busy)
     reported.periods = report_periods(pipeline, instance, observed, reported.periods)
     report_lag(pipeline, instance, observed, newest, now)
+
+
+def report_decision(
+    pipeline: Pipeline,
+    instance: DagsterInstance,
+    decision: str,
+    reason: str,
+    now: datetime,
+    reported: Reported,
+    on: bool = True,
+) -> None:
+    """Show the decision on the asset, and why, once it has changed by more than its numbers, and at most once per interval and per
+    minute. `on`: whether the pipeline is."""
+    shown = without_numbers(f"{decision}: {reason}")
+    soon = now.timestamp() - reported.decided_at < max(LEAST_SECONDS, pipeline.transaction.interval_seconds)
+    if not reported.decision or not on:
+        # Another process may have shown it, such as the command that paused the pipeline.
+        records = instance.fetch_observations(table_key(pipeline), limit=10).records
+        metadata = [each.asset_observation.metadata for each in records if each.asset_observation]
+        newest = next((each for each in metadata if DECISION in each), {})
+        reported.decision = without_numbers(
+            ": ".join(str(newest[key].value) for key in (DECISION, WHY) if key in newest)
+        )
+    if shown == reported.decision or (soon and on):
+        return
+    instance.report_runless_asset_event(observed_decision(pipeline, decision, reason, on))
+    reported.decision, reported.decided_at = shown, now.timestamp()
+
+
+def without_numbers(text: str) -> str:
+    """Replace numbers and ids, which differ without anything having changed."""
+    return re.sub(r"\b(?=[\w-]*\d)[\w.,:-]+", "0", text)
 
 
 def report_repairs(pipeline: Pipeline, instance: DagsterInstance, repairs: Sequence[str]) -> None:

@@ -132,7 +132,7 @@ _UNTRIED = {
     "wasbs": "tables on Azure storage have not been tried",
     "hdfs": "tables on HDFS have not been tried",
 }
-"""By scheme: why it is refused."""
+"""Why schemes are refused."""
 
 
 def normal_path(value: str) -> str:

@@ -155,7 +155,7 @@ class Table(_Model):
     """When log files are merged into base files, by a schedule; see docs/operations.md. Only with `mode: upsert`."""
 
     ttl: Ttl | None = None
-    """After how long table partitions are dropped; without it, never."""
+    """How long table partitions are kept; without it, for ever."""
 
     fsync: bool = True
     """On a local or mounted file system, files are flushed to disk before the commit that names them, and Hudi's own files

@@ -20,22 +20,6 @@ FAN_OUT_FROM = 100_000
 """Records from which on a transaction is worth the seconds that a process for each op takes."""
 LONGEST_TICK_SECONDS = 30
 """Ticks also pick up requests, what a dead run has left, and a backlog, so they are never rarer."""
-_TICKS_A_SECOND = 12
-"""Of all sensors together; a tick of an idle pipeline takes 20 ms of CPU."""
-_FRESH_TICKS_A_SECOND = 4
-"""Of all sensors with short intervals, besides the ticks when their transactions are due."""
-
-
-def shared_tick_seconds(wanted: int, sensors: int) -> int:
-    """Return the least seconds between two ticks of one of so many `sensors`, which alone would have `wanted`: hundreds tick less often,
-    so that all together cost less than a third of a core, unless they have intervals below 50 s."""
-    return wanted if wanted < TICK_SECONDS else max(wanted, min(LONGEST_TICK_SECONDS, sensors // _TICKS_A_SECOND))
-
-
-def rest_seconds(interval_seconds: float, sensors: int) -> float:
-    """Return for how long a sensor with this short interval, one of so many, need not tick while nothing that it knows of is due: records
-    may come to an idle topic meanwhile."""
-    return min(TICK_SECONDS, interval_seconds, sensors / _FRESH_TICKS_A_SECOND)
 
 
 class Transaction(_Model):
@@ -79,7 +63,7 @@ class Transaction(_Model):
 
     @property
     def tick_seconds(self) -> int:
-        """The shortest time between two ticks of the sensor: a tenth of the interval, from 5 s on in steps of 5 s."""
+        """The shortest time between two ticks that the pipeline needs: a tenth of the interval, from 5 s on in steps of 5 s."""
         tenth = int(self.interval_seconds // 10)
         return max(1, tenth) if tenth < TICK_SECONDS else min(LONGEST_TICK_SECONDS, tenth - tenth % TICK_SECONDS)
 

@@ -7,7 +7,7 @@ checks of whole columns that fast paths share raise Doubt, or one of Arrow's err
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ class Limits:
     bytes: int = sys.maxsize
     """In all values of a piece; a piece of one value may be larger."""
     doubts: int = sys.maxsize
-    """After so many doubtful pieces of a batch, the rest of it is read record by record."""
+    """Doubtful pieces of a batch after which the rest of it is read record by record."""
 
 
 _UNLIMITED = Limits()
@@ -72,12 +72,17 @@ def decode_in_pieces(
     return regrouped(schema, len(values), decoding.groups, ())
 
 
-def record_by_record(schema: pa.Schema, read: Callable[[bytes], Mapping[str, Any]]) -> Exact:
-    """The exact path of a format whose records are read one at a time. `read` raises Mismatch."""
+def record_by_record(
+    schema: pa.Schema,
+    read: Callable[[Any], Mapping[str, Any]],
+    parsed: Callable[[pa.BinaryArray], Iterable[Any]] = pa.BinaryArray.to_pylist,
+) -> Exact:
+    """The exact path of a format whose records are read one at a time. `parsed`: the values as `read` takes them, which raises
+    Mismatch."""
 
     def exact(values: pa.BinaryArray) -> tuple[pa.RecordBatch, list[Rejected]]:
         rows, rejected = [], []
-        for index, value in enumerate(values.to_pylist()):
+        for index, value in enumerate(parsed(values)):
             try:
                 rows.append(read(value))
             except Mismatch as mismatch:

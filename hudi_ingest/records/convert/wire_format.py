@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import attrgetter
 from typing import Protocol
 from uuid import UUID
@@ -263,8 +264,8 @@ _GUID_END, _ID_END = 17, 5
 _UNREADABLE = b"\xff"
 """Before a payload whose header names no schema; converters refuse it."""
 
-_numbers: dict[bytes, int] = {}
 _guids: list[bytes] = []
+"""The GUIDs that this process has met, by their numbers; a record depends on none of them."""
 _lock = threading.Lock()
 
 
@@ -307,9 +308,9 @@ def _prefix(header: bytes) -> bytes:
     return _UNREADABLE
 
 
+@cache
 def _number_of(guid: bytes) -> int:
     with _lock:
-        if guid not in _numbers:
-            _numbers[guid] = _FIRST_NUMBER + len(_guids)
+        if guid not in _guids:
             _guids.append(guid)
-        return _numbers[guid]
+        return _FIRST_NUMBER + _guids.index(guid)

@@ -1,18 +1,13 @@
-"""Parse Avro schemas into the tree of types, and describe the layout of their bytes.
-
-Decoders get only the bytes' layout (`wire_schema`): no logical types, strings and enums as the bytes and numbers that
-they are written as, and maps as the arrays of key-value records that they are written as. So nothing that matters to a row
-is left to a decoder: not UTF-8, not the range of dates, not repeated keys.
-"""
+"""Parse Avro schemas into the tree of types. Pure."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
-from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +37,6 @@ _NAMED = frozenset({"record", "error", "enum", "fixed"})
 _KINDS = _PRIMITIVES | _NAMED | {"array", "map"}
 _DEFAULT = "hudi_ingest.default"
 _NO_DECIMAL = "decimal, ignored for its "
-_WIRE = {"string": "bytes", "enum": "int"}
 
 
 class WriterSchemaProblem(ValueError):
@@ -115,6 +109,17 @@ def parse_avsc(text: str, renamable: bool = False) -> pa.Schema:
     if not isinstance(record, dict) or record.get("type") != "record":
         raise SchemaProblem(['is not an Avro record; the file must hold {"type": "record", "name": …, "fields": […]}'])
     return _checked(_Parser(lenient=False).type(record, "", (), 0), renamable)
+
+
+def avro_descriptions(text: str, of_events: bool = False) -> dict[str, str]:
+    """Return what an Avro record says about its fields; nothing for a text that no parser reads. `of_events`: of the record `after` of
+    Debezium's events."""
+    try:
+        tree = _Parser(lenient=True).type(json.loads(text), "", (), 0)
+    except (RecursionError, ValueError):
+        return {}
+    row = tree.members.get("after") if of_events else tree
+    return row.inner[0].descriptions if row is not None else {}
 
 
 def _checked(tree: WireType, renamable: bool = False) -> pa.Schema:
@@ -196,7 +201,8 @@ class _Parser:
             return replace(self._plain(schema, kind), name=full)
         if kind == "enum":
             symbols = schema.get("symbols")
-            return replace(self._plain(schema, kind), name=full, names=tuple(map(str, symbols or ())))
+            names = tuple(map(str, symbols)) if isinstance(symbols, list) else ()
+            return replace(self._plain(schema, kind), name=full, names=names)
         return replace(self._record(schema, inner, (*within, full), depth), name=full, meaning=_meaning(schema))
 
     def _record(self, schema: Mapping[str, Any], namespace: str, within: tuple[str, ...], depth: int) -> WireType:
@@ -212,9 +218,16 @@ class _Parser:
             if self._fields > MAX_FIELDS:
                 raise SchemaProblem([f"has more than {MAX_FIELDS} columns; allowed: {MAX_FIELDS}, nested ones counted"])
             names.append(each["name"])
-            aliases, default = each.get("aliases"), each.get(_DEFAULT, NO_DEFAULT)
             part = self.type(each["type"], namespace, within, depth + 1)
-            parts.append(replace(part, aliases=tuple(map(str, aliases or ())), default=default))
+            doc, aliases = each.get("doc"), each.get("aliases")
+            parts.append(
+                replace(
+                    part,
+                    aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
+                    default=each.get(_DEFAULT, NO_DEFAULT),
+                    doc=doc if isinstance(doc, str) else "",
+                )
+            )
         return WireType("record", names=tuple(names), parts=tuple(parts))
 
     def _plain(self, schema: Mapping[str, Any], kind: str) -> WireType:
@@ -340,30 +353,45 @@ _NUMBERS: Mapping[tuple[str, str | None], tuple[int, int, int]] = {
 
 def _default(tree: WireType, value: Any) -> Any:
     """Convert a default's JSON to its value. Raises ValueError or OverflowError when it does not fit the type."""
-    convert = _DEFAULTS.get(tree.kind)
-    if convert is None or type(value) not in convert[0]:
-        raise ValueError("of another type")
-    return convert[1](tree, value)
-
-
-def _union_default(tree: WireType, value: Any) -> Any:
-    for part in tree.parts:
-        try:
-            return _default(part, value)
-        except (ValueError, OverflowError):
-            continue
+    kind, found = tree.kind, type(value)
+    if kind == "union":
+        for part in tree.parts:
+            with suppress(ValueError, OverflowError):
+                return _default(part, value)
+    elif kind == "record" and found is dict:
+        return {name: _default(part, value.get(name, part.default)) for name, part in tree.members.items()}
+    elif kind == "array" and found is list:
+        return [_default(tree.parts[0], item) for item in value]
+    elif kind == "map" and found is dict:
+        return [(key, _default(tree.parts[0], item)) for key, item in value.items()]
+    elif found in _JSON_TYPES.get(kind, ()):
+        return _plain_default(tree, value)
     raise ValueError("of another type")
 
 
-def _number_default(tree: WireType, value: int) -> int:
-    plain = (tree.kind, None)
-    least, greatest, unit = _NUMBERS.get((tree.kind, tree.logical), _NUMBERS[plain])
-    if not least <= value <= greatest:
-        raise ValueError("beyond the type's numbers")
-    return value * unit
+_JSON_TYPES: Mapping[str, tuple[type, ...]] = {
+    "null": (type(None),),
+    "boolean": (bool,),
+    **dict.fromkeys(("int", "long"), (int,)),
+    **dict.fromkeys(("float", "double"), (int, float)),
+    **dict.fromkeys(("string", "enum", "bytes", "fixed"), (str,)),
+}
+"""By kind: the types that defaults have in JSON."""
 
 
-def _bytes_default(tree: WireType, value: str) -> bytes | Decimal:
+def _plain_default(tree: WireType, value: Any) -> Any:
+    if tree.kind in ("int", "long"):
+        plain = (tree.kind, None)
+        least, greatest, unit = _NUMBERS.get((tree.kind, tree.logical), _NUMBERS[plain])
+        if not least <= value <= greatest:
+            raise ValueError("beyond the type's numbers")
+        return value * unit
+    if tree.kind in ("float", "double"):
+        return float(value)
+    if tree.kind == "enum" and value not in tree.names:
+        raise ValueError("no symbol")
+    if tree.kind not in ("bytes", "fixed"):
+        return value
     content = value.encode("latin-1")
     if tree.kind == "fixed" and len(content) != tree.size:
         raise ValueError("of another size")
@@ -373,33 +401,6 @@ def _bytes_default(tree: WireType, value: str) -> bytes | Decimal:
     if not content or abs(number) >= 10 ** min(tree.precision, 38):
         raise ValueError("of more digits, or none")
     return Decimal(number).scaleb(-tree.scale, Context(prec=tree.precision))
-
-
-def _enum_default(tree: WireType, value: str) -> str:
-    if value not in tree.names:
-        raise ValueError("no symbol")
-    return value
-
-
-_DEFAULTS: Mapping[str, tuple[tuple[type, ...], Callable[[WireType, Any], Any]]] = {
-    "union": ((type(None), bool, int, float, str, list, dict), _union_default),
-    **dict.fromkeys(("int", "long"), ((int,), _number_default)),
-    **dict.fromkeys(("float", "double"), ((int, float), lambda tree, value: float(value))),
-    **dict.fromkeys(("bytes", "fixed"), ((str,), _bytes_default)),
-    "record": (
-        (dict,),
-        lambda tree, value: {
-            name: _default(part, value.get(name, part.default)) for name, part in tree.members.items()
-        },
-    ),
-    "array": ((list,), lambda tree, value: [_default(tree.parts[0], item) for item in value]),
-    "map": ((dict,), lambda tree, value: [(key, _default(tree.parts[0], item)) for key, item in value.items()]),
-    "null": ((type(None),), lambda tree, value: None),
-    "boolean": ((bool,), lambda tree, value: value),
-    "string": ((str,), lambda tree, value: value),
-    "enum": ((str,), _enum_default),
-}
-"""By kind: the types that defaults have in JSON, and how their values come of them."""
 
 
 def _readable(schema: Any) -> Any:
@@ -460,34 +461,6 @@ def _may_be_no_bytes(type_: WireType) -> bool:
     if type_.kind == "record":
         return all(_may_be_no_bytes(part) for part in type_.parts)
     return type_.kind == "null" or (type_.kind == "fixed" and type_.size == 0)
-
-
-def wire_schema(type_: WireType) -> Any:
-    """Return an Avro schema with the same byte layout but no meaning. Its names are single letters with a number."""
-    return _wire(type_, count())
-
-
-def _wire(type_: WireType, numbers: Iterator[int]) -> Any:
-    if type_.kind == "record":
-        name = f"r{next(numbers)}"
-        fields = [{"name": f"f{i}", "type": _wire(part, numbers)} for i, part in enumerate(type_.parts)]
-        return {"type": "record", "name": name, "fields": fields}
-    if type_.kind == "union":
-        # A record of one field is encoded like the field, and keeps branches apart that would look alike.
-        many = type_.inner[0] is type_
-        return [
-            _wire(WireType("record", names=("of",), parts=(part,)) if many and part.kind != "null" else part, numbers)
-            for part in type_.parts
-        ]
-    if type_.kind == "array":
-        return {"type": "array", "items": _wire(type_.parts[0], numbers)}
-    if type_.kind == "map":
-        # The same bytes as a map, but repeated keys can be detected.
-        entry = WireType("record", names=("key", "value"), parts=(WireType("bytes"), type_.parts[0]))
-        return {"type": "array", "items": _wire(entry, numbers)}
-    if type_.kind == "fixed":
-        return {"type": "fixed", "name": f"x{next(numbers)}", "size": type_.size}
-    return _WIRE.get(type_.kind, type_.kind)
 
 
 def plain_values(schema: RegisteredSchema, data: Sequence[bytes]) -> tuple[Any, list[Any]]:

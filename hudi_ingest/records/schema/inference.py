@@ -43,9 +43,9 @@ class _Seen:
     """The values of one field in a sample."""
 
     places: dict[str, str] = field(default_factory=dict)
-    """By kind (boolean, whole number, …): the first record that has it."""
+    """The first record that has each kind (boolean, whole number, …)."""
     counts: Counter[str] = field(default_factory=Counter)
-    """By kind: how many values have it."""
+    """Values of each kind."""
     texts: set[str] = field(default_factory=set)
     """The types that its texts could have, e.g. date and string."""
     fields: dict[str, _Seen] = field(default_factory=dict)

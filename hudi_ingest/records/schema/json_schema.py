@@ -155,7 +155,7 @@ class _Parser:
             )
         if not isinstance(properties, dict) or not properties:
             return _refused("an object without properties")
-        parts = tuple(self.type(each, within, depth + 1) for each in properties.values())
+        parts = tuple(replace(self.type(each, within, depth + 1), doc=_doc(each)) for each in properties.values())
         return WireType("object", names=tuple(properties), parts=parts, nullable=True)
 
     def _only_alternative(self, schemas: Any, keyword: str, within: tuple[str, ...], depth: int) -> WireType:
@@ -174,6 +174,19 @@ class _Parser:
         if schema is None:
             return _refused(f"found $ref {shown}, which points nowhere")
         return self.type(schema, (*within, target), depth)
+
+
+def _doc(schema: Any) -> str:
+    doc = schema.get("description", schema.get("title")) if isinstance(schema, dict) else None
+    return doc if isinstance(doc, str) else ""
+
+
+def json_schema_descriptions(text: str) -> dict[str, str]:
+    """Return what a JSON Schema says about its properties; nothing for a text that no parser reads."""
+    try:
+        return _tree(text).descriptions
+    except (RecursionError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _connected(found: WireType, schema: Mapping[str, Any]) -> WireType:

@@ -90,6 +90,8 @@ class WireType:
     aliases: tuple[str, ...] = ()
     default: Any = NO_DEFAULT
     """Other names, and default as in JSON, of the field that has this type."""
+    doc: str = ""
+    """What the schema says about the field that has this type: Avro's `doc`, JSON Schema's `description` or else `title`."""
     problem: str = ""
     """Why no column can have it."""
 
@@ -110,6 +112,11 @@ class WireType:
     def items(self) -> WireType | None:
         """The items of an array, or the values of a map."""
         return self.parts[0] if (self.plain or self.kind) in ("array", "map") and self.parts else None
+
+    @property
+    def descriptions(self) -> dict[str, str]:
+        """What the schema says about top-level columns, as catalogs and Dagster show no others."""
+        return {name: " ".join(part.doc.split()) for name, part in self.members.items() if part.doc.strip()}
 
     @property
     def digits(self) -> int:

@@ -18,7 +18,7 @@ from hudi_ingest.records.kafka_columns import is_kafka
 from hudi_ingest.records.schema.columns import column_problems
 
 Origins = Mapping[str, frozenset[str]]
-"""By column: the paths that it is computed from, such as `customer` or `customer.city`."""
+"""The paths that each column is computed from, such as `customer` or `customer.city`."""
 
 
 @dataclass(frozen=True, slots=True)

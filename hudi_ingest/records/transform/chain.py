@@ -44,7 +44,7 @@ class Step:
     """One transform, and its name in messages."""
 
     name: str
-    """For example `transforms[1].cast`."""
+    """Its place, for example `transforms[1].cast`."""
     transform: Transform
 
 

@@ -132,7 +132,7 @@ class InsertKafka:
     """Copies a record's Kafka metadata into columns named by the user."""
 
     columns: Mapping[str, str]
-    """By kind (a key of KAFKA_FIELDS): the new column's name."""
+    """The new columns' names, by kind (a key of KAFKA_FIELDS)."""
 
     def output_schema(self, incoming: pa.Schema) -> pa.Schema:
         absent = [kind for kind in self.columns if KAFKA_FIELDS[kind].name not in incoming.names]

@@ -141,7 +141,7 @@ class _Plan:
     computed: Mapping[str, Expression]
     where: Expression | None
     reads: Mapping[str, frozenset[str]]
-    """By output column, and "" for the condition: the incoming columns that it is computed from."""
+    """The incoming columns that each output column, and "" for the condition, is computed from."""
 
     @property
     def origins(self) -> Origins:
@@ -208,8 +208,7 @@ def _computed(
 
 
 _Evaluated = tuple[npt.NDArray[np.int64], list[pa.Array], dict[int, _Fault]]
-"""For rows with all parts computed: their indexes, and each part's values. For the others, by index: the first part that
-failed."""
+"""Rows with all parts computed, as indexes, and each part's values; for the others, by index, the first part that failed."""
 
 
 def _evaluated(parts: Mapping[str, Expression], table: pa.Table) -> _Evaluated:

@@ -19,7 +19,7 @@ from hudi_ingest.records.transform.sql_statement import RECORDS, calls_in
 MEMORY = "512 MB"
 """Memory for results in each Spark worker. DuckDB does not count the memory for computing a single value."""
 SECONDS = 120.0
-"""For a batch of records, which takes milliseconds. DuckDB notices it between values, not within one."""
+"""Seconds for a batch of records, which takes milliseconds. DuckDB notices it between values, not within one."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # Spark runs a task on each core already.

@@ -215,7 +215,7 @@ class _RecordPart:
     guard: NewerColumnsGuard | None = None
     """If the columns are inferred: what judges the schemas in the records."""
     source_table: tuple[str, ...] = ()
-    """As in TransactionSchema."""
+    """The source table of TransactionSchema."""
     listed: dict[str, tuple[SubjectVersion, ...]] = field(default_factory=dict)
     """The registry's lists, by subject; for all converters of this part."""
 

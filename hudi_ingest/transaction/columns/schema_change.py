@@ -36,16 +36,12 @@ from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.table import INFER
 from hudi_ingest.records.convert.connect.columns import begins_late, infer_columns
 from hudi_ingest.records.kafka_columns import KAFKA_FIELDS, is_kafka
+from hudi_ingest.records.schema.avro import avro_descriptions
 from hudi_ingest.records.schema.columns import ddl, parse_spark_json, spark_json, table_schema, unreadable_names
 from hudi_ingest.records.schema.evolution import Evolution, evolve, joined, loosened
 from hudi_ingest.records.schema.inference import infer
-from hudi_ingest.records.schema.registered import (
-    KINDS,
-    RegisteredSchema,
-    SchemaKind,
-    avro_descriptions,
-    json_schema_descriptions,
-)
+from hudi_ingest.records.schema.json_schema import json_schema_descriptions
+from hudi_ingest.records.schema.registered import KINDS, RegisteredSchema, SchemaKind
 from hudi_ingest.transaction.columns.decoding import has_one_source, kafka_keys_of, source_table_of
 from hudi_ingest.transaction.columns.registered_columns import (
     is_control,

@@ -26,7 +26,7 @@ from hudi_ingest.records.row_maker import DECODING, TRANSFORMING
 from hudi_ingest.transaction.dead_letters.log import DeadLetter, DeadLetterLog, LetterEntry, find_letters_of
 
 CATCH_UP_SECONDS = 20.0
-"""After this time the rest is left to the next commit or tick."""
+"""Seconds after which the rest is left to the next commit or tick."""
 
 _MOST_BYTES = 1_000_000_000
 """librdkafka's most. Its default of a megabyte would keep back larger letters, and all after them, whatever the topic takes."""

@@ -299,7 +299,7 @@ class DeadLetter:
         return f"{f'field {self.field}: ' if self.field else ''}expected {self.expected}, found {self.found}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For users' scripts: all bytes as text if they are UTF-8, else as hexadecimal digits; and as base64."""
+        """Return plain values for users' scripts: all bytes as text if they are UTF-8, else as hexadecimal digits; and as base64."""
         return {
             "topic": self.topic,
             "partition": self.partition,

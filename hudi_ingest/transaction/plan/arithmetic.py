@@ -144,7 +144,7 @@ def reason_to_wait(
 
 
 def undisturbed(waiting: int, most: int, limits: Limits, now: datetime, last_at: datetime | None) -> tuple[float, int]:
-    """For how many seconds no transaction begins, and how many more records must come for one to begin sooner, while there is a
+    """Return the seconds for which no transaction begins, and how many more records must come for one to begin sooner, while there is a
     `reason_to_wait`; 0 and 0 if that is unknown."""
     if last_at is None or last_at > now:
         return 0.0, 0

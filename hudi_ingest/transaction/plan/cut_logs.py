@@ -103,7 +103,7 @@ def forget(storage: TableStorage, checkpoint: Checkpoint, sources: Iterable[Topi
 
 
 def _current(cuts: Iterable[LogCut], checkpoint: Checkpoint) -> dict[TopicPartition, LogCut]:
-    """Those of the topics that the table has, and before the committed offsets."""
+    """The cut logs of the topics that the table has, and before the committed offsets."""
     ids = {topic: version.topic_id for topic, version in checkpoint.topics.items()}
     return {
         cut.source: cut

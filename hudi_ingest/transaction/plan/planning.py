@@ -449,7 +449,7 @@ def plan_next(
 def time_to_wait(
     pipeline: Pipeline, situation: Situation, now: datetime, planned: TransactionPlan | None = None
 ) -> tuple[float, int]:
-    """As `undisturbed`, for a pipeline that has nothing to do although records are waiting, or once it has committed what is `planned`
+    """Return what `undisturbed` does for a pipeline that has nothing to do although records are waiting, or once it has committed what is `planned`
     now."""
     limits, committed = limits_of(pipeline), situation.committed
     most = backlog_limit(limits, committed.checkpoint.record_bytes if committed.checkpoint else 0)

@@ -43,8 +43,9 @@ from hudi_ingest.exceptions import (
 )
 from hudi_ingest.hudi.files.new_files import ROWS_PER_FILE, BaseFileLayout, KeyedLayout, Past, PastCommit
 from hudi_ingest.hudi.files.replaced_files import offsets_in_files
+from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import heartbeat_path
-from hudi_ingest.hudi.storage.storage import TableStorage, storage_at
+from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.hudi.timeline.epoch import Epoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
@@ -429,7 +430,7 @@ def _parts(slice_: Slice, most_rows: int) -> Iterable[Slice]:
 
 
 def _shared(slices: Sequence[Slice], most_rows: int, slice_rows: int) -> list[tuple[Slice, ...]]:
-    """As few tasks as can have `most_rows` each, filled evenly: the longest slice first, to the task with the least. A slice
+    """The fewest tasks that can have `most_rows` each, filled evenly: the longest slice first, to the task with the least. A slice
     counts for its own cost, too."""
     total = sum(slice_.count + slice_rows for slice_ in slices)
     count = min(len(slices), -(-total // (most_rows + slice_rows)))

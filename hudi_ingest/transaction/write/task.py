@@ -79,7 +79,7 @@ class WriteTask:
     most_bad: int | None = 0
     """How many bad records the transaction may have; None for any number."""
     replaced: Mapping[TopicPartition, Ranges] = field(default_factory=dict)
-    """For a replay: the offsets with rows in the files it replaces."""
+    """The offsets with rows in the files that a replay replaces."""
     only_replaced: bool = False
     """Whether other offsets are filtered out."""
     divided: frozenset[TopicPartition] = frozenset()

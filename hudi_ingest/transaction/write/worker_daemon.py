@@ -20,13 +20,18 @@ import hudi_ingest.transaction.write.task  # noqa: E402
 from hudi_ingest.records.convert.json.kernel import is_kept  # noqa: E402
 
 
+class _KeptArchive(zipimporter):
+    """An archive that stays as it is while this process lives, as Spark's do; those of tasks come later."""
+
+    def invalidate_caches(self) -> None:
+        """Keep the directory. A worker drops its import caches before each task, in case the task brings new archives, and Python would
+        then read the directory of each one, PySpark's above all: 40 ms of CPU."""
+
+
 def _read_archives_once() -> None:
-    """Keep what Python has read of the archives it imports from, PySpark's own above all. A worker drops its import caches before
-    each task, in case the task brings new archives, and Python would then read the directory of each one again: 40 ms of CPU."""
-    for finder in sys.path_importer_cache.values():
+    for path, finder in [*sys.path_importer_cache.items()]:
         if isinstance(finder, zipimporter):
-            # They are Spark's, and stay as they are while this process lives; those of tasks come later.
-            finder.invalidate_caches = lambda: None  # type: ignore[method-assign]
+            sys.path_importer_cache[path] = _KeptArchive(path)
 
 
 if __name__ == "__main__":

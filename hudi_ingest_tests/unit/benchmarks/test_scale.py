@@ -127,7 +127,6 @@ def test_the_best_interval_leaves_room_or_is_the_least_bad(workload: Workload) -
 
 def test_long_intervals_have_fewer_ticks_but_never_none_for_long() -> None:
     assert [seconds_between_ticks(interval) for interval in (5, 60, 120, 300, 3600)] == [5, 10, 15, 35, 35]
-    assert [seconds_between_ticks(interval, 200) for interval in (5, 60, 3600)] == [5, 20, 35]
     only_ticks = replace(COSTS, look_daemon_cpu=0.0)
     at_a_minute, at_an_hour = (
         {load.resource: load.share for load in estimate(only_ticks, Workload(sensors=1), SITE, interval).loads}

@@ -894,21 +894,6 @@ class TestOpening:
         with pytest.raises(EnvironmentProblem, match=r"revision 0003(.|\n)*`hudi-ingest recover PIPELINE`"):
             Ledger.open(url)
 
-    def test_the_ledger_of_the_first_version_goes_on(self, tmp_path: Path) -> None:
-        with sqlite3.connect(tmp_path / "ledger.db") as database:
-            database.executescript(Path(__file__).with_name("first_ledger.sql").read_text())
-        database.close()
-        with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
-            assert [row.state for row in ledger.transactions.history("orders")] == [
-                TransactionState.OPEN,
-                TransactionState.ABORTED,
-            ]
-            assert ledger.attempts.of_transaction("orders-1")[0].error == "no answer"
-            assert ledger.counters.read() == {"/tables/orders": {"attempts_failed": 1, "aborted": 1}}
-            ledger.transactions.mark_aborted("orders-2", "its owner is dead")
-            assert begin(ledger, "orders-3", table="/tables/orders") == 3
-            self.test_migrations_make_what_the_tables_say(ledger)
-
     def test_a_migration_that_breaks_leaves_nothing_behind(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def migrate_and_break(connection: sa.Connection, where: str) -> None:
             upgrade(connection, where)

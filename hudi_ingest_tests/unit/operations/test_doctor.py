@@ -233,7 +233,7 @@ def test_a_paused_pipeline_is_not_blamed_for_having_no_ticks(home: Home, write: 
     def texts(*off: str) -> str:
         return " ".join(each.text for each in pipelines_diagnoses(home, [pipeline], lambda line: None, off))
 
-    assert "orders_coordinator last ticked" in texts()
+    assert "hudi_ingest_coordinator last ticked" in texts()
     assert "ticked" not in texts("orders")
 
 
@@ -300,5 +300,5 @@ def test_dagster_is_asked_for_daemons_switches_and_failed_runs(
     by_text = {diagnosis.text: diagnosis for diagnosis in dagster_diagnoses(home, [pipeline])}
     texts = "\n".join(by_text)
     assert "do not run" in texts and "sensor" in texts
-    assert "has not seen their sensors: orders" in texts
+    assert "has not seen their sensor hudi_ingest_coordinator: orders" in texts
     assert by_text["runs_succeed: The newest run failed: no such table."].state is State.PROBLEM

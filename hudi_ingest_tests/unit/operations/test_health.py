@@ -135,7 +135,7 @@ def test_d1_records_that_wait_too_long_fail_the_check_and_an_idle_topic_does_not
         in found.text
     )
     assert "Run 1234abcd is running. See why the newest runs of asset orders failed or hang." in found.text
-    assert "orders_coordinator" in up_to_date(pipeline, 10, committed(601), NOW).text
+    assert "hudi_ingest_coordinator" in up_to_date(pipeline, 10, committed(601), NOW).text
     assert found.figures == {"seconds since the last commit": 601.0, "lag (seconds)": 700}
 
 
@@ -225,7 +225,7 @@ def test_p2_an_accepted_loss_is_no_hole(pipeline: Pipeline) -> None:
     found = history.finding()
     assert not found.passed
     assert "orders-3 starts orders:1 at 6, but the transaction before it ended at 5" in found.text
-    assert "Turn orders_coordinator off" in found.text
+    assert "`hudi-ingest pause orders`" in found.text
 
 
 def changed(commit: CommittedInstant, key: str, change: Any) -> CommittedInstant:

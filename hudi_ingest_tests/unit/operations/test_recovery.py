@@ -31,7 +31,7 @@ from hudi_ingest.operations.upkeep.recovery import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.commit_contents import commit_metadata
-from hudi_ingest.transaction.protocol import _tell
+from hudi_ingest.transaction.protocol import _attempt
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -75,11 +75,11 @@ def test_whatever_fails_after_a_durable_commit_is_a_warning_that_names_it(caplog
     def refused() -> None:
         raise KafkaUnreachable("no broker answered")
 
-    assert _tell(lambda: None, "nobody was told") == ""
-    assert _tell(refused, "the group was not told") == (
+    assert _attempt(lambda: None, "nobody was told") == ""
+    assert _attempt(refused, "the group was not told") == (
         "the commit is durable, but the group was not told: no broker answered"
     )
-    told = _tell(overflows, "its dead letters are not copied yet")
+    told = _attempt(overflows, "its dead letters are not copied yet")
     assert told == (
         "the commit is durable, but its dead letters are not copied yet: OverflowError: date value out of range"
     )

@@ -11,6 +11,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, SkipReason, build_
 from hudi_ingest.orchestration.broken_files import FILE_LOADS
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.pipeline.folder import load_each
+from hudi_ingest.pipeline.pipeline import COORDINATOR
 from hudi_ingest.transaction.columns.decoding import format_problems
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, with_security
 from hudi_ingest_tests.support.transactions import transaction_job
@@ -38,10 +39,10 @@ def test_a_wrong_file_stops_no_other_and_shows_what_is_wrong(tmp_path: Path) -> 
     assert transaction_job(definitions, "orders")
     loaded = definitions.resolve_asset_graph()
     assert "did you mean ca_file?" in str(loaded.get(AssetKey(["payments"])).description)
-    sensor = definitions.resolve_sensor_def("payments_coordinator")
+    sensor = definitions.resolve_sensor_def(COORDINATOR)
     with DagsterInstance.ephemeral() as instance:
         for _ in range(2):
-            said = sensor(build_sensor_context(instance))
+            said = sensor(build_sensor_context(instance, repository_def=definitions.get_repository_def()))
             assert isinstance(said, SkipReason)
             assert "payments.yaml is not loaded" in str(said.skip_message)
         key = AssetCheckKey(AssetKey(["payments"]), FILE_LOADS)
@@ -80,7 +81,7 @@ def test_a_format_that_cannot_work_is_told_when_the_file_is_loaded(tmp_path: Pat
     assert set(told) == {"avro", "binary", "shop", "default"}
     assert "tags.avsc: field tags has the default null, which is no array; correct" in told["default"]
     assert told["binary"].startswith("source.format bytes: ")
-    assert build_definitions(right, broken=broken).resolve_sensor_def("shop_coordinator")
+    assert build_definitions(right, broken=broken).resolve_asset_graph().has(AssetKey(["shop"]))
 
 
 def test_files_that_cannot_live_together_are_both_broken_and_have_names_of_their_own(tmp_path: Path) -> None:
@@ -88,5 +89,6 @@ def test_files_that_cannot_live_together_are_both_broken_and_have_names_of_their
     right, broken = load_each(copied, {})
     assert [each.name for each in right] == ["payments"]
     assert all("both have the name orders; rename one" in each.problems[0] for each in broken)
-    names = {sensor.name for sensor in build_definitions(right, broken=broken).sensors or ()}
-    assert names == {"payments_coordinator", "orders_coordinator", "orders_2_coordinator", "hudi_ingest_overview"}
+    graph = build_definitions(right, broken=broken).resolve_asset_graph()
+    names = {key.asset_key.to_user_string() for key in graph.asset_check_keys if key.name == FILE_LOADS}
+    assert names == {"orders", "orders_2"}

@@ -29,6 +29,7 @@ from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.component import KafkaToHudi
 from hudi_ingest.orchestration.component_scaffolder import PipelineParams, pipeline_of
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
+from hudi_ingest.pipeline.pipeline import COORDINATOR
 from hudi_ingest_tests.support.dg_project import load_project, make_project
 from hudi_ingest_tests.support.pipeline_files import SECRET, document, load_pipelines, with_security
 from hudi_ingest_tests.support.transactions import transaction_job
@@ -62,7 +63,7 @@ def test_d1_a_few_lines_make_the_asset_its_checks_jobs_sensor_and_schedules(tmp_
         "hudi_ingest_services_components",
     } <= set(repository.job_names)
     assert {each.name for each in repository.sensor_defs} == {
-        "orders_coordinator",
+        "hudi_ingest_coordinator_components",
         "hudi_ingest_overview_components",
     }
     assert {each.name for each in repository.schedule_defs} == {
@@ -85,7 +86,9 @@ def test_d1_a_location_may_merge_a_folder_of_pipelines_with_a_projects_component
     (folder / "clicks.yaml").write_text(yaml.safe_dump(attributes("clicks", source__topics=["clicks"])))
     components = load_project(make_project(tmp_path / "project", orders=attributes()))
     repository = Definitions.merge(ingest_definitions(folder), components).get_repository_def()
-    assert {"orders_coordinator", "clicks_coordinator"} <= {each.name for each in repository.sensor_defs}
+    coordinators = [each.name for each in repository.sensor_defs if each.name.startswith(COORDINATOR)]
+    assert len({*coordinators}) == 2
+    assert f"{COORDINATOR}_components" in coordinators
 
 
 def test_d1_pipelines_of_two_folders_may_read_one_topic_if_their_group_is_the_same(tmp_path: Path) -> None:
@@ -160,7 +163,7 @@ def test_k9_components_share_one_overview_and_one_alerts_sensor(
     project = make_project(tmp_path, a=attributes("a"), b=attributes("b"))
     repository = load_project(project).get_repository_def()
     shared = {"hudi_ingest_alerts_components", "hudi_ingest_overview_components"}
-    assert {each.name for each in repository.sensor_defs} == {"a_coordinator", "b_coordinator", *shared}
+    assert {each.name for each in repository.sensor_defs} == {"hudi_ingest_coordinator_components", *shared}
     with DagsterInstance.local_temp(str(tmp_path)) as instance:
         overview = repository.get_sensor_def("hudi_ingest_overview_components")
         overview(build_sensor_context(instance=instance))
@@ -179,7 +182,7 @@ def test_k9_a_location_may_have_components_and_a_folder_of_pipeline_files(tmp_pa
     repository = Definitions.merge(
         components, ingest_definitions(load_pipelines(files), housekeeping=False)
     ).get_repository_def()
-    assert {"orders_coordinator", "other_coordinator"} <= {each.name for each in repository.sensor_defs}
+    assert {COORDINATOR, f"{COORDINATOR}_components"} <= {each.name for each in repository.sensor_defs}
 
 
 def test_k1_a_template_named_by_pipeline_file_makes_all_its_pipelines_and_finds_topics(tmp_path: Path) -> None:
@@ -193,9 +196,7 @@ def test_k1_a_template_named_by_pipeline_file_makes_all_its_pipelines_and_finds_
     (folder / "found" / "lake.yaml").write_text(yaml.safe_dump(attributes("lake_{topic}", **pattern)))
     definitions = load_project(project)
     assert {each.name for each in definitions.get_repository_def().sensor_defs} == {
-        "a_coordinator",
-        "shop_coordinators",
-        "lake_topics",
+        "hudi_ingest_coordinator_components",
         "hudi_ingest_overview_components",
     }
     graph = definitions.resolve_asset_graph()

@@ -74,7 +74,7 @@ def test_what_a_run_needs_is_imported_and_rehearsed_before_its_process_is_forked
 
 
 def test_a_run_builds_its_own_pipeline_only(done: subprocess.CompletedProcess[str]) -> None:
-    every, own = "clicks_coordinator orders_coordinator", "orders_coordinator"
+    every, own = "hudi_ingest_coordinator", ""
     listed = done.stdout.splitlines()[3:9]
     assert listed == [every, "orders", own, "orders", every, "orders"], done.stdout + done.stderr
 

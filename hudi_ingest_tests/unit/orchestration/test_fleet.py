@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from datetime import datetime, timezone
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,16 @@ from dagster import (
     RunRequest,
     SensorEvaluationContext,
 )
-from dagster._core.definitions.run_request import InstigatorType
-from dagster._core.definitions.sensor_definition import SensorType
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteInstigatorOrigin, RemoteRepositoryOrigin
-from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatus, SensorInstigatorData
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.exceptions import ConfigError, EnvironmentProblem, IngestError, TopicMissing
+from hudi_ingest.exceptions import ConfigError, IngestError, TopicMissing
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE, PIPELINES_VARIABLE, Home
-from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
+from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
+from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
@@ -43,9 +41,11 @@ from hudi_ingest.operations.observation import AT_ONCE
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
+from hudi_ingest.orchestration.coordinator import look as look_module
 from hudi_ingest.orchestration.coordinator import sensor as sensor_module
 from hudi_ingest.orchestration.coordinator.fleet import (
     FAILING,
+    LATE,
     MOST_REQUESTS,
     OVERLAPS,
     WAITING,
@@ -62,11 +62,12 @@ from hudi_ingest.orchestration.coordinator.sensor import report_look
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, open_instance
 from hudi_ingest.orchestration.jobs.run_config import require_startable, run_request
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
-from hudi_ingest.orchestration.switch import Switches, activities, switch, switched
+from hudi_ingest.orchestration.switch import activities, switch, switched
 from hudi_ingest.pipeline.file import pipeline_from
 from hudi_ingest.pipeline.folder import load_folder
-from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
+from hudi_ingest.transaction.plan.planning import observe as real_observe
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -148,11 +149,10 @@ def fleet_of(pipelines: Sequence[Pipeline], answer: Answer = lambda pipeline: re
 
 
 def reporting_fleet(pipelines: Sequence[Pipeline], answer: Answer) -> Fleet:
-    """It reports errors as the sensor does."""
+    """It reports decisions and errors as the sensor does."""
 
     def report(look: Look, memory: PipelineMemory, instance: DagsterInstance) -> None:
-        if look.observed is not CALM:
-            report_look(look, memory, instance)
+        report_look(replace(look, observed=None) if look.observed is CALM else look, memory, instance)
 
     return Fleet(pipelines, looks_of(answer), report)
 
@@ -318,7 +318,7 @@ def test_no_report_delays_a_request_and_one_that_was_late_comes_first_in_the_nex
         assert not ended
         assert len(began) <= AT_ONCE
         left = [pipeline.name for pipeline in pipelines if pipeline.name not in began]
-        assert fleet.next_tick(3600.0).rests_until < time.time() + 60, "reports are left"
+        assert fleet._unreported.keys() == {*left}
     finally:
         over.set()
     wait_for(lambda: len(ended) == len(began), "the reports end")
@@ -343,6 +343,102 @@ def test_repairs_are_reported_although_another_look_came_before_their_report(
     monkeypatch.setattr(fleet_module, "_LEAST_SECONDS", 300.0)
     evaluated(fleet, instance)
     assert reported == ["one", "two"]
+
+
+@pytest.mark.parametrize("silent", ["cluster", "table", "ledger"])
+def test_what_is_silent_of_one_pipeline_delays_no_other(
+    home: Home, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    """Two have a file of their own, one is of a template; nobody listens at their brokers, which they say."""
+    monkeypatch.setattr(fleet_module, "DEADLINE_SECONDS", 0.5)
+    nobody = f"127.0.0.1:{free_port()}"
+    settings = {"bootstrap_servers": nobody, "request_timeout_seconds": 0.2, "format": "json"}
+    for name in ("slow", "quick"):
+        own = document(name=name, table__base_path=str(home.root / name), enabled=True)
+        own["source"] = {**own["source"], **settings}
+        (home.pipelines / f"{name}.yaml").write_text(yaml.safe_dump(own))
+    pipelines = pipelines_of(home, 1, source={**settings, "topics": ["t00"]})
+    over, ledger_open = threading.Event(), Ledger.open
+
+    def hangs(pipeline: Pipeline) -> None:
+        if pipeline.name == "slow":
+            over.wait(300)
+
+    def observe(pipeline: Pipeline, *given: Any) -> Situation:
+        if silent == "cluster":
+            hangs(pipeline)
+        return real_observe(pipeline, *given)
+
+    def repair(table: PipelineTable, ledger: Ledger) -> list[str]:
+        if silent == "table":
+            hangs(table.pipeline)
+        return []
+
+    def look(memory: PipelineMemory, instance: DagsterInstance, now: datetime) -> Look:
+        opening.pipeline = memory.pipeline
+        return look_at(memory, instance, now)
+
+    def opened(url: str) -> Ledger:
+        if silent == "ledger" and hasattr(opening, "pipeline"):
+            hangs(opening.pipeline)
+        return ledger_open(url)
+
+    opening = threading.local()
+    monkeypatch.setattr(look_module, "observe", observe)
+    monkeypatch.setattr(look_module, "repair_timeline", repair)
+    monkeypatch.setattr(Ledger, "open", opened)
+    # Whether it answers is not what is tried.
+    monkeypatch.setattr(look_module, "answering_cluster", lambda source: nullcontext(KafkaCluster(source)))
+    assert {each.name for each in pipelines} == {"shop_t00", "slow", "quick"}
+    fleet = Fleet(pipelines, look, no_report)
+    try:
+        said = dict[str, tuple[str, str]]()
+        while not {"shop_t00", "quick"} <= {name for name, (state, _) in said.items() if state == WAITING}:
+            evaluated(fleet, instance)
+            said = fleet._said
+        assert said["slow"][0] == LATE
+        assert nobody in said["quick"][1]
+    finally:
+        over.set()
+
+
+def test_a_tables_page_shows_whether_a_pipeline_is_on_and_the_last_decision_and_why(
+    home: Home, instance: DagsterInstance
+) -> None:
+    (pipeline,) = pipelines_of(home, 1)
+    answers: list[RunRequest | str] = ["5 records waiting", "7 records waiting", request_of(pipeline), "all is read"]
+
+    def shown() -> list[tuple[object, ...]]:
+        records = instance.fetch_observations(AssetKey([pipeline.name]), limit=20, ascending=True).records
+        found = [each.asset_observation.metadata for each in records if each.asset_observation]
+        return [tuple(each[key].value for key in ("on", "decision", "why")) for each in found]
+
+    def ticks(*minutes: int) -> None:
+        """Each in a process that has just begun."""
+        for minute in minutes:
+            fleet = reporting_fleet([pipeline], lambda _: answers.pop(0))
+            fleet.evaluate(instance, NOON + timedelta(minutes=minute), anything_goes)
+
+    ticks(0, 1)
+    assert shown() == [(True, "waits", "5 records waiting")], "numbers alone are no change, in no process"
+    ticks(3, 6)
+    assert [each[1] for each in shown()] == ["waits", "begins a run", "waits"]
+    switch(home, pipeline, False)
+    before = shown()
+    assert before[-1] == (False, "paused", "`hudi-ingest resume shop_t00` turns it on")
+    ticks(9)
+    assert shown() == before, "it is shown already"
+    switch(home, pipeline, True)
+    assert shown()[-1][:2] == (True, "resumed")
+
+
+def test_decisions_that_change_all_the_time_are_shown_once_a_minute(home: Home, instance: DagsterInstance) -> None:
+    (pipeline,) = pipelines_of(home, 1)
+    answers = iter(["one", "another"] * 6)
+    fleet = reporting_fleet([pipeline], lambda _: next(answers))
+    for tick in range(12):
+        fleet.evaluate(instance, NOON + timedelta(seconds=10 * tick), anything_goes)
+    assert len(instance.fetch_observations(AssetKey([pipeline.name]), limit=20).records) == 2
 
 
 def test_an_evaluation_that_overlaps_with_another_skips_at_once(home: Home, instance: DagsterInstance) -> None:
@@ -440,25 +536,16 @@ def test_a_pipeline_of_a_template_is_paused_and_resumed_alone_and_stays_so_after
     assert switch(home, one, False)
     assert not switch(home, one, False)
     assert begun() == everything - {one.name}
-    switches = switched(home, pipelines)
+    switches = switched(home)
     assert [switches.is_on(pipeline) for pipeline in pipelines] == [False, True, True]
     doing = activities(home, pipelines)
     assert doing[one.name] == (False, "paused: `hudi-ingest resume shop_t00` turns it on")
     assert doing[other.name][0]
     (record,) = instance.fetch_observations(AssetKey([one.name]), limit=5).records
     assert record.asset_observation is not None
-    assert record.asset_observation.description == "Paused: `hudi-ingest resume shop_t00` resumes it."
+    assert record.asset_observation.description == "Paused: `hudi-ingest resume shop_t00` turns it on"
     assert switch(home, one, True)
     assert begun() == everything
-
-
-def test_the_sensors_own_switch_stops_all_of_a_template(home: Home) -> None:
-    pipelines = pipelines_of(home, 2)
-    assert pipelines[0].coordinator == "shop_coordinators"
-    off = Switches(sensors={"shop_coordinators": False}, pipelines={"shop_t00": True})
-    assert not any(off.is_on(pipeline) for pipeline in pipelines)
-    on = Switches(sensors={"shop_coordinators": True}, pipelines={"shop_t00": False})
-    assert [on.is_on(pipeline) for pipeline in pipelines] == [False, True]
 
 
 def test_of_a_template_that_is_not_enabled_one_can_be_resumed(home: Home, instance: DagsterInstance) -> None:
@@ -472,7 +559,7 @@ def test_of_a_template_that_is_not_enabled_one_can_be_resumed(home: Home, instan
 
 def sensor_of(home: Home) -> tuple[Any, RepositoryDefinition]:
     repository = ingest_definitions(home.pipelines).get_repository_def()
-    return repository.get_sensor_def("shop_coordinators"), repository
+    return repository.get_sensor_def(COORDINATOR), repository
 
 
 def test_dagster_takes_all_runs_of_one_tick_and_knows_the_pipelines_of_the_sensor(
@@ -502,12 +589,12 @@ def test_dagster_takes_all_runs_of_one_tick_and_knows_the_pipelines_of_the_senso
         sensor_name=sensor.name,
     ) as context:
         answer = sensor.evaluate_tick(context)
-    assert {request.tags[tags.SENSOR] for request in answer.run_requests} == {"shop_coordinators"}
+    assert {request.tags[tags.SENSOR] for request in answer.run_requests} == {COORDINATOR}
     assert {request.run_key for request in answer.run_requests} == {"shop_t00-000001-a", "shop_t02-000001-a"}
     assert answer.cursor is None
     own = OwnDefinitions.of(repository)
     assert own.pipelines == ("orders", "shop_t00", "shop_t01", "shop_t02")
-    assert {"orders_coordinator", "shop_coordinators"} <= own.instigators
+    assert COORDINATOR in own.instigators
 
 
 def test_two_files_with_templates_of_one_name_are_refused(home: Home) -> None:
@@ -517,23 +604,6 @@ def test_two_files_with_templates_of_one_name_are_refused(home: Home) -> None:
     broken = load_folder(home.pipelines).broken
     assert "both are templates with the name shop" in " ".join(broken[0].problems)
     assert len(broken) == 2
-
-
-def test_a_sensor_that_is_off_is_said_when_one_of_its_pipelines_is_resumed(
-    home: Home, instance: DagsterInstance
-) -> None:
-    (pipeline,) = pipelines_of(home, 1)
-    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("hudi_ingest"), "__repository__")
-    origin = RemoteInstigatorOrigin(repository, "shop_coordinators")
-    data = SensorInstigatorData(sensor_type=SensorType.STANDARD)
-    instance.add_instigator_state(InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.STOPPED, data))
-    assert activities(home, [pipeline])["shop_t00"][1].startswith(
-        "paused: with all of shop: turn its sensor shop_coord"
-    )
-    with pytest.raises(EnvironmentProblem, match=r"sensor shop_coordinators.* is off in Dagster.*Turn the sensor on"):
-        switch(home, pipeline, True)
-    with Ledger.open(home.ledger_url) as ledger:
-        assert ledger.requests.switches() == {}
 
 
 def test_those_whose_topics_moved_are_looked_at_before_a_hundred_idle_ones(

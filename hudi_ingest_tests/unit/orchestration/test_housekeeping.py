@@ -200,13 +200,13 @@ def ledger(tmp_path: Path) -> Ledger:
 def run_of(
     instance: DagsterInstance,
     days: float,
-    job_name: str = "orders_transaction",
+    job_name: str = "hudi_ingest_services",
     status: DagsterRunStatus = DagsterRunStatus.SUCCESS,
     more: Mapping[str, str] | None = None,
     parent: str | None = None,
 ) -> str:
     """Add a run that is so many days old, with a log and a result, and return its id."""
-    ours = {tags.PIPELINE: "orders"} if job_name in ("orders_transaction", "__ASSET_JOB_0") else {}
+    ours = {tags.PIPELINE: "orders"} if job_name in ("hudi_ingest_services", "__ASSET_JOB_0") else {}
     named = {**ours, **(more or {})}
     selection = frozenset({ORDERS}) if job_name.startswith("__ASSET_JOB") else None
     run = DagsterRun(
@@ -220,7 +220,7 @@ def run_of(
     )
     instance.run_storage.add_historical_run(run, NOW - timedelta(days=days))
     materialized = StepMaterializationData(
-        AssetMaterialization("orders" if job_name == "orders_transaction" else "theirs")
+        AssetMaterialization("orders" if job_name == "hudi_ingest_services" else "theirs")
     )
     event = DagsterEvent(DagsterEventType.ASSET_MATERIALIZATION.value, job_name, event_specific_data=materialized)
     if status is DagsterRunStatus.SUCCESS:
@@ -240,9 +240,9 @@ def keep(
 
 def test_the_names_of_ours_are_told_from_a_teams_own(own: OwnDefinitions) -> None:
     assert own.pipelines == ("orders",)
-    assert {"orders_transaction", "orders_sweep", "orders_services", "orders_replay", JOB} <= own.jobs
+    assert {"hudi_ingest_sweep", "hudi_ingest_services", "hudi_ingest_replay", JOB} <= own.jobs
     assert "teams_job" not in own.jobs
-    assert {"orders_coordinator", "orders_sweep_daily", "hudi_ingest_housekeeping_hourly"} <= own.instigators
+    assert {"hudi_ingest_coordinator", "hudi_ingest_sweep_daily", "hudi_ingest_housekeeping_hourly"} <= own.instigators
     assert own.assets == {ORDERS, TOPIC}
 
 
@@ -257,7 +257,7 @@ def test_old_runs_go_with_all_their_files_and_those_that_are_read_stay(
     committed = [run_of(instance, 40 - place) for place in range(LEAST)]
     running = run_of(instance, 80, status=DagsterRunStatus.STARTED, parent=parent)
     failed = [run_of(instance, 20 - place, status=DagsterRunStatus.FAILURE) for place in range(LEAST + 2)]
-    swept = [run_of(instance, 70, "orders_sweep", more={tags.PIPELINE_SWEEP: "orders"}) for _ in range(LEAST)]
+    swept = [run_of(instance, 70, "hudi_ingest_sweep", more={tags.PIPELINE_SWEEP: "orders"}) for _ in range(LEAST)]
     before = {run.run_id for run in instance.get_runs()}
 
     would = keep(own, ledger, instance, dry_run=True, days=10)
@@ -379,7 +379,7 @@ def test_overview_and_alerts_read_what_ticks_have_reported(anywhere: DagsterInst
     for passed in (True, False):
         anywhere.report_runless_asset_event(evaluated(passed=passed))
     code = GrpcServerCodeLocationOrigin(host="h", port=1, location_name="ours")
-    origin = RemoteRepositoryOrigin(code, "__repository__").get_instigator_origin("orders_coordinator")
+    origin = RemoteRepositoryOrigin(code, "__repository__").get_instigator_origin("hudi_ingest_coordinator")
     anywhere.add_instigator_state(
         InstigatorState(origin, InstigatorType.SENSOR, InstigatorStatus.RUNNING, SensorInstigatorData())
     )
@@ -424,8 +424,8 @@ def test_old_ticks_of_our_location_go_with_their_logs(
     anywhere: DagsterInstance, own: OwnDefinitions, ledger: Ledger
 ) -> None:
     instance = anywhere
-    old, new = (tick_of(instance, "orders_coordinator", "ours", days) for days in (8, 6))
-    others = [tick_of(instance, "theirs", "ours", 8), tick_of(instance, "orders_coordinator", "another", 8)]
+    old, new = (tick_of(instance, "hudi_ingest_coordinator", "ours", days) for days in (8, 6))
+    others = [tick_of(instance, "theirs", "ours", 8), tick_of(instance, "hudi_ingest_coordinator", "another", 8)]
     housekeeping = Housekeeping(HousekeepingSettings(), own, ledger, instance, "ours")
     assert housekeeping.run(NOW, lambda line: None, dry_run=True).ticks == 1
     assert old.exists()
@@ -479,11 +479,10 @@ def test_old_transactions_leave_the_ledger_but_not_open_ones_nor_those_of_reques
 def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
     instance: DagsterInstance, own: OwnDefinitions, ledger: Ledger
 ) -> None:
-    ended = run_of(instance, 60, "gone_transaction", more={tags.PIPELINE: "gone"})
+    ended = run_of(instance, 60, "hudi_ingest_services", more={tags.PIPELINE: "gone"})
     teams = run_of(instance, 60, "teams_job", more={tags.PIPELINE: "gone"})
-    run_of(instance, 60, "busy_transaction", more={tags.PIPELINE: "busy"})
+    run_of(instance, 60, "hudi_ingest_services", more={tags.PIPELINE: "busy"})
     ours = run_of(instance, 60)
-    log = tick_of(instance, "gone_coordinator", "ours", 60)
     for number, pipeline in enumerate(("gone", "busy", "orders"), start=1):
         plan = IngestPlan(pipeline, f"{pipeline}-1", 1, (Slice(pipeline, 0, 0, 1),))
         ledger.transactions.begin(plan, table=f"/data/{pipeline}", owner=Owner.dagster_run("r"), deadline=NOW)
@@ -506,7 +505,6 @@ def test_all_of_a_deleted_pipeline_goes_once_it_is_idle_for_long(
     assert (done.deleted_pipelines, done.transactions, done.runs) == (("gone",), 1, 1)
     left = {run.run_id for run in instance.get_runs()}
     assert ended not in left and {teams, ours} <= left
-    assert not log.exists()
     assert ledger.counters.read().keys() == {"", "/data/busy", "/data/orders"}
     assert {run.pipeline for run in ledger.service_runs.newest()} == {"busy", "orders", ""}
     assert [row.pipeline for name in ("gone", "busy", "orders") for row in ledger.transactions.history(name)] == [

@@ -30,6 +30,8 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 
 from hudi_ingest.exceptions import KafkaUnreachable
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations import observation
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
@@ -171,22 +173,24 @@ def test_merges_of_tables_with_frequent_commits_are_spread_over_minutes_and_othe
     assert merged == {"a", "b", "c", "d", "rare"}
 
 
-def test_a_pipeline_that_was_never_turned_on_is_left_alone_until_its_sensor_is(tmp_path: Path) -> None:
+def test_a_pipeline_that_was_never_turned_on_is_left_alone_until_it_is(tmp_path: Path) -> None:
     off = pipeline("orders", enabled=False)
     schedule = MaintenanceSchedule("polish_daily", "0 1 * * *", "Polishes.", lambda *_: RunRequest())
     location = InProcessCodeLocationOrigin(LoadableTargetOrigin(python_file="pipelines.py"), location_name="pipelines")
-    sensor = RemoteRepositoryOrigin(location, "__repository__").get_instigator_origin("orders_coordinator")
+    sensor = RemoteRepositoryOrigin(location, "__repository__").get_instigator_origin("hudi_ingest_coordinator")
     with DagsterInstance.local_temp(str(tmp_path)) as instance:
         requests, (reason,) = schedule.evaluate([off], instance, NIGHT)
         assert not requests
-        assert "sensor orders_coordinator is off" in reason
-        state = InstigatorState(sensor, InstigatorType.SENSOR, InstigatorStatus.RUNNING)
-        instance.add_instigator_state(state)
-        assert schedule.evaluate([off], instance, NIGHT)[0]
-        instance.update_instigator_state(state.with_status(InstigatorStatus.STOPPED))
-        assert not schedule.evaluate([off], instance, NIGHT)[0]
-        # Its sensor once ran because the file said so then.
-        instance.update_instigator_state(state.with_status(InstigatorStatus.DECLARED_IN_CODE))
+        assert "`hudi-ingest resume orders` turns it on" in reason
+        with Ledger.open(Home.from_environment().ledger_url) as ledger:
+            ledger.requests.switch("orders", True)
+            assert schedule.evaluate([off], instance, NIGHT)[0]
+            state = InstigatorState(sensor, InstigatorType.SENSOR, InstigatorStatus.STOPPED)
+            instance.add_instigator_state(state)
+            assert not schedule.evaluate([off], instance, NIGHT)[0]
+            instance.update_instigator_state(state.with_status(InstigatorStatus.DECLARED_IN_CODE))
+            assert schedule.evaluate([off], instance, NIGHT)[0]
+            ledger.requests.switch("orders", False)
         assert not schedule.evaluate([off], instance, NIGHT)[0]
 
 

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hudi_ingest.orchestration.coordinator.next_tick import NextTick
-from hudi_ingest.pipeline.sections.transaction import rest_seconds
 
 TIMES = st.floats(min_value=0, allow_nan=False)
 
 
-@given(st.builds(NextTick, due=TIMES, runs=st.dictionaries(st.text(), TIMES), rests_until=TIMES))
+@given(st.builds(NextTick, due=TIMES, runs=st.dictionaries(st.text(), TIMES)))
 def test_a_cursor_has_all_of_it(next_tick: NextTick) -> None:
     assert NextTick.of(next_tick.cursor) == next_tick
 
@@ -28,7 +27,7 @@ def test_a_cursor_has_all_of_it(next_tick: NextTick) -> None:
         '{"states": {}}',
         *(
             f"hudi_ingest next tick {text}"
-            for text in ("", "1", "[1, {}]", "[1, [], 2]", '["soon", {}, 2]', '[1, {"a": null}, 2]')
+            for text in ("", "1", "[1]", "[1, []]", '["soon", {}]', '[1, {"a": null}]', "[1, {}, 2]")
         ),
     ],
 )
@@ -55,12 +54,3 @@ def test_another_cursor_says_nothing(cursor: str | None) -> None:
 def test_s20_a_tick_is_due_once_an_interval_is_over_and_the_run_has_ended(next_tick: NextTick, is_due: bool) -> None:
     ended_at = {"at work": math.inf, "ended": 1000.5, "ended before": 998.0}
     assert next_tick.is_due(999.0, 1001.0, ended_at.__getitem__) == is_due
-
-
-@pytest.mark.parametrize(
-    ("interval", "sensors", "seconds"), [(2, 1, 0.25), (5, 8, 2), (5, 200, 5), (2, 200, 2), (40, 200, 5)]
-)
-def test_many_sensors_of_fresh_tables_rest_for_an_interval_at_most(
-    interval: float, sensors: int, seconds: float
-) -> None:
-    assert rest_seconds(interval, sensors) == seconds

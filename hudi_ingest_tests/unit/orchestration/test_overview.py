@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from dagster import AssetKey, DagsterInstance, SensorDefinition, TableMetadataValue, build_sensor_context
-from dagster._core.scheduler.instigation import InstigatorStatus
 
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.operations.health.judgement import LAG_RECORDS
 from hudi_ingest.orchestration.reports.checks import evaluation
@@ -21,7 +22,6 @@ from hudi_ingest.orchestration.reports.overview import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import Write, load
-from hudi_ingest_tests.unit.orchestration.test_sensor_switch import seen
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
@@ -95,7 +95,8 @@ def test_the_sensor_reports_what_has_changed(write: Write, tmp_path: Path) -> No
         _report(instance, orders, answer("orders", "up_to_date", False, "12 records waiting. See the runs."))
         assert _tick(sensor, instance, cursor) != cursor
         observations = instance.fetch_observations(AssetKey(["hudi_ingest_overview"]), limit=10).records
-        instance.add_instigator_state(seen(InstigatorStatus.STOPPED))
+        with Ledger.open(Home.from_environment().ledger_url) as ledger:
+            ledger.requests.switch("orders", False)
         paused, other = current_rows(instance, [orders, payments])
     assert (paused["state"], paused["what is wrong"], other["state"]) == ("paused", "", "not reported yet")
     assert len(observations) == 2

@@ -46,6 +46,7 @@ from hudi_ingest.orchestration.jobs.run_config import (
     run_request,
 )
 from hudi_ingest.orchestration.pipeline_definitions import pipeline_definitions
+from hudi_ingest.orchestration.switch import Switches
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.transaction import FAN_OUT_FROM
@@ -146,7 +147,7 @@ def test_x1_a_run_without_the_plan_that_its_sensor_made_is_refused(tmp_path: Pat
     pipeline = orders(tmp_path)
     asked = run_config(pipeline, PLAN)
     config = BeginConfig(**asked["ops"]["orders"]["ops"][BEGIN]["config"])
-    own, theirs = ({tags.SENSOR: name} for name in ("orders_coordinator", "their_sensor"))
+    own, theirs = ({tags.SENSOR: name} for name in ("hudi_ingest_coordinator_1a2b", "their_sensor"))
     assert plan_in(run_of(pipeline, asked, **own), pipeline, config) == PLAN
     assert plan_in(run_of(pipeline, {}), pipeline, BeginConfig()) is None, "begin plans what a person launched"
     assert plan_in(run_of(pipeline, {}, **theirs), pipeline, BeginConfig()) is None, "or another sensor"
@@ -217,33 +218,26 @@ def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> Non
         assert resources.hudi_ingest_spark.spark_config == {"spark": {"executor": {"memory": "2g"}}}
 
 
-@pytest.mark.parametrize(
-    ("settings", "status"),
-    [
-        ({}, DefaultSensorStatus.STOPPED),
-        ({"enabled": False}, DefaultSensorStatus.STOPPED),
-        ({"enabled": True}, DefaultSensorStatus.RUNNING),
-    ],
-)
-def test_the_file_says_whether_the_sensor_runs_at_once(
-    tmp_path: Path, settings: dict[str, bool], status: DefaultSensorStatus
+@pytest.mark.parametrize(("settings", "on"), [({}, False), ({"enabled": False}, False), ({"enabled": True}, True)])
+def test_s1_the_file_says_whether_its_pipeline_begins_at_once_and_the_sensor_always_ticks(
+    tmp_path: Path, settings: dict[str, bool], on: bool
 ) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text(yaml.safe_dump({**document(), **settings}))
-    sensor = coordinator_sensor([load_pipeline(path, {})])
-    assert sensor.default_status is status
+    pipeline = load_pipeline(path, {})
+    assert Switches().is_on(pipeline) == on
+    assert coordinator_sensor([pipeline]).default_status is DefaultSensorStatus.RUNNING
 
 
-@pytest.mark.parametrize(
-    ("interval", "sensors", "seconds"),
-    [(60, 1, 5), (60, 71, 5), (60, 200, 16), (60, 1000, 30), (300, 200, 30), (10, 200, 1)],
-)
-def test_hundreds_of_sensors_tick_less_often_but_for_fresh_tables(
-    tmp_path: Path, interval: int, sensors: int, seconds: int
+@pytest.mark.parametrize(("interval", "seconds"), [(60, 5), (300, 30), (10, 1)])
+def test_the_sensor_ticks_as_often_as_the_freshest_of_its_tables_needs(
+    tmp_path: Path, interval: int, seconds: int
 ) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text(yaml.safe_dump({**document(), "transaction": {"interval_seconds": interval}}))
-    assert coordinator_sensor([load_pipeline(path, {})], sensors).minimum_interval_seconds == seconds
+    rare = load_pipeline(path, {}).model_copy(update={"name": "rare"})
+    rare = rare.model_copy(update={"transaction": rare.transaction.model_copy(update={"interval_seconds": 3600})})
+    assert coordinator_sensor([rare, load_pipeline(path, {})]).minimum_interval_seconds == seconds
 
 
 def test_p4_a_run_that_this_instance_does_not_know_may_be_alive() -> None:

@@ -1,4 +1,4 @@
-"""Pause and resume: what is switched in Dagster's instance is what its own switch would leave there."""
+"""Pause and resume: each pipeline's switch is in the ledger, and the sensor's own in Dagster stops all."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from dagster._daemon.types import DaemonHeartbeat
 
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
+from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.home_instance import DAGSTER_VARIABLE, dagster_folder, open_instance
 from hudi_ingest.orchestration.switch import Switches, activities, switch, switched, switches_of
 from hudi_ingest.pipeline.file import load_pipeline
-from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
 
 pytestmark = pytest.mark.fast
@@ -41,52 +42,58 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
         yield found
 
 
-def pipeline_of(home: Home, enabled: bool) -> Pipeline:
-    path = home.pipelines / "orders.yaml"
-    path.write_text(yaml.safe_dump(document(enabled=enabled)))
+def pipeline_of(home: Home, enabled: bool, name: str = "orders") -> Pipeline:
+    path = home.pipelines / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(document(name=name, enabled=enabled, table__base_path=f"/data/{name}")))
     return load_pipeline(path)
 
 
 def test_an_instance_without_sensors_has_switched_nothing(home: Home) -> None:
     with DagsterInstance.ephemeral() as instance:
-        assert switches_of(instance, [pipeline_of(home, enabled=True)]) == Switches()
+        assert switches_of(instance, home) == Switches()
 
 
-def seen(status: InstigatorStatus) -> InstigatorState:
+def seen(status: InstigatorStatus, name: str = COORDINATOR) -> InstigatorState:
     """What the daemon notes of a sensor that it has seen."""
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("hudi_ingest"), "__repository__")
-    origin = RemoteInstigatorOrigin(repository, "orders_coordinator")
+    origin = RemoteInstigatorOrigin(repository, name)
     data = SensorInstigatorData(sensor_type=SensorType.STANDARD)
     return InstigatorState(origin, InstigatorType.SENSOR, status, data)
 
 
-def test_a_sensor_is_switched_once_and_stays(home: Home) -> None:
-    with open_instance(home.dagster) as instance:
-        instance.add_instigator_state(seen(InstigatorStatus.DECLARED_IN_CODE))
-        for enabled in (True, False):
-            pipeline = pipeline_of(home, enabled)
-            instance.update_instigator_state(seen(InstigatorStatus.DECLARED_IN_CODE))
-            assert switched(home, [pipeline]).is_on(pipeline) == enabled
-            assert not switch(home, pipeline, enabled)
-            for on in (not enabled, enabled):
-                assert switch(home, pipeline, on)
-                assert not switch(home, pipeline, on)
-                assert switched(home, [pipeline]).is_on(pipeline) == on
-                (state,) = instance.all_instigator_state()
-                assert state.status is (InstigatorStatus.RUNNING if on else InstigatorStatus.STOPPED)
-                assert isinstance(state.instigator_data, SensorInstigatorData)
-                assert (state.instigator_data.last_sensor_start_timestamp is not None) == (on or not enabled)
-
-
-def test_without_a_state_the_file_decides_and_the_sensor_has_to_be_found(home: Home) -> None:
-    for enabled in (True, False):
-        pipeline = pipeline_of(home, enabled)
-        assert switched(home, [pipeline]).is_on(pipeline) == enabled
+def test_a_pipeline_is_switched_once_and_stays(home: Home) -> None:
+    for name, enabled in (("first", True), ("second", False)):
+        pipeline = pipeline_of(home, enabled, name)
+        assert switched(home).is_on(pipeline) == enabled
         assert not switch(home, pipeline, enabled)
-        with pytest.raises(
-            EnvironmentProblem, match=r"has not seen sensor orders_coordinator.*Turn .* in Dagster's UI"
-        ):
-            switch(home, pipeline, not enabled)
+        for on in (not enabled, enabled):
+            assert switch(home, pipeline, on)
+            assert not switch(home, pipeline, on)
+            switches = switched(home)
+            assert switches.is_on(pipeline) == on
+            assert switches.is_paused(pipeline) == (not on)
+            with open_instance(home.dagster) as instance:
+                newest = instance.fetch_observations(table_key(pipeline), limit=1).records[0].asset_observation
+            assert newest is not None
+            assert newest.metadata["on"].value == on
+
+
+def test_the_sensors_own_switch_stops_all_and_a_pipeline_is_not_resumed_behind_it(home: Home) -> None:
+    pipeline = pipeline_of(home, True)
+    with open_instance(home.dagster) as instance:
+        instance.add_instigator_state(seen(InstigatorStatus.STOPPED))
+        assert not switches_of(instance, home).is_on(pipeline)
+        assert switches_of(instance, home).is_paused(pipeline)
+    assert activities(home, [pipeline])["orders"][1].startswith(
+        f"paused with all pipelines: turn the sensor {COORDINATOR} on"
+    )
+    with pytest.raises(EnvironmentProblem, match=rf"sensor {COORDINATOR}, .* is off in Dagster.*turn the sensor"):
+        switch(home, pipeline, True)
+    assert switched(home).turned(pipeline) is None
+    with open_instance(home.dagster) as instance:
+        instance.update_instigator_state(seen(InstigatorStatus.DECLARED_IN_CODE))
+        instance.add_instigator_state(seen(InstigatorStatus.STOPPED, f"{COORDINATOR}_other"))
+        assert switches_of(instance, home).is_on(pipeline), "of other folders"
 
 
 def test_dagster_home_goes_before_the_embedded_one(home: Home, tmp_path: Path) -> None:
@@ -97,7 +104,7 @@ def test_dagster_home_goes_before_the_embedded_one(home: Home, tmp_path: Path) -
     (other / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
     assert dagster_folder(home, {DAGSTER_VARIABLE: str(other)}) == other
     (home.dagster / "dagster.yaml").unlink()
-    assert switched(home, []) == Switches()
+    assert switched(home) == Switches()
     with pytest.raises(EnvironmentProblem, match="no Dagster instance is configured"):
         switch(home, pipeline_of(home, True), False)
 
@@ -114,8 +121,7 @@ def test_status_says_whether_a_pipeline_is_on_and_the_next_step(home: Home) -> N
     assert activities(home, [enabled]) == {"orders": (True, "on")}
     home.kafka.mkdir()
     assert "daemon is down" in activities(home, [enabled])["orders"][1], "a stack that was stopped is known at once"
-    with open_instance(home.dagster) as instance:
-        instance.add_instigator_state(seen(InstigatorStatus.STOPPED))
+    assert switch(home, enabled, False)
     assert activities(home, [enabled]) == {"orders": (False, "paused: `hudi-ingest resume orders` turns it on")}
     (home.dagster / "dagster.yaml").unlink()
     assert activities(home, [enabled])["orders"][0] is None

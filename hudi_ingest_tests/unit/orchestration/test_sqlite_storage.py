@@ -271,3 +271,13 @@ def test_a_change_to_a_run_is_noticed_once_whoever_makes_it(home: Path) -> None:
         assert changed()
         instance.event_log_storage.store_event(said("a-run", "a line of a log"))
         assert not changed()
+
+
+def test_the_names_that_we_share_with_dagster_are_those_that_it_uses() -> None:
+    from dagster._core.instance import RUNLESS_RUN_ID
+    from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME
+
+    from hudi_ingest.orchestration.embedded import retention, sqlite_storage
+
+    assert retention.RUNLESS_RUN_ID == RUNLESS_RUN_ID
+    assert retention.INDEX_SHARD_NAME == sqlite_storage._INDEX_SHARD_NAME == INDEX_SHARD_NAME

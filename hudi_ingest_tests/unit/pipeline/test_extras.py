@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.exceptions import ConfigError, EnvironmentProblem
+from hudi_ingest.home.folder import Home
+from hudi_ingest.ledger import Ledger
+from hudi_ingest.local.stack import StackSettings, bring_up
 from hudi_ingest.pipeline.extras import MODULES
 from hudi_ingest.pipeline.file import load_pipeline
 
@@ -79,3 +83,28 @@ print("sensors:", *(sensor.name for sensor in defs.sensors))
         assert f"install hudi-ingest[{extra}]" in found.stdout
     assert "plain.yaml: ok" in found.stdout
     assert "sensors: plain" in found.stdout
+
+
+def test_up_says_before_it_starts_anything_that_the_ui_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dagster_webserver", None)
+    home = Home.from_environment({"HUDI_INGEST_HOME": str(tmp_path / "home")})
+    with pytest.raises(EnvironmentProblem, match=r"Dagster UI needs dagster_webserver(.|\n)*hudi-ingest\[ui\] here"):
+        bring_up(home, StackSettings(), print)
+    assert not home.root.exists()
+
+
+def test_a_ledger_on_postgresql_names_the_extra_of_its_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "hudi_ingest.ledger.answer_limit", raising=False)
+    monkeypatch.setitem(sys.modules, "psycopg2", None)
+    with pytest.raises(EnvironmentProblem, match=r"driver is missing(.|\n)*hudi-ingest\[postgres\]"):
+        Ledger.open("postgresql://nobody@127.0.0.1:1/ledger")
+
+
+def test_the_storage_of_dagster_on_postgresql_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "hudi_ingest.orchestration.embedded.postgres_storage"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "dagster_postgres", None)
+    with pytest.raises(EnvironmentProblem, match=rf"{name} needs dagster_postgres(.|\n)*hudi-ingest\[postgres\]"):
+        import_module(name)

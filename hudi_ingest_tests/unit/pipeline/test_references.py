@@ -34,8 +34,7 @@ def vault(reference: str) -> str:
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret_hooks, "_kept", {})
-    monkeypatch.setattr(secret_hooks, "_questions", {})
+    monkeypatch.setattr(secret_hooks, "_secrets", {})
     opened.set()
     shelf.clear()
     asked.clear()

@@ -21,17 +21,19 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import dagster._daemon.sensor
-from dagster import DagsterInstance, RunsFilter
-from dagster._core.definitions.selector import JobSubsetSelector
+from dagster import DagsterInstance, QueuedRunCoordinator, RunsFilter
 from dagster._core.remote_representation.code_location import GrpcServerCodeLocation
-from dagster._core.remote_representation.external import RemoteJob
-from dagster._core.run_coordinator.queued_run_coordinator import QueuedRunCoordinator
 from dagster._core.scheduler.instigation import InstigatorState, SensorInstigatorData
 from dagster._core.workspace.context import IWorkspaceProcessContext
 from dagster._core.workspace.load_target import WorkspaceFileTarget
-from dagster._daemon.controller import create_daemons_from_instance, daemon_controller_from_instance
-from dagster._daemon.daemon import DaemonIterator, DagsterDaemon, SensorDaemon, SpanMarker
-from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
+from dagster._daemon import (
+    DagsterDaemon,
+    QueuedRunCoordinatorDaemon,
+    SensorDaemon,
+    daemon_controller_from_instance,
+)
+from dagster._daemon.controller import create_daemons_from_instance
+from dagster._daemon.daemon import DaemonIterator, SpanMarker
 from dagster._utils.interrupts import capture_interrupts, setup_interrupt_handlers
 
 from hudi_ingest.orchestration.coordinator.next_tick import NextTick
@@ -47,9 +49,8 @@ _LOOKS_AN_INTERVAL = 8
 _LOOKING_SHARE = 0.05
 _GET_JOB = GrpcServerCodeLocation.get_job
 _KEPT_JOBS = 64
-_jobs: WeakKeyDictionary[GrpcServerCodeLocation, dict[JobSubsetSelector, RemoteJob]] = WeakKeyDictionary()
 _ENDED_SECONDS = 600.0
-"""For so long it is known when a run has ended. Its sensor's next tick, which names it no more, comes at once."""
+"""Seconds for which it is known when a run has ended. Its sensor's next tick, which names it no more, comes at once."""
 
 
 class PromptRunQueue(QueuedRunCoordinatorDaemon):
@@ -109,26 +110,41 @@ class EndedRuns:
 
 
 def must_wait(ended: EndedRuns, state: InstigatorState, *sensor: Any) -> bool:
-    """Whether the sensor's minimum interval, or a coordinator's rest, has not passed, and nothing that its cursor names has become due."""
+    """Whether the sensor's minimum interval has not passed, and nothing that its cursor names has become due."""
     data = state.instigator_data
     if not isinstance(data, SensorInstigatorData) or (next_tick := NextTick.of(data.cursor)) is None:
         return _IS_UNDER_MIN_INTERVAL(state, *sensor)
     ticked = max(data.last_tick_start_timestamp or 0.0, data.last_tick_timestamp or 0.0)
-    now = time.time()
-    if next_tick.is_due(ticked, now, ended.ended_at):
-        return False
-    return now < next_tick.rests_until or _IS_UNDER_MIN_INTERVAL(state, *sensor)
+    return not next_tick.is_due(ticked, time.time(), ended.ended_at) and _IS_UNDER_MIN_INTERVAL(state, *sensor)
 
 
-def kept_job(location: GrpcServerCodeLocation, selector: JobSubsetSelector) -> RemoteJob:
-    """Dagster's `get_job`, which asks the code server for the job of a run of assets each time. It stays the same until the code is loaded
-    anew, as another location."""
-    kept = _jobs.setdefault(location, {})
-    if selector not in kept:
-        if len(kept) >= _KEPT_JOBS:
-            kept.clear()
-        kept[selector] = _GET_JOB(location, selector)
-    return kept[selector]
+def kept_jobs() -> Callable[[GrpcServerCodeLocation, Any], Any]:
+    """Return Dagster's `get_job`, which asks the code server for the job of a run of assets each time, with a memory: the job stays the same
+    until the code is loaded anew, as another location."""
+    jobs: WeakKeyDictionary[GrpcServerCodeLocation, dict[Any, Any]] = WeakKeyDictionary()
+
+    def get_job(location: GrpcServerCodeLocation, selector: Any) -> Any:
+        kept = jobs.setdefault(location, {})
+        if selector not in kept:
+            if len(kept) >= _KEPT_JOBS:
+                kept.clear()
+            kept[selector] = _GET_JOB(location, selector)
+        return kept[selector]
+
+    return get_job
+
+
+class _Pause(Event):
+    """The event for which Dagster's loop waits between two looks for due sensors, `seconds` at most from the beginning of one to the next."""
+
+    def __init__(self, shutdown: Event) -> None:
+        super().__init__()
+        self._shutdown = shutdown
+        self.seconds = _SENSOR_LOOP_SECONDS
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end of the daemon. `timeout`: Dagster's, which is what its own loop's time leaves."""
+        return self._shutdown.wait(max(0.0, (timeout or 0.0) - (_SENSOR_LOOP_SECONDS - self.seconds)))
 
 
 class PromptSensors(SensorDaemon):
@@ -141,16 +157,15 @@ class PromptSensors(SensorDaemon):
         began = time.thread_time()
         ended = EndedRuns(workspace_process_context.instance, _changes(workspace_process_context.instance))
         dagster._daemon.sensor.is_under_min_interval = partial(must_wait, ended)
-        GrpcServerCodeLocation.get_job = kept_job  # type: ignore[method-assign,assignment]
-        for event in super().core_loop(workspace_process_context, shutdown_event):
+        GrpcServerCodeLocation.get_job = kept_jobs()  # type: ignore[method-assign,assignment]
+        pause = _Pause(shutdown_event)
+        for event in super().core_loop(workspace_process_context, pause):
             if event is SpanMarker.START_SPAN:
                 began = time.thread_time()
                 ended.read()
             elif event is SpanMarker.END_SPAN:
-                # A constant of Dagster's, which this loop reads only after this point, to know how long to sleep.
                 intervals = _sensor_intervals(workspace_process_context)
-                seconds = sensor_loop_seconds(intervals, time.thread_time() - began)
-                dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME = seconds  # type: ignore[assignment]
+                pause.seconds = sensor_loop_seconds(intervals, time.thread_time() - began)
             yield event
 
 

@@ -44,7 +44,7 @@ from hudi_ingest.records.schema.avro import (
 from hudi_ingest.records.schema.registered import RegisteredSchema, UnusableSchema
 from hudi_ingest.records.schema.wire_type import UNKNOWN, WireType, named_by
 
-LIMITS = Limits(rows=65_536, bytes=128 * 1024 * 1024, doubts=4)
+LIMITS = Limits(rows=65_536, bytes=32 * 1024 * 1024, doubts=4)
 """Limits of one batch. Doubts are limited so that a producer whose records are all in doubt does not have each of them read
 several times."""
 
@@ -237,8 +237,8 @@ class _Reader:
         self._schema = schema
         self._writer = writer
         self._refusal = refusal
-        datum_reader = DatumReader(writer, schema, resolution)
-        self._exact = record_by_record(schema, lambda value: datum_reader.read(value[header_bytes:]))
+        exact = DatumReader(writer, schema, resolution, header_bytes)
+        self._exact = record_by_record(schema, exact.read, exact.parsed)
         try:
             self._fast: Fast | None = BatchReader(writer, schema, resolution, header_bytes).read
         except Doubt:

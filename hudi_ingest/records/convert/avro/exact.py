@@ -1,5 +1,4 @@
-"""Read one Avro datum at a time with fastavro and check it against the declared schema: slow, exact, and able to say what is
-wrong.
+"""Check one Avro datum at a time against the declared schema: slow, exact, and able to say what is wrong.
 
 The writer's types that each column type accepts, by Avro's rules of schema resolution and no others:
 
@@ -24,26 +23,23 @@ that the table lacks is ignored.
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from fastavro import schemaless_reader
-from fastavro.schema import parse_schema
 
-from hudi_ingest.records.avro_bytes import AvroBytes
+from hudi_ingest.records.avro_bytes import AvroBytes, EndOfBytes
+from hudi_ingest.records.convert.avro.layout import Layout, whole_layout
 from hudi_ingest.records.convert.converter import ABSENT, Mismatch, read_items, shortened
-from hudi_ingest.records.schema.avro import Resolution, wire_schema
+from hudi_ingest.records.schema.avro import Resolution
 from hudi_ingest.records.schema.wire_type import WireType
 from hudi_ingest.records.times import FIRST_DAY, FIRST_MICROSECOND, LAST_DAY, LAST_MICROSECOND
 
 Reader = Callable[[Any], Any]
-"""Value of the wire schema -> what `pyarrow.array` takes for the column. Raises Mismatch."""
+"""Value of the layout -> what `pyarrow.array` takes for the column. Raises Mismatch."""
 
 INTEGERS: Mapping[pa.DataType, tuple[str, ...]] = {pa.int32(): ("int",), pa.int64(): ("int", "long")}
 FLOATS: Mapping[pa.DataType, tuple[str, ...]] = {
@@ -54,69 +50,45 @@ TIMESTAMPS: Mapping[pa.DataType, Mapping[str, int]] = {
     pa.timestamp("us", "UTC"): {"timestamp-millis": 1000, "timestamp-micros": 1},
     pa.timestamp("us"): {"local-timestamp-millis": 1000, "local-timestamp-micros": 1},
 }
-"""By column type: the logical types it is read from, and their units in microseconds."""
-
-FIXED_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_LONG_NUMBER = re.compile(rb"[\x80-\xff]{9}")
-"""Any number of more than 64 bits has these bytes, which fastavro would read without an error."""
-_UNREADABLE = (EOFError, IndexError, ValueError, OverflowError, MemoryError)
-"""Errors that fastavro raises for bytes that do not match the schema."""
+"""The logical types that each column type is read from, and their units in microseconds."""
 
 
 class DatumReader:
-    """Reads datums of one writer's schema to rows of `schema`."""
+    """Reads datums of one writer's schema to rows of `schema`. The first `header_bytes` of each value are skipped."""
 
-    def __init__(self, writer: WireType, schema: pa.Schema, resolution: Resolution) -> None:
+    def __init__(self, writer: WireType, schema: pa.Schema, resolution: Resolution, header_bytes: int) -> None:
         self._writer = writer
-        self._wire = _strict(parse_schema(wire_schema(writer)))
+        self._header_bytes = header_bytes
         self._read = _value_reader(writer, pa.struct(list(schema)), "", resolution)
 
-    def read(self, datum: bytes) -> dict[str, Any]:
+    @cached_property
+    def _layout(self) -> Layout:
+        # Most readers never read anything.
+        return Layout(whole_layout(self._writer, True))
+
+    def parsed(self, values: pa.BinaryArray) -> Iterator[Any]:
+        """Yield each datum as `read` takes it."""
+        found, whole = self._layout.read(values, self._header_bytes)
+        parsed = iter(found.to_pylist())
+        for index, is_whole in enumerate(whole.tolist()):
+            yield next(parsed) if is_whole else values[index].as_py()[self._header_bytes :]
+
+    def read(self, parsed: Any) -> dict[str, Any]:
         """Return column name -> value as `pyarrow.array` takes it. Raises Mismatch, nothing else."""
-        source = io.BytesIO(datum)
-        try:
-            value = schemaless_reader(source, self._wire, None)
-            if _LONG_NUMBER.search(datum):
-                pass_over(self._writer, AvroBytes(datum))
-        except _UNREADABLE as error:
-            reason = "it ends too early" if isinstance(error, EOFError) else str(error) or "not of this schema"
-            raise Mismatch(
-                "a record of its writer's schema", shortened(f"{len(datum)} bytes that are none: {reason}")
-            ) from None
-        if source.tell() != len(datum):
-            raise Mismatch(
-                f"the end after the record's {source.tell()} bytes", f"{len(datum) - source.tell()} more bytes"
-            )
-        row: dict[str, Any] = self._read(value)
+        if isinstance(parsed, bytes):
+            raise self._broken(parsed)
+        row: dict[str, Any] = self._read(parsed)
         return row
 
-
-class _Branches(list[Any]):
-    """The branches of a union. Branch number -1 is invalid, but fastavro would read it as the last branch.
-
-    C code adds a sequence's length to a negative index first, so this sequence claims to be empty.
-    """
-
-    def __len__(self) -> int:
-        return 0
-
-    def __getitem__(self, index: Any) -> Any:
-        if not 0 <= index < super().__len__():
-            raise IndexError(f"a union has no branch {index}")
-        return super().__getitem__(index)
-
-
-def _strict(schema: Any) -> Any:
-    """Make the unions of a parsed schema reject branch numbers that they do not have."""
-    if isinstance(schema, list):
-        return _Branches(_strict(branch) for branch in schema)
-    if isinstance(schema, dict):
-        for key in ("items", "type"):
-            if isinstance(schema.get(key), (dict, list)):
-                schema[key] = _strict(schema[key])
-        for field in schema.get("fields", ()):
-            _strict(field)
-    return schema
+    def _broken(self, datum: bytes) -> Mismatch:
+        data = AvroBytes(datum)
+        try:
+            _pass_over(self._writer, data)
+        except ValueError as error:
+            reason = "it ends too early" if isinstance(error, EndOfBytes) else str(error)
+            found = shortened(f"{len(datum)} bytes that are none: {reason}")
+            return Mismatch("a record of its writer's schema", found)
+        return Mismatch(f"the end after the record's {data.at} bytes", f"{len(datum) - data.at} more bytes")
 
 
 def _field_reader(writer: WireType, field: pa.Field, path: str, resolution: Resolution) -> Reader:
@@ -193,7 +165,7 @@ def _value_reader(writer: WireType, type_: pa.DataType, path: str, resolution: R
 
 
 def _struct_reader(writer: WireType, fields: Sequence[pa.Field], path: str, resolution: Resolution) -> Reader:
-    written = {name: (f"f{i}", part) for i, (name, part) in enumerate(zip(writer.names, writer.parts, strict=True))}
+    written = {name: (str(i), part) for i, (name, part) in enumerate(zip(writer.names, writer.parts, strict=True))}
     members: list[tuple[str, str, Reader]] = []
     missing: dict[str, Any] = {}
     absent: list[tuple[str, str, str]] = []
@@ -233,11 +205,11 @@ def _map_reader(read_item: Reader) -> Reader:
     def read(value: Any) -> list[tuple[str, Any]]:
         entries: dict[str, Any] = {}
         for entry in value:
-            key = _read_text(entry["f0"])
+            key = _read_text(entry["0"])
             if key in entries:
                 raise Mismatch("each key once", f"a key more than once: {shortened(key, 40)}")
             try:
-                entries[key] = read_item(entry["f1"])
+                entries[key] = read_item(entry["1"])
             except Mismatch as mismatch:
                 mismatch.under(f"[{shortened(repr(key), 40)}]")
                 raise
@@ -305,27 +277,28 @@ def _read_text(value: bytes) -> str:
         raise Mismatch("string", f"bytes that are not UTF-8, at byte {error.start}") from None
 
 
-def pass_over(type_: WireType, data: AvroBytes) -> None:
-    """Pass over a value in a datum that fastavro has read. Raises ValueError at a number of more than 64 bits."""
-    kind = type_.kind
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def _pass_over(tree: WireType, data: AvroBytes) -> None:
+    """Pass over a value. Raises ValueError where there is none."""
+    kind = tree.kind
     if kind in ("int", "long", "enum"):
         data.long()
     elif kind in ("bytes", "string"):
         data.bytes()
     elif kind == "union":
-        pass_over(type_.parts[data.long()], data)
+        branch = data.long()
+        if not 0 <= branch < len(tree.parts):
+            raise ValueError(f"a union has no branch {branch}")
+        _pass_over(tree.parts[branch], data)
     elif kind == "record":
-        for part in type_.parts:
-            pass_over(part, data)
+        for part in tree.parts:
+            _pass_over(part, data)
     elif kind in ("array", "map"):
-        item = item_type(type_)
         for _ in data.items():
-            pass_over(item, data)
+            if kind == "map":
+                data.bytes()
+            _pass_over(tree.parts[0], data)
     else:
-        data.take(type_.size or FIXED_SIZES.get(kind, 0))
-
-
-def item_type(type_: WireType) -> WireType:
-    if type_.kind == "array":
-        return type_.parts[0]
-    return WireType("record", names=("key", "value"), parts=(WireType("string"), type_.parts[0]))
+        data.take(_SIZES.get(kind, tree.size))

@@ -48,7 +48,7 @@ class ConnectAvroConverter:
         self._declared = declared
         self._plain = AvroConverter(schema, writers, resolution, required)
         self._readers: dict[bytes, tuple[AvroConverter, list[Reading], Refusal | None]] = {}
-        """By header; its meaning never changes."""
+        """Readers by the header, whose meaning never changes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (ConnectAvroConverter, (self._schema, self._writers, self._resolution, self._required, self._declared))

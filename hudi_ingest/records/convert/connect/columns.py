@@ -50,7 +50,7 @@ class Misread:
         return f"column {self.path}: expected {ddl_type(self.column)}, found {self.found}, whose values mean something else"
 
     def refusal(self, within: str = "") -> Refusal:
-        """Of the records that have these values. `within`: the field that holds the row, "" if the record is the row."""
+        """Return the refusal of the records that have these values. `within`: the field that holds the row, "" if the record is the row."""
         expected = (
             f"{ddl_type(self.column)}, as in the table, whose values mean something else: give the changed column another name in the source, "
             "or begin a new table, or declare table.schema to have the values as they come"
@@ -193,7 +193,7 @@ def _afters(plain: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
 
 @dataclass(frozen=True, slots=True)
 class NewerColumnsGuard:
-    """Of a transaction whose columns were inferred from schemas in the records: a schema that adds to the columns ends it, because its
+    """The guard of a transaction whose columns were inferred from schemas in the records: a schema that adds to the columns ends it, because its
     records would lose what is added. Picklable."""
 
     record: pa.Schema

@@ -90,7 +90,7 @@ class NamingFields:
 
 
 SOURCE_TABLE_FIELDS = ("source.db", "source.schema", "source.table")
-"""Of EVENT_FIELDS, those that say which table an event is of. MySQL's has no schema."""
+"""The EVENT_FIELDS that say which table an event is of. MySQL's has no schema."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class ConnectJsonConverter:
         self._required = required
         self._guard = guard
         self._readers: dict[bytes, PayloadReader | Rejected] = {}
-        """By schema text: the reader, or why there is none. What a text means never changes."""
+        """Readers by schema text, or why there is none. The meaning of a text never changes."""
         self._without_schema = PayloadReader(schema, None)
 
     def __reduce__(self) -> tuple[type[ConnectJsonConverter], tuple[object, ...]]:
@@ -194,7 +194,7 @@ class PayloadReader:
         return connect is not None and connect.meaning == DECIMAL
 
     def _relevance(self, fault: Rejected) -> tuple[tuple[int, ...], bool]:
-        """Of the faults of two readings: a field at which only one of them stops is right in the other, so the further one counts;
+        """Rank the fault among those of two readings: a field at which only one of them stops is right in the other, so the further one counts;
         at the same field, the one that knows the value as of its own kind, which `Reading.expected` tells."""
         return self._place(fault)[0], fault.expected.startswith("a ")
 

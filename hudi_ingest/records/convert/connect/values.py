@@ -77,7 +77,7 @@ class Reading:
     wire: pa.DataType
     """The type that it is read as."""
     convert: Convert | None = None
-    """From that type to the declared one; None if there is nothing to do, or it is done to `members`."""
+    """Converts that type to the declared one; None if there is nothing to do, or it is done to `members`."""
     expected: str = ""
     """The values that `convert` expects, in words; they begin with "a "."""
     found: Callable[[pa.Scalar], str] = shown
@@ -305,7 +305,7 @@ def _by_columns(target: pa.DataType, scale: int, unscaled: pa.Array) -> pa.Array
 
 
 def _one_by_one(target: pa.DataType, scales: Iterable[int], unscaled: pa.Array) -> pa.Array:
-    """As `_by_columns`, where that is possible, and numbers of any length. Raises Refused."""
+    """Convert numbers of any length, as `_by_columns` does those where that is possible. Raises Refused."""
     values: list[Any] = []
     wrong: list[bool] = []
     for scale, digits in zip(scales, unscaled.to_pylist(), strict=True):

@@ -60,7 +60,7 @@ class JsonSchemaConverter:
         self._required = required
         self._json = JsonConverter(schema)
         self._readers: dict[int, tuple[JsonConverter | PayloadReader, Refusal | None]] = {}
-        """By ids that the registry has. What an id means never changes, so it is no state that a record depends on."""
+        """Readers by ids that the registry has. The meaning of an id never changes, so it is no state that a record depends on."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (JsonSchemaConverter, (self._schema, self._schemas, self._required))
@@ -107,7 +107,7 @@ class JsonSchemaConverter:
 
 
 def _shape(schema: RegisteredSchema, column: pa.DataType) -> pa.DataType:
-    """As `required_fields` has it, of records that `column` takes. A record of Connect has all fields of its schema and no others,
+    """Return the shape that `required_fields` takes, for records that `column` takes. A record of Connect has all fields of its schema and no others,
     but plain schemas are open unless they say that they are not."""
     try:
         connect = parse_connect_json_schema(schema.text)

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor
 
 from hudi_ingest.exceptions.problems import suggestion
 from hudi_ingest.records.convert.converter import Decoded, Mismatch, Options, shortened
 from hudi_ingest.records.convert.fast_path import decode_in_pieces
 from hudi_ingest.records.convert.protobuf.exact import MessageReader
 from hudi_ingest.records.convert.protobuf.fast import fast_path
-from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled, is_map
+from hudi_ingest.records.convert.protobuf.schema import ProtobufSchema, compiled, shape_of
 from hudi_ingest.records.convert.values import (
     Refusal,
     RequiredFields,
@@ -123,7 +123,7 @@ class ProtobufConverter:
         missing = [f"{name}{suggestion(name, known)}" for name in schema.names if name not in known]
         if missing:
             raise ValueError(f"message {message.full_name} has no field for the column {', '.join(missing)}")
-        refusal = required.refusal_of(_shape(message, required.record)) if required is not None else None
+        refusal = required.refusal_of(shape_of(message, required.record)) if required is not None else None
         self._reader = _Reader(message, schema, options.truncate_nanoseconds, refusal)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -222,17 +222,17 @@ class _SchemaTypes:
         if required is None:
             return None
 
-        def shape_of(version: RegisteredSchema) -> pa.DataType:
+        def shape(version: RegisteredSchema) -> pa.DataType:
             descriptors = _compiled(version)
             types = ProtobufSchema(descriptors) if descriptors is not None else None
             if types is None or not types.has(message.full_name):
                 return UNKNOWN
-            return _shape(types.message(message.full_name), required.record)
+            return shape_of(types.message(message.full_name), required.record)
 
         def is_written(version: RegisteredSchema) -> bool:
             return _compiled(version) == self._descriptor_set
 
-        return required.refusal_of(_shape(message, required.record), is_written, shape_of)
+        return required.refusal_of(shape_of(message, required.record), is_written, shape)
 
     def fields(self, within: str) -> frozenset[str]:
         name = self._registered.message
@@ -253,24 +253,6 @@ def _compiled(schema: RegisteredSchema) -> bytes | None:
         return compiled(schema)
     except ValueError:
         return None
-
-
-def _shape(message: Descriptor, column: pa.StructType) -> pa.StructType:
-    """As `required_fields` has it, of messages that `column` takes; a message may contain itself, a column may not."""
-    taken = {field.name: field.type for field in column}
-    return pa.struct([pa.field(field.name, _of_field(field, taken.get(field.name))) for field in message.fields])
-
-
-def _of_field(field: FieldDescriptor, column: pa.DataType | None) -> pa.DataType:
-    if column is None or field.message_type is None:
-        return UNKNOWN
-    if pa.types.is_struct(column):
-        return _shape(field.message_type, column)
-    if pa.types.is_list(column) and pa.types.is_struct(column.value_type):
-        return pa.list_(_shape(field.message_type, column.value_type))
-    if pa.types.is_map(column) and is_map(field):
-        return pa.map_(pa.string(), _of_field(field.message_type.fields_by_name["value"], column.item_type))
-    return UNKNOWN
 
 
 class _Reader:

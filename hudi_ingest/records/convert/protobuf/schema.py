@@ -19,7 +19,7 @@ import sys
 import tempfile
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
@@ -34,8 +34,9 @@ from google.protobuf.message import DecodeError
 
 from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.records.convert.wire_format import SchemaLookup
-from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS, TIMESTAMP
+from hudi_ingest.records.schema.columns import MAX_DEPTH, MAX_FIELDS
 from hudi_ingest.records.schema.registered import RegisteredSchema
+from hudi_ingest.records.schema.wire_type import Problems, WireType, columns
 
 TIMESTAMP_MESSAGE = "google.protobuf.Timestamp"
 WRAPPERS = frozenset(
@@ -222,58 +223,68 @@ def record_schema(message: Descriptor) -> pa.Schema:
     A field that distinguishes absent from default (message, oneof, `optional`, proto2) is nullable, others are not. Raises
     ValueError for what no table can hold, each by its column: recursion, structs without columns, and more than MAX_FIELDS columns.
     """
-    columns = _Columns()
-    found = pa.schema(columns.fields(message, (), ""))
-    if columns.problems:
-        raise ValueError("; ".join(columns.problems[:10]))
+    tree = _Parser(None).message(message, (), None)
+    problems: Problems = [("", tree.problem)] if tree.problem else []
+    found = pa.schema(columns(tree, problems))
+    if problems:
+        texts = [f"{f'column {path}' if path else f'message {tree.name}'}: {why}" for path, why in problems[:10]]
+        raise ValueError("; ".join(texts))
     return found
 
 
-class _Columns:
-    """The columns of one message type, and why some of them cannot be."""
+def shape_of(message: Descriptor, column: pa.StructType) -> pa.DataType:
+    """Return the shape of messages that `column` takes; a message may contain itself, a column may not."""
+    return _Parser(column).message(message, (), column).shape
 
-    def __init__(self) -> None:
-        self.problems: list[str] = []
+
+class _Parser:
+    """Parses message types into trees: whole ones, or only so deep as a `column` is nested."""
+
+    def __init__(self, column: pa.DataType | None) -> None:
+        self._is_whole = column is None
         self._numbers = count(1)
 
-    def fields(self, message: Descriptor, enclosing: tuple[str, ...], path: str) -> list[pa.Field]:
-        problem = ""
-        if message.full_name in enclosing:
-            problem = f"{message.full_name} contains itself, which columns cannot; declare the columns you need, to the depth you need"
-        elif not message.fields:
-            problem = f"{message.full_name} has no fields, but a struct needs one; declare the other columns"
-        elif len(enclosing) >= MAX_DEPTH:
+    def message(self, message: Descriptor, enclosing: tuple[str, ...], column: pa.DataType | None) -> WireType:
+        name, problem = message.full_name, ""
+        if self._is_whole and name in enclosing:
+            problem = (
+                f"{name} contains itself, which columns cannot; declare the columns you need, to the depth you need"
+            )
+        elif self._is_whole and not message.fields:
+            problem = f"{name} has no fields, but a struct needs one; declare the other columns"
+        elif self._is_whole and len(enclosing) >= MAX_DEPTH:
             problem = f"nested more than {MAX_DEPTH} deep; declare the columns you need"
         if problem:
-            self.problems.append(f"{f'column {path}' if path else f'message {message.full_name}'}: {problem}")
-            return []
-        below = (*enclosing, message.full_name)
+            return WireType("refused", name=name, problem=problem)
+        taken = {} if column is None else {field.name: field.type for field in column}
         ordered = sorted(message.fields, key=lambda field: int(field.number))
-        return [self._field(field, below, f"{path}.{field.name}".removeprefix(".")) for field in ordered]
+        parts = tuple(self._field(field, (*enclosing, name), taken.get(field.name)) for field in ordered)
+        return WireType("record", name=name, names=tuple(field.name for field in ordered), parts=parts)
 
-    def _field(self, field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.Field:
+    def _field(self, field: FieldDescriptor, enclosing: tuple[str, ...], column: pa.DataType | None) -> WireType:
         # Messages that contain the next one twice, and so on, take few lines but have any number of columns.
         if next(self._numbers) > MAX_FIELDS:
             raise ValueError(f"more than {MAX_FIELDS} columns, nested ones counted; declare the columns you need")
         if is_map(field):
-            value = self._type(field.message_type.fields_by_name["value"], enclosing, path)
-            return pa.field(field.name, pa.map_(pa.string(), pa.field("value", value, False)), False)
+            content = column.item_type if column is not None and pa.types.is_map(column) else None
+            value = field.message_type.fields_by_name["value"]
+            return WireType("map", parts=(self._value(value, enclosing, content),))
         if field.is_repeated:
-            element = pa.field("element", self._type(field, enclosing, f"{path}[]"), False)
-            return pa.field(field.name, pa.list_(element), False)
-        return pa.field(field.name, self._type(field, enclosing, path), field.has_presence)
+            content = column.value_type if column is not None and pa.types.is_list(column) else None
+            return WireType("array", parts=(self._value(field, enclosing, content),))
+        return replace(self._value(field, enclosing, column), nullable=field.has_presence)
 
-    def _type(self, field: FieldDescriptor, enclosing: tuple[str, ...], path: str) -> pa.DataType:
+    def _value(self, field: FieldDescriptor, enclosing: tuple[str, ...], column: pa.DataType | None) -> WireType:
         message = field.message_type
         if message is None:
-            return _SCALARS[field.cpp_type] if field.type != FieldDescriptor.TYPE_BYTES else pa.binary()
-        if message.full_name == TIMESTAMP_MESSAGE:
-            return TIMESTAMP
+            return WireType("bytes" if field.type == FieldDescriptor.TYPE_BYTES else _KINDS[field.cpp_type])
+        if message.full_name in _MESSAGES:
+            return WireType(_MESSAGES[message.full_name])
         if message.full_name in WRAPPERS:
-            return self._type(message.fields_by_name["value"], enclosing, path)
-        if message.full_name in JSON_MESSAGES:
-            return pa.string()
-        return pa.struct(self.fields(message, enclosing, path))
+            return self._value(message.fields_by_name["value"], enclosing, None)
+        if self._is_whole or (column is not None and pa.types.is_struct(column)):
+            return self.message(message, enclosing, column)
+        return WireType("message")
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -286,17 +297,19 @@ def is_proto3(file: FileDescriptor) -> bool:
     return bool(copy.syntax == "proto3")
 
 
-_SCALARS: Mapping[int, pa.DataType] = {
-    FieldDescriptor.CPPTYPE_INT32: pa.int32(),
-    FieldDescriptor.CPPTYPE_INT64: pa.int64(),
-    FieldDescriptor.CPPTYPE_UINT32: pa.int64(),
-    FieldDescriptor.CPPTYPE_UINT64: pa.decimal128(20, 0),
-    FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
-    FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
-    FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
-    FieldDescriptor.CPPTYPE_STRING: pa.string(),
-    FieldDescriptor.CPPTYPE_ENUM: pa.string(),
+_KINDS: Mapping[int, str] = {
+    FieldDescriptor.CPPTYPE_INT32: "int32",
+    FieldDescriptor.CPPTYPE_INT64: "int64",
+    FieldDescriptor.CPPTYPE_UINT32: "uint32",
+    FieldDescriptor.CPPTYPE_UINT64: "uint64",
+    FieldDescriptor.CPPTYPE_FLOAT: "float",
+    FieldDescriptor.CPPTYPE_DOUBLE: "double",
+    FieldDescriptor.CPPTYPE_BOOL: "boolean",
+    FieldDescriptor.CPPTYPE_STRING: "string",
+    FieldDescriptor.CPPTYPE_ENUM: "enum",
 }
+_MESSAGES: Mapping[str, str] = {TIMESTAMP_MESSAGE: "date-time", **dict.fromkeys(JSON_MESSAGES, "string")}
+"""Kinds of messages that are a value."""
 
 
 SECONDS = 60

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.records.schema.registered import avro_descriptions, json_schema_descriptions
+from hudi_ingest.records.schema.avro import avro_descriptions
+from hudi_ingest.records.schema.json_schema import json_schema_descriptions
 
 ORDER = {
     "type": "record",
@@ -55,7 +56,10 @@ _json = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["type", "fields", "name", "doc", "properties", "description", "after"]), inner
+            st.sampled_from(
+                ["type", "fields", "name", "doc", "properties", "description", "after", "aliases", "symbols"]
+            ),
+            inner,
         )
     ),
 )

@@ -48,7 +48,7 @@ NODES, NODE_COUNT, LEVELS, LEVEL_COUNT, FLAT = (next(_places) for _ in range(5))
 """Words of the state: objects so far; place of the level or node that has no room, or -1; addresses; the tables' addresses and
 lengths."""
 FRAME_BYTES = 40
-"""Of a frame, one for each container that is open around another."""
+"""Bytes of a frame, one for each container that is open around another."""
 MARGIN = 64
 """Bytes past a record that may be read, and past a text that may be written."""
 SCRATCH_ROOM = 1024

@@ -12,6 +12,10 @@ from numba.extending import intrinsic
 
 _I8, _I32, _I64, _I128 = (ir.IntType(bits) for bits in (8, 32, 64, 128))
 _BLOCK = ir.VectorType(_I8, 32)
+SPACE, QUOTE, PLUS, COMMA, MINUS, DOT, SLASH, ZERO, NINE, COLON = b' "+,-./09:'
+OPEN_BRACKET, BACKSLASH, CLOSE_BRACKET, OPEN_BRACE, CLOSE_BRACE = b"[\\]{}"
+UPPER_T, UPPER_Z, LOWER_A, LOWER_B, LOWER_E, LOWER_F, LOWER_N, LOWER_R, LOWER_T, LOWER_U = b"TZabefnrtu"
+"""Characters by their bytes."""
 
 
 def _operation(arguments: int, result: Any, emit: Callable[..., Any]) -> Any:

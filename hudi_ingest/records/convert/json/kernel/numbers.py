@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hudi_ingest.records.convert.json.kernel import machine
 from hudi_ingest.records.convert.json.kernel.machine import (
     as_float32,
     below,
@@ -56,15 +57,15 @@ def number_at(at: int, end: int, loose: bool) -> tuple[int, int, int, int, int, 
     head = rest = digits = fraction = exponent = 0
     whole = True
     begin = at
-    if byte(at) == 48:
+    if byte(at) == machine.ZERO:
         at += 1
-        while loose and at < end and byte(at) == 48:
+        while loose and at < end and byte(at) == machine.ZERO:
             at += 1
-        if not loose and 48 <= byte(at) <= 57:
+        if not loose and machine.ZERO <= byte(at) <= machine.NINE:
             return 0, 0, 0, 0, 0, 0, False
     point = 0
     while True:
-        c = byte(at) - 48
+        c = byte(at) - machine.ZERO
         if below(9, c):
             if c != -2 or point:
                 break
@@ -72,7 +73,7 @@ def number_at(at: int, end: int, loose: bool) -> tuple[int, int, int, int, int, 
             whole = False
             at += 1
             if digits == 0:
-                while at < end and byte(at) == 48:
+                while at < end and byte(at) == machine.ZERO:
                     at += 1
             continue
         if digits < 19:
@@ -92,21 +93,21 @@ def number_at(at: int, end: int, loose: bool) -> tuple[int, int, int, int, int, 
             return 0, 0, 0, 0, 0, 0, False
     elif at == begin:
         return 0, 0, 0, 0, 0, 0, False
-    if byte(at) | 32 == 101:
+    if byte(at) | 32 == machine.LOWER_E:
         whole = False
         at += 1
         c = byte(at)
-        if c == 43 or c == 45:
+        if c == machine.PLUS or c == machine.MINUS:
             at += 1
         begin = at
-        while 48 <= byte(at) <= 57:
+        while machine.ZERO <= byte(at) <= machine.NINE:
             if at == begin + 5:
                 return 0, 0, 0, 0, 0, 0, False
-            exponent = exponent * 10 + byte(at) - 48
+            exponent = exponent * 10 + byte(at) - machine.ZERO
             at += 1
         if at == begin:
             return 0, 0, 0, 0, 0, 0, False
-        if c == 45:
+        if c == machine.MINUS:
             exponent = -exponent
     return at, head, rest, digits, fraction, exponent, whole
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hudi_ingest.records.convert.json.kernel import machine
 from hudi_ingest.records.convert.json.kernel.columns import (
     BINARY,
     BOOL,
@@ -45,7 +46,7 @@ _NOT_DIGITS = -10_000
 @hot
 def _two(at: int) -> int:
     """The number that two digits are, or something negative."""
-    tens, ones = byte(at) - 48, byte(at + 1) - 48
+    tens, ones = byte(at) - machine.ZERO, byte(at + 1) - machine.ZERO
     if below(9, tens) or below(9, ones):
         return _NOT_DIGITS
     return tens * 10 + ones
@@ -55,7 +56,7 @@ def _two(at: int) -> int:
 def day_at(at: int) -> int:
     """Days since 1970 of YYYY-MM-DD, or NO_DAY; the year 0000 is left to the exact path."""
     year, month, day = _two(at) * 100 + _two(at + 2), _two(at + 5), _two(at + 8)
-    if year < 1 or month < 1 or month > 12 or day < 1 or byte(at + 4) != 45 or byte(at + 7) != 45:
+    if year < 1 or month < 1 or month > 12 or day < 1 or byte(at + 4) != machine.MINUS or byte(at + 7) != machine.MINUS:
         return NO_DAY
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTH_DAYS[month] + (1 if leap else 0):
@@ -81,25 +82,25 @@ def microseconds_at(at: int, end: int) -> int:
     hour = minute = second = fraction = ahead = 0
     if at < end:
         c = byte(at)
-        if end - at < 3 or (c != 84 and c != 32):
+        if end - at < 3 or (c != machine.UPPER_T and c != machine.SPACE):
             return NO_TIME
         hour = _two(at + 1)
         at += 3
-        if at < end and byte(at) == 58:
+        if at < end and byte(at) == machine.COLON:
             if end - at < 3:
                 return NO_TIME
             minute = _two(at + 1)
             at += 3
-            if at < end and byte(at) == 58:
+            if at < end and byte(at) == machine.COLON:
                 if end - at < 3:
                     return NO_TIME
                 second = _two(at + 1)
                 at += 3
-                if at < end and byte(at) == 46:
+                if at < end and byte(at) == machine.DOT:
                     at += 1
                     digits = 0
                     while at < end:
-                        c = byte(at) - 48
+                        c = byte(at) - machine.ZERO
                         if below(9, c):
                             break
                         if digits < 6:
@@ -116,13 +117,13 @@ def microseconds_at(at: int, end: int) -> int:
         if at < end:
             c = byte(at)
             at += 1
-            if c == 43 or c == 45:
+            if c == machine.PLUS or c == machine.MINUS:
                 if end - at < 2:
                     return NO_TIME
                 zone_hour, zone_minute = _two(at), 0
                 at += 2
                 if at < end:
-                    if byte(at) == 58:
+                    if byte(at) == machine.COLON:
                         at += 1
                     if end - at < 2:
                         return NO_TIME
@@ -131,9 +132,9 @@ def microseconds_at(at: int, end: int) -> int:
                 if zone_hour < 0 or zone_hour > 23 or zone_minute < 0 or zone_minute > 59:
                     return NO_TIME
                 ahead = zone_hour * 60 + zone_minute
-                if c == 45:
+                if c == machine.MINUS:
                     ahead = -ahead
-            elif c != 90:
+            elif c != machine.UPPER_Z:
                 return NO_TIME
         if at != end or hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
             return NO_TIME
@@ -184,8 +185,8 @@ def put_scalar(kind: int, node: int, slot: int, at: int, end: int) -> int:
     """Put a number, boolean, date, time or binary. Address behind it, 0 if it is in doubt, -1 if there is no room."""
     c = byte(at)
     values = word(node + VALUES)
-    if kind <= DECIMAL and c != 34:
-        negative = c == 45
+    if kind <= DECIMAL and c != machine.QUOTE:
+        negative = c == machine.MINUS
         behind, head, rest, digits, fraction, exponent, whole = number_at(at + 1 if negative else at, end, False)
         if behind == 0:
             return 0
@@ -228,11 +229,11 @@ def put_scalar(kind: int, node: int, slot: int, at: int, end: int) -> int:
         if int32(at) == 0x65757274:
             put_byte(bits, byte(bits) | 1 << (slot & 7))
             return at + 4
-        if c == 102 and int32(at + 1) == 0x65736C61:
+        if c == machine.LOWER_F and int32(at + 1) == 0x65736C61:
             put_byte(bits, byte(bits) & ~(1 << (slot & 7)))
             return at + 5
         return 0
-    if c != 34:
+    if c != machine.QUOTE:
         return 0
     at += 1
     close = plain_end(at, end)
@@ -257,11 +258,13 @@ def put_scalar(kind: int, node: int, slot: int, at: int, end: int) -> int:
         return close + 1 if decoded else 0
     if kind == DECIMAL:
         c = byte(at)
-        behind, head, rest, digits, fraction, exponent, _ = number_at(at + 1 if c == 43 or c == 45 else at, end, True)
+        behind, head, rest, digits, fraction, exponent, _ = number_at(
+            at + 1 if c == machine.PLUS or c == machine.MINUS else at, end, True
+        )
         if behind != close or digits > 38:
             return 0
         shift = exponent - fraction + word(node + SCALE)
-        fits, high, low = decimal_of(head, rest, digits, shift, word(node + PRECISION), c == 45)
+        fits, high, low = decimal_of(head, rest, digits, shift, word(node + PRECISION), c == machine.MINUS)
         put_word(values + 16 * slot, low)
         put_word(values + 16 * slot + 8, high)
         return close + 1 if fits else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hudi_ingest.records.convert.json.kernel import machine
 from hudi_ingest.records.convert.json.kernel.machine import (
     byte,
     cold,
@@ -20,7 +21,7 @@ from hudi_ingest.records.convert.json.kernel.machine import (
 def after_space(at: int, end: int) -> int:
     while at < end:
         c = byte(at)
-        if c != 32 and c != 10 and c != 13 and c != 9:
+        if c != machine.SPACE and c != 10 and c != 13 and c != 9:
             break
         at += 1
     return at
@@ -32,9 +33,9 @@ def hexadecimal(at: int) -> int:
     number = 0
     for place in range(4):
         c = byte(at + place)
-        if 48 <= c <= 57:
-            number = number * 16 + c - 48
-        elif 97 <= (c | 32) <= 102:
+        if machine.ZERO <= c <= machine.NINE:
+            number = number * 16 + c - machine.ZERO
+        elif machine.LOWER_A <= (c | 32) <= machine.LOWER_F:
             number = number * 16 + (c | 32) - 87
         else:
             return -1
@@ -45,18 +46,18 @@ def hexadecimal(at: int) -> int:
 def _unescaped(at: int, target: int) -> tuple[int, int]:
     """Put the character of an escape. Addresses behind both; 0 for the first if it is none, or half of a pair."""
     c = byte(at + 1)
-    if c != 117:
-        if c == 110:
+    if c != machine.LOWER_U:
+        if c == machine.LOWER_N:
             c = 10
-        elif c == 116:
+        elif c == machine.LOWER_T:
             c = 9
-        elif c == 114:
+        elif c == machine.LOWER_R:
             c = 13
-        elif c == 98:
+        elif c == machine.LOWER_B:
             c = 8
-        elif c == 102:
+        elif c == machine.LOWER_F:
             c = 12
-        elif c != 34 and c != 92 and c != 47:
+        elif c != machine.QUOTE and c != machine.BACKSLASH and c != machine.SLASH:
             return 0, target
         put_byte(target, c)
         return at + 2, target + 1
@@ -66,7 +67,13 @@ def _unescaped(at: int, target: int) -> tuple[int, int]:
         return 0, target
     if 0xD800 <= code <= 0xDFFF:
         low = hexadecimal(at + 2)
-        if code >= 0xDC00 or byte(at) != 92 or byte(at + 1) != 117 or low < 0xDC00 or low > 0xDFFF:
+        if (
+            code >= 0xDC00
+            or byte(at) != machine.BACKSLASH
+            or byte(at + 1) != machine.LOWER_U
+            or low < 0xDC00
+            or low > 0xDFFF
+        ):
             return 0, target
         code = 0x10000 + ((code - 0xD800) << 10) + low - 0xDC00
         at += 6
@@ -107,9 +114,9 @@ def copied_text(at: int, end: int, target: int) -> tuple[int, int, int]:
         at += plain
         target += plain
         c = byte(at)
-        if c == 34:
+        if c == machine.QUOTE:
             return at + 1, target, beyond_ascii
-        if c != 92:
+        if c != machine.BACKSLASH:
             return 0, target, 0
         at, target = _unescaped(at, target)
         if at == 0:
@@ -129,7 +136,7 @@ def plain_end(at: int, end: int) -> int:
             at += 32
             continue
         plain = trailing_zeros(stops)
-        if byte(at + plain) != 34 or shifted_right(found, 32) & ((1 << plain) - 1):
+        if byte(at + plain) != machine.QUOTE or shifted_right(found, 32) & ((1 << plain) - 1):
             return 0
         return at + plain
     return 0
@@ -166,7 +173,8 @@ def is_utf8(at: int, end: int) -> bool:
 
 @cold
 def _after_text(at: int, end: int) -> tuple[int, int]:
-    """From behind a quote. Address behind the closing one, or 0; not 0 if it has more than ASCII."""
+    """Scan a text from behind its quote. Returns the address behind the closing one, or 0, and another number than 0 if it has more than
+    ASCII."""
     beyond_ascii = 0
     while at < end:
         found = looked_at(at)
@@ -179,24 +187,33 @@ def _after_text(at: int, end: int) -> tuple[int, int]:
         beyond_ascii |= shifted_right(found, 32) & ((1 << plain) - 1)
         at += plain
         c = byte(at)
-        if c == 34:
+        if c == machine.QUOTE:
             return at + 1, beyond_ascii
-        if c != 92:
+        if c != machine.BACKSLASH:
             return 0, 0
         c = byte(at + 1)
         at += 2
-        if c == 117:
+        if c == machine.LOWER_U:
             if hexadecimal(at) < 0:
                 return 0, 0
             at += 4
-        elif c != 34 and c != 92 and c != 47 and c != 98 and c != 102 and c != 110 and c != 114 and c != 116:
+        elif (
+            c != machine.QUOTE
+            and c != machine.BACKSLASH
+            and c != machine.SLASH
+            and c != machine.LOWER_B
+            and c != machine.LOWER_F
+            and c != machine.LOWER_N
+            and c != machine.LOWER_R
+            and c != machine.LOWER_T
+        ):
             return 0, 0
     return 0, 0
 
 
 @hot
 def _after_digits(at: int, end: int) -> int:
-    while at < end and 48 <= byte(at) <= 57:
+    while at < end and machine.ZERO <= byte(at) <= machine.NINE:
         at += 1
     return at
 
@@ -205,32 +222,32 @@ def _after_digits(at: int, end: int) -> int:
 def _after_scalar(at: int, end: int) -> int:
     """Address behind a number, true, false, null, NaN or Infinity, or 0."""
     c = byte(at)
-    if c == 116:
+    if c == machine.LOWER_T:
         return at + 4 if int32(at) == 0x65757274 else 0
-    if c == 102:
+    if c == machine.LOWER_F:
         return at + 5 if int32(at + 1) == 0x65736C61 else 0
-    if c == 110:
+    if c == machine.LOWER_N:
         return at + 4 if int32(at) == 0x6C6C756E else 0
     if c == 78:
         return at + 3 if int32(at) & 0xFFFFFF == 0x4E614E else 0
-    if c == 45:
+    if c == machine.MINUS:
         at += 1
         c = byte(at)
     if c == 73:
         return at + 8 if word(at) == 0x7974696E69666E49 else 0
     begin = at
     at = _after_digits(at, end)
-    if at == begin or (c == 48 and at > begin + 1):
+    if at == begin or (c == machine.ZERO and at > begin + 1):
         return 0
-    if byte(at) == 46:
+    if byte(at) == machine.DOT:
         begin = at + 1
         at = _after_digits(begin, end)
         if at == begin:
             return 0
-    if byte(at) | 32 == 101:
+    if byte(at) | 32 == machine.LOWER_E:
         at += 1
         c = byte(at)
-        if c == 43 or c == 45:
+        if c == machine.PLUS or c == machine.MINUS:
             at += 1
         begin = at
         at = _after_digits(begin, end)
@@ -248,19 +265,19 @@ def after_value(at: int, end: int) -> tuple[int, int]:
             return 0, 0
         c = byte(at)
         named = False
-        if c == 34:
+        if c == machine.QUOTE:
             at, found = _after_text(at + 1, end)
             beyond_ascii |= found
             if at == 0:
                 return 0, 0
-        elif c == 123 or c == 91:
+        elif c == machine.OPEN_BRACE or c == machine.OPEN_BRACKET:
             if depth == 60:
                 return 0, 0
             depth += 1
-            objects = objects << 1 | (1 if c == 123 else 0)
+            objects = objects << 1 | (1 if c == machine.OPEN_BRACE else 0)
             at = after_space(at + 1, end)
             if byte(at) != c + 2:
-                if c == 91:
+                if c == machine.OPEN_BRACKET:
                     continue
                 named = True
         else:
@@ -275,21 +292,21 @@ def after_value(at: int, end: int) -> tuple[int, int]:
                 return 0, 0
             c = byte(at)
             at += 1
-            if c == 44:
+            if c == machine.COMMA:
                 at = after_space(at, end)
                 break
-            if c != (125 if objects & 1 else 93):
+            if c != (machine.CLOSE_BRACE if objects & 1 else machine.CLOSE_BRACKET):
                 return 0, 0
             depth -= 1
             objects >>= 1
         if objects & 1:
-            if at >= end or byte(at) != 34:
+            if at >= end or byte(at) != machine.QUOTE:
                 return 0, 0
             at, found = _after_text(at + 1, end)
             beyond_ascii |= found
             if at == 0:
                 return 0, 0
             at = after_space(at, end)
-            if byte(at) != 58:
+            if byte(at) != machine.COLON:
                 return 0, 0
             at = after_space(at + 1, end)

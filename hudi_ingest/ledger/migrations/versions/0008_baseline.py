@@ -1,6 +1,6 @@
-"""All tables as of 0.1.0.
+"""All tables.
 
-Revision 0006, the first that can be upgraded.
+Revision 0008, the first that can be upgraded.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0006"
+revision = "0008"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -126,6 +126,8 @@ def upgrade() -> None:
         "ingest_coordinators",
         sa.Column("pipeline", sa.Text, nullable=False, comment="Whose coordinator?"),
         sa.Column("ticked_at", sa.DateTime(timezone=True), nullable=False, comment="When did it tick last, about?"),
+        sa.Column("settings", sa.Text, comment="Which settings did the pipeline have then? A hash."),
+        sa.Column("changed_at", sa.DateTime(timezone=True), comment="When were they seen to change? NULL: never."),
         sa.PrimaryKeyConstraint("pipeline", name="pk_ingest_coordinators"),
     )
     op.create_table(
@@ -173,10 +175,29 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("base_path", name="pk_ingest_pending_changes"),
     )
+    op.create_table(
+        "ingest_switches",
+        sa.Column("pipeline", sa.Text, nullable=False, comment="Which pipeline of a template was switched?"),
+        sa.Column("is_on", sa.Boolean, nullable=False, comment="On?"),
+        sa.PrimaryKeyConstraint("pipeline", name="pk_ingest_switches"),
+    )
+    op.create_table(
+        "ingest_locks",
+        sa.Column("name", sa.Text, nullable=False, comment="What is locked: which table, or its services?"),
+        sa.Column("token", sa.Text, nullable=False, comment="Which acquisition is it?"),
+        sa.Column("owner", sa.Text, nullable=False, comment="Whose death means that it is free?"),
+        sa.Column("holder", sa.Text, nullable=False, comment="Who is that, for people?"),
+        sa.Column("unfenced", sa.Boolean, nullable=False, comment="Is its holder safe with the lock only?"),
+        sa.Column("taken_at", sa.Double, nullable=False, comment="Since when, in seconds by the database's clock?"),
+        sa.Column("renewed_at", sa.Double, nullable=False, comment="When was it renewed last, by that clock?"),
+        sa.PrimaryKeyConstraint("name", name="pk_ingest_locks"),
+    )
 
 
 def downgrade() -> None:
     for table in (
+        "ingest_locks",
+        "ingest_switches",
         "ingest_pending_changes",
         "ingest_service_runs",
         "ingest_topics",
