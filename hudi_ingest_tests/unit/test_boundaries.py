@@ -18,6 +18,7 @@ from hudi_ingest_tests.support import rooms
 pytestmark = pytest.mark.fast
 
 PACKAGE = Path(hudi_ingest.__file__).parent
+REPOSITORY = PACKAGE.parent
 ROOMS_WITH_TABLES = ("hudi/", "transaction/", "operations/")
 """Rooms that work on the files of tables, which may be in an object store; the others leave tables to them."""
 ROOM_OF_PRIVATE_NAMES = "orchestration/embedded/"
@@ -117,12 +118,30 @@ def test_the_picture_of_the_rooms_is_what_the_imports_say() -> None:
     assert rooms.picture_in(rooms.PAGE.read_text(encoding="utf-8")) == rooms.picture(), "run `make docs`"
 
 
-def test_the_map_of_the_rooms_names_each_room_and_only_files_that_are_there() -> None:
-    contributing = rooms.PAGE.parent.parent.joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")
-    table = contributing.partition("## How a record flows through the code")[2].partition("## Rules")[0]
+def test_the_map_of_the_rooms_names_each_room_and_each_folder_has_a_readme() -> None:
+    contributing = REPOSITORY.joinpath("CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = contributing.partition("## The rooms")[2].partition("## Rules")[0]
     assert {room for room in rooms.imported_rooms() if f"`{room}" not in table} == set()
-    paths = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", table)
-    assert paths
-    assert [
-        path for path in paths if not PACKAGE.joinpath(path).exists() and not PACKAGE.parent.joinpath(path).exists()
-    ] == []
+    small = {"exceptions", "home", "lineage"}
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert {name for name in folders - small if not (PACKAGE / name / "README.md").exists()} == set()
+
+
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", *sorted(str(path.relative_to(REPOSITORY)) for path in PACKAGE.rglob("*.md"))]
+)
+def test_a_map_names_only_files_that_are_there_and_fits_on_a_screen(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    if page == "CONTRIBUTING.md":
+        text = text.partition("## The rooms")[2].partition("## Rules")[0]
+    assert text.count("\n") <= 60
+    places = [(REPOSITORY / page).parent, PACKAGE, REPOSITORY, REPOSITORY / "hudi_ingest_tests"]
+    named = re.findall(r"`((?:\w+/)*\w+\.(?:py|java|yaml|json|html|lock|txt)|(?:\w+/)+)`", text)
+    assert named
+    # Of a file in a folder that the line names, the name alone.
+    files = {
+        path.name
+        for place in ((REPOSITORY / page).parent, REPOSITORY / "hudi_ingest_tests")
+        for path in place.rglob("*.*")
+    }
+    assert [name for name in named if not any((place / name).exists() for place in places) and name not in files] == []
