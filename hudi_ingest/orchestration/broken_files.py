@@ -42,7 +42,11 @@ class BrokenFiles:
 
     @property
     def text(self) -> str:
-        return "\n".join(map(problem_text, self._files.values()))
+        """A line for each file: Dagster stores the text of each tick."""
+        return "\n".join(
+            f"{file.path} is not loaded; the check {FILE_LOADS} of {name} says why"
+            for name, file in self._files.items()
+        )
 
 
 def named_files(files: Sequence[BrokenFile], used_names: Collection[str]) -> dict[str, BrokenFile]:

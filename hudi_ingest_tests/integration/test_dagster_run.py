@@ -35,7 +35,7 @@ from hudi_ingest.model.transaction import OpenTransaction, TransactionState
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, QUESTIONS
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.failures import why_failed
+from hudi_ingest.orchestration.reports.checks import why_failed
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections import transaction as sections_transaction
 from hudi_ingest.spark.session import current_session

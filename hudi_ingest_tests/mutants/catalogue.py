@@ -1997,6 +1997,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "if second.found.startswith('no') and second.found.startswith",
         "records/convert/test_connect_json.py",
     ),
+    "an Avro datum may have bytes behind it": Mutant(
+        "records/convert/avro/datums.py",
+        "walk(root, at, end, done) == end",
+        "walk(root, at, end, done) != 0",
+        "records/convert/test_avro.py",
+    ),
     "money has no column in Avro": Mutant(
         "records/schema/avro.py",
         "    elif precision == UNKNOWN_PRECISION:\n        precision = 38\n",

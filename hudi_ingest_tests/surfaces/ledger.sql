@@ -17,7 +17,9 @@ CREATE TABLE ingest_attempts (
 
 CREATE TABLE ingest_coordinators (
 	pipeline TEXT NOT NULL, 
-	ticked_at DATETIME NOT NULL, settings TEXT, changed_at DATETIME, 
+	ticked_at DATETIME NOT NULL, 
+	settings TEXT, 
+	changed_at DATETIME, 
 	CONSTRAINT pk_ingest_coordinators PRIMARY KEY (pipeline)
 );
 

@@ -24,9 +24,9 @@ from hudi_ingest.operations.health.alerts import Incident, Send, Told, channels,
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import FILE_LOADS, problem_text
-from hudi_ingest.orchestration.failures import HOUSEKEEPING, why_housekeeping_failed
+from hudi_ingest.orchestration.failures import HOUSEKEEPING
 from hudi_ingest.orchestration.home_instance import kept_instance
-from hudi_ingest.orchestration.reports.checks import newest_results
+from hudi_ingest.orchestration.reports.checks import newest_results, why_housekeeping_failed
 from hudi_ingest.pipeline.code_location import AlertSettings, load_alert_settings
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline

@@ -18,6 +18,8 @@ from dagster import (
     AssetChecksDefinition,
     AssetCheckSeverity,
     AssetCheckSpec,
+    DagsterEvent,
+    DagsterEventType,
     DagsterInstance,
     DagsterRunStatus,
     In,
@@ -40,7 +42,7 @@ from hudi_ingest.operations.health.judgement import (
 from hudi_ingest.operations.health.status import findings_now, findings_on_commits
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_observations
-from hudi_ingest.orchestration.failures import as_dagster_failures, why_failed
+from hudi_ingest.orchestration.failures import HOUSEKEEPING, STOPPED, as_dagster_failures
 from hudi_ingest.orchestration.switch import switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation, observe
@@ -151,6 +153,37 @@ def finding_on_runs(pipeline: Pipeline, instance: DagsterInstance, since: dateti
         runs_succeed(pipeline, len(failed), failed[0], why_failed(instance, failed[0]))
         if failed
         else runs_succeed(pipeline, 0)
+    )
+
+
+def why_failed(instance: DagsterInstance, run_id: str) -> str:
+    """Return the error of the op that failed first, or of the run if no op did, e.g. after a kill; "" if unknown."""
+    steps = instance.all_logs(run_id, of_type=DagsterEventType.STEP_FAILURE)
+    texts = [_step_error(entry.dagster_event) for entry in steps if entry.dagster_event]
+    own = [text for text in texts if text and not text.startswith(STOPPED)]
+    if own or texts:
+        return (own or texts)[0]
+    ends = instance.all_logs(run_id, of_type=DagsterEventType.RUN_FAILURE)
+    return next((entry.message or entry.user_message for entry in ends), "")
+
+
+def _step_error(event: DagsterEvent) -> str:
+    failure = event.step_failure_data
+    if failure.user_failure_data is not None and failure.user_failure_data.description:
+        return failure.user_failure_data.description
+    return failure.error.message.strip() if failure.error else ""
+
+
+def why_housekeeping_failed(instance: DagsterInstance) -> str:
+    """Why the newest run of housekeeping that has ended failed; "" if it succeeded, or none has ended."""
+    statuses = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE]
+    runs = instance.get_runs(RunsFilter(tags={tags.HOUSEKEEPING: "true"}, statuses=statuses), limit=1)
+    if not runs or runs[0].status is DagsterRunStatus.SUCCESS:
+        return ""
+    reason = why_failed(instance, runs[0].run_id) or "its page says why"
+    return (
+        f"The last run of {HOUSEKEEPING}, {runs[0].run_id[:8]}, failed: {reason} While it fails, old runs, events and rows of the ledger pile "
+        "up. The next one comes within an hour; `hudi-ingest housekeeping` does its work now."
     )
 
 

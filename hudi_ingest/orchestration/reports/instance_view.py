@@ -15,7 +15,6 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.metrics.families import DagsterRecord
 from hudi_ingest.model.finding import Finding, ok, problem, stated, warning
 from hudi_ingest.operations.health.judgement import RUNS_SUCCEED
-from hudi_ingest.orchestration.failures import why_housekeeping_failed
 from hudi_ingest.orchestration.home_instance import (
     daemons_trouble,
     dagster_folder,
@@ -23,7 +22,7 @@ from hudi_ingest.orchestration.home_instance import (
     open_instance,
     silent_daemons,
 )
-from hudi_ingest.orchestration.reports.checks import newest_results
+from hudi_ingest.orchestration.reports.checks import newest_results, why_housekeeping_failed
 from hudi_ingest.orchestration.switch import activity, by_hand, coordinators, switches_of
 from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 

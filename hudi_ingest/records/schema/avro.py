@@ -139,7 +139,7 @@ class _Parser:
     def __init__(self, lenient: bool) -> None:
         self._lenient = lenient
         self._named: dict[str, tuple[Mapping[str, Any], str]] = {}
-        """By full name: the declaration and the namespace around it."""
+        """Declarations by their full names, each with the namespace around it."""
         self._fields = 0
 
     def type(self, schema: object, namespace: str, within: tuple[str, ...], depth: int) -> WireType:
@@ -376,7 +376,7 @@ _JSON_TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("float", "double"), (int, float)),
     **dict.fromkeys(("string", "enum", "bytes", "fixed"), (str,)),
 }
-"""By kind: the types that defaults have in JSON."""
+"""Types that defaults of each kind have in JSON."""
 
 
 def _plain_default(tree: WireType, value: Any) -> Any:

@@ -68,10 +68,10 @@ from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.definitions import build_definitions
 from hudi_ingest.orchestration.embedded.retention import sqlite_files
 from hudi_ingest.orchestration.failures import HOUSEKEEPING as JOB
-from hudi_ingest.orchestration.failures import why_housekeeping_failed
 from hudi_ingest.orchestration.housekeeping import Housekeeping, HousekeepingReport, next_run
 from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.reports.alerts_sensor import _housekeeping, failing_checks
+from hudi_ingest.orchestration.reports.checks import why_housekeeping_failed
 from hudi_ingest.orchestration.reports.overview import FAILING, current_rows, observation
 from hudi_ingest.orchestration.reports.overview import NAME as OVERVIEW
 from hudi_ingest.orchestration.run_retention import LEAST_FREE_BYTES, delete_run, run_bytes, shrink

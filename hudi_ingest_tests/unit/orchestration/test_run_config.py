@@ -219,7 +219,7 @@ def test_spark_settings_of_the_location_are_the_resources(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("settings", "on"), [({}, False), ({"enabled": False}, False), ({"enabled": True}, True)])
-def test_s1_the_file_says_whether_its_pipeline_begins_at_once_and_the_sensor_always_ticks(
+def test_the_file_says_whether_its_pipeline_begins_at_once_and_the_sensor_always_ticks(
     tmp_path: Path, settings: dict[str, bool], on: bool
 ) -> None:
     path = tmp_path / "orders.yaml"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from hudi_ingest.records.compiled import compiled
 from hudi_ingest.records.convert.json.kernel.machine import (
+    below,
     byte,
     cold,
     hot,
@@ -96,12 +97,11 @@ def walk(node: int, at: int, end: int, index: int) -> int:
                 put_word(word(node + SIZES) + 8 * index, value)
             return at + value
         if kind == _UNION:
-            part = node + word(node + FIRST) + value * NODE_BYTES
-            if value < 0 or value > 1 << 20 or part >= node + word(node + LAST):
+            if not below(value, (word(node + LAST) - word(node + FIRST)) // NODE_BYTES):
                 return 0
             if kept != 0 and value != size:
                 put_word(kept + 8 * index, 1)
-            return walk(part, at, end, index)
+            return walk(node + word(node + FIRST) + value * NODE_BYTES, at, end, index)
         if kind == _ARRAY:
             counter, item = word(node + ITEMS), node + word(node + FIRST)
             while value != 0:
