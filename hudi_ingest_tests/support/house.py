@@ -16,7 +16,7 @@ Everything is read from the modules' syntax trees. Imports inside functions coun
   house.json's `containers` have the reason for each.
 - *constructions of PipelineTable*, *thread pools*: calls that make one.
 - *rows of docs/configuration.md*: those that begin with a key, a type or an option. *settings that no test names*: keys of files for users
-  whose last word is in no file of the tests.
+  that no test gives a value.
 - *functions of complexity above 30*: branches, loops, handlers, conditions of `and` and `or`, and comprehensions, plus one; not in the
   compiled reader of JSON, where a call costs what a branch does not.
 - *functions with 8 parameters or more*: not in `cli`, where each is an option.
@@ -136,9 +136,7 @@ def measures(rules: Mapping[str, Any], source: Source | None = None) -> Iterator
     yield _places("constructions of PipelineTable", _calls(source, {"PipelineTable"}))
     yield _places("thread pools", _calls(source, _POOLS))
     yield Measure("rows of docs/configuration.md", configuration_page.render().count("\n| `"))
-    words = _words_of_tests()
-    unnamed = (key for key in configuration_page.settings() if key.rpartition(".")[2] not in words)
-    yield _places("settings that no test names", unnamed)
+    yield _places("settings that no test names", configuration_page.settings_named_by_no_test())
     yield _places(f"functions of complexity above {_COMPLEX}", _complex(source))
     yield _places(f"functions with {_MANY_PARAMETERS} parameters or more", _wide(source))
     yield _places("docstrings that begin with a fragment", _fragments(source))
@@ -316,12 +314,6 @@ def _calls(source: Source, names: set[str]) -> Iterator[str]:
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 if called in names:
                     yield f"{module.path}:{node.lineno}"
-
-
-def _words_of_tests() -> set[str]:
-    """All words in the tests' Python and YAML files."""
-    files = [path for path in TESTS.rglob("*") if path.suffix in (".py", ".yaml") and path.parent != BUDGETS.parent]
-    return {word for path in files for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -45,6 +45,7 @@ from hudi_ingest.transaction.dead_letters.letter_file import (
     LetterLayout,
     read_letters,
     require_bad_accounted,
+    withholds_bytes,
 )
 from hudi_ingest.transaction.dead_letters.log import (
     PAGE,
@@ -224,6 +225,14 @@ def test_a_masked_value_is_in_no_letter_unless_it_is_asked_for(writing: WriteTas
     found = letters_in(writing, [kept])
     assert found["value"].to_pylist() == values
     assert secret not in str(found.drop_columns(["value"]).to_pylist())
+
+
+def test_letters_of_masked_records_hold_bytes_if_the_file_says_so_and_in_a_retry(write: Write) -> None:
+    masking = {"on_bad_record": "dead_letter", "transforms": [{"mask": {"fields": ["id"], "method": "redact"}}]}
+    masked, kept = load(write, **masking), load(write, **masking, dead_letters={"keep_masked": True})
+    assert withholds_bytes(masked, TransactionKind.INGEST)
+    assert not withholds_bytes(kept, TransactionKind.INGEST)
+    assert not withholds_bytes(masked, TransactionKind.RETRY), "without its bytes a letter could never be a row"
 
 
 def test_a_folder_name_made_of_a_masked_value_is_not_shown(writing: WriteTask) -> None:
