@@ -1,1 +1,1 @@
-"""Avro: a fast path by DataFusion, and the exact reading that decides wherever that one doubts."""
+"""Avro: a compiled pass over batches of datums, and the exact reading that names what is wrong with one."""
