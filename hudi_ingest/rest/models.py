@@ -55,7 +55,7 @@ class PipelineSummary(BaseModel):
     name: str | None = Field(description="None if the file is so broken that it has none.", examples=["payments"])
     file: str = Field(description="Name of the file in the pipelines folder.", examples=["payments.yaml"])
     state: Literal["on", "paused", "broken", "waiting"] = Field(
-        description="Whether its sensor begins transactions; `broken`: the file cannot be loaded; `waiting`: it makes a pipeline "
+        description="Whether the coordinator begins its transactions; `broken`: the file cannot be loaded; `waiting`: it makes a pipeline "
         "of each topic, and there is none yet."
     )
     enabled: bool | None = Field(default=None, description="The default in the file, until the pipeline is switched.")
@@ -91,7 +91,7 @@ class ValidationResult(BaseModel):
 
 
 class Switched(BaseModel):
-    """Whether a pipeline's sensor begins transactions."""
+    """Whether the coordinator begins a pipeline's transactions."""
 
     pipeline: str
     on: bool
@@ -158,7 +158,7 @@ class PipelineState(BaseModel):
     pipeline: str
     error: str | None = Field(default=None, description="Why the rest, or the broker's part of it, is missing.")
     on: bool | None = Field(
-        default=None, description="Whether its sensor begins transactions; None if there is no Dagster here."
+        default=None, description="Whether the coordinator begins its transactions; None if there is no Dagster here."
     )
     activity: str | None = Field(
         default=None,

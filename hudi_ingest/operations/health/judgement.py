@@ -102,12 +102,12 @@ def offsets_honoured(pipeline: Pipeline, stopped: Sequence[OffsetLoss]) -> Findi
 
 
 def _paused_text(pipeline: Pipeline, waiting: int) -> str:
-    return f"{counted(waiting, 'offset')} waiting; the pipeline's sensor is off: `hudi-ingest resume {pipeline.name}` turns it on."
+    return f"{counted(waiting, 'offset')} waiting; the pipeline is paused: `hudi-ingest resume {pipeline.name}` turns it on."
 
 
 def lag_below_limit(pipeline: Pipeline, waiting: int, paused: bool = False) -> Finding:
-    """Check the lag. `waiting`: offsets between the committed ones and the broker's ends; `paused`: whether the pipeline's sensor was
-    turned off in Dagster."""
+    """Check the lag. `waiting`: offsets between the committed ones and the broker's ends; `paused`: whether the pipeline
+    is paused."""
     limit = pipeline.max_lag
     figures: dict[str, int | float | str] = {LAG_RECORDS: waiting, "limit": f"{limit:,} records"}
     if waiting <= limit:

@@ -48,7 +48,7 @@ def findings_now(
     paused: bool = False,
 ) -> list[Finding]:
     """Evaluate the checks that can change at any moment. `oldest` says how long the oldest record has waited, in seconds, if the
-    caller knows; `paused`: whether the pipeline's sensor was turned off in Dagster. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
+    caller knows; `paused`: whether the pipeline is paused. Raises KafkaUnreachable, and TableUnreachable for a table in a catalog."""
     waiting, committed = situation.lag.total, situation.committed
     timely = up_to_date(pipeline, waiting, committed, now, busy=busy, paused=paused)
     if situation.leaderless:

@@ -145,7 +145,7 @@ def require_ledger_of_begin(ledger: Ledger, transaction_id: str, place: str) -> 
 
 
 def require_ledger_of_sensor(ledger: Ledger, pipeline: str, place: str) -> None:
-    """Raise ConfigError if `ledger` is not the one at `place`, in which the pipeline's sensor notes its ticks."""
+    """Raise ConfigError if `ledger` is not the one at `place`, in which the coordinator notes its ticks."""
     if place and place != ledger.place and ledger.requests.ticked_at(pipeline) is None:
         raise ConfigError(
             LEDGER_VARIABLE,

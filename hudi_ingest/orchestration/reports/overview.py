@@ -150,7 +150,7 @@ def _texts(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def overview_row(pipeline: str, checks: Mapping[str, Finding], running: bool) -> Row:
-    """Judge a pipeline by its checks' newest results. `running`: whether its sensor is on."""
+    """Judge a pipeline by its checks' newest results. `running`: whether it is on."""
     failing = sorted(
         ((name, check) for name, check in checks.items() if not check.passed), key=lambda entry: entry[1].warning
     )
@@ -169,7 +169,7 @@ def summary(rows: Sequence[Row]) -> str:
 
 
 def state_of(checks: Collection[Finding], running: bool) -> str:
-    """Return which of STATES a pipeline is in, by its checks' newest results. `running`: whether its sensor is on."""
+    """Return which of STATES a pipeline is in, by its checks' newest results. `running`: whether it is on."""
     failing = [check for check in checks if not check.passed]
     if failing:
         return WARNING if all(check.warning for check in failing) else FAILING

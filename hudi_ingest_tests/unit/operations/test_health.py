@@ -146,7 +146,7 @@ def test_d1_records_that_wait_for_a_paused_pipeline_are_no_fault(write: Write) -
         up_to_date(pipeline, 8, committed(9 * 86400), NOW, paused=True),
     ):
         assert found.passed
-        assert found.text == "8 offsets waiting; the pipeline's sensor is off: `hudi-ingest resume orders` turns it on."
+        assert found.text == "8 offsets waiting; the pipeline is paused: `hudi-ingest resume orders` turns it on."
     assert up_to_date(pipeline, 8, committed(60), NOW, paused=True).figures == {"seconds since the last commit": 60.0}
 
 

@@ -237,7 +237,7 @@ def test_a_catalog_that_lags_is_synced_although_no_file_says_that_its_pipeline_i
     catalog = {"type": "hms", "uris": "thrift://127.0.0.1:9"}
     orders = pipeline("orders", enabled=False, catalog=catalog, table__base_path=str(tmp_path / "orders"))
     schedule = ingest_definitions([orders]).get_repository_def().get_schedule_def("hudi_ingest_catalog_retry")
-    assert schedule.default_status is DefaultScheduleStatus.RUNNING, "it leaves those alone whose sensor is off"
+    assert schedule.default_status is DefaultScheduleStatus.RUNNING, "it leaves those alone that are paused"
     waits = catalog_run(orders, instance, NIGHT)
     assert isinstance(waits, SkipReason)
     assert "has all of its table" in str(waits.skip_message), "there is none yet"
