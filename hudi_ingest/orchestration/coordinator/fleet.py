@@ -125,16 +125,16 @@ class Fleet:
         deadline = time.monotonic() + DEADLINE_SECONDS
         # Read at most once in a tick.
         wishes = cache(lambda: self._ledger().requests.wishes())
-        knows_switches = self._read_switches(wishes)
+        unknown = self._read_switches(wishes)
         switches = self._switches or {}
         on = {each.name: each for each in self.pipelines if switches.get(each.name, each.enabled)}
         quiet = quiet_reasons(self.memory.of_each([*on.values()]), instance, wishes)
         self._note_quiet(quiet, now)
         looks = self._taken(on, [name for name in on if name not in quiet], instance, now, deadline)
 
-        answers = _Answers(self._without_a_look(on, quiet, now))
+        answers = _Answers(self._without_a_look(on, quiet, now, unknown))
         for name in [each for each in looks if each in on and looks[each].done()]:
-            self._answer(on[name], looks[name], now, answers, require_valid if knows_switches else None)
+            self._answer(on[name], looks[name], now, answers, require_valid, unknown)
         self._note_late(on, now, answers)
         self._report_looks(on, instance, deadline, answers)
         before, self._said = self._said, answers.said
@@ -165,14 +165,14 @@ class Fleet:
         return looks
 
     def _without_a_look(
-        self, on: Mapping[str, Pipeline], quiet: Mapping[str, str], now: datetime
+        self, on: Mapping[str, Pipeline], quiet: Mapping[str, str], now: datetime, unknown: str
     ) -> dict[str, tuple[str, str]]:
-        """Say of those that had no look why, and leave those that were turned off to be reported."""
+        """Say of those that had no look why, and leave those that were turned off to be reported. `unknown`: see `_read_switches`."""
         off = [each for each in self.pipelines if each.name not in on]
         for each in off:
-            if self._said.get(each.name, ("",))[0] != OFF:
+            if not unknown and self._said.get(each.name, ("",))[0] != OFF:
                 self._leave(Look(each, now, None, how_to_resume(each), on=False))
-        said = {each.name: (OFF, "it is off") for each in off}
+        said = {each.name: (WAITING, unknown) if unknown else (OFF, "it is off") for each in off}
         said |= {name: (WAITING, reason) for name, reason in quiet.items()}
         failed = {name: self._said[name] for name in self._waiting if self._said.get(name, ("",))[0] == FAILING}
         return said | {name: failed.get(name, (QUEUED, "it waits for its turn")) for name in self._waiting}
@@ -183,10 +183,10 @@ class Fleet:
         ended: Future[Look],
         now: datetime,
         answers: _Answers,
-        require_valid: Callable[[Pipeline, RunRequest], None] | None,
+        require_valid: Callable[[Pipeline, RunRequest], None],
+        unknown: str,
     ) -> None:
-        """Take the answer of a look that has ended, and leave it to be reported. `require_valid`: None if it is unknown which pipelines are
-        paused."""
+        """Take the answer of a look that has ended, and leave it to be reported. `unknown`: see `_read_switches`."""
         name, error = pipeline.name, ended.exception()
         look = Look(pipeline, now, error) if error is not None else ended.result()
         answer = look.answer
@@ -196,8 +196,8 @@ class Fleet:
             answers.said[name] = WAITING, answer
         elif isinstance(answer, IngestError):
             answers.fail(name, answer)
-        elif require_valid is None:
-            answers.said[name] = WAITING, "the ledger, which knows whether it is paused, could not be read"
+        elif unknown:
+            answers.said[name] = WAITING, unknown
         else:
             try:
                 require_valid(pipeline, answer)
@@ -263,13 +263,14 @@ class Fleet:
             return self._waiting
         return in_turn([*self._waiting], moved(self.memory.of_each([on[name] for name in self._waiting])))
 
-    def _read_switches(self, wishes: Callable[[], Wishes]) -> bool:
-        """Read which pipelines were paused or resumed; return whether it is known."""
+    def _read_switches(self, wishes: Callable[[], Wishes]) -> str:
+        """Read which pipelines were paused or resumed; return why that is unknown, "" if this process knows it from now or earlier."""
         try:
             self._switches = wishes().switches
         except LedgerUnreachable as error:
             _LOG.warning("%s: it is unknown which pipelines are paused: %s", COORDINATOR, error)
-        return self._switches is not None
+            return "" if self._switches is not None else f"whether it is paused is unknown: {error}"
+        return ""
 
     def _note_quiet(self, quiet: Collection[str], now: datetime) -> None:
         """Note the ticks of pipelines that need no full look, which would note its own."""

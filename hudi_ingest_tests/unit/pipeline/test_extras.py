@@ -68,7 +68,7 @@ validated = CliRunner().invoke(app.app, ["validate", *sys.argv[1:]])
 print(validated.output)
 from hudi_ingest.orchestration.definitions import defs
 assert Definitions.validate_loadable(defs) is None
-print("sensors:", *(sensor.name for sensor in defs.sensors))
+print("tables:", *(key.to_user_string() for key in defs.resolve_all_asset_keys() if key.path == ['plain']))
 """
     environment = {"HUDI_INGEST_HOME": str(tmp_path / "home"), "HUDI_INGEST_PIPELINES": str(tmp_path)}
     found = subprocess.run(
@@ -82,7 +82,7 @@ print("sensors:", *(sensor.name for sensor in defs.sensors))
     for extra, _ in NEEDS.values():
         assert f"install hudi-ingest[{extra}]" in found.stdout
     assert "plain.yaml: ok" in found.stdout
-    assert "sensors: plain" in found.stdout
+    assert "tables: plain\n" in found.stdout
 
 
 def test_up_says_before_it_starts_anything_that_the_ui_is_missing(
