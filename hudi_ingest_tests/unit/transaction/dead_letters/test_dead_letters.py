@@ -228,7 +228,10 @@ def test_a_masked_value_is_in_no_letter_unless_it_is_asked_for(writing: WriteTas
 
 
 def test_letters_of_masked_records_hold_bytes_if_the_file_says_so_and_in_a_retry(write: Write) -> None:
-    masking = {"on_bad_record": "dead_letter", "transforms": [{"mask": {"fields": ["id"], "method": "redact"}}]}
+    masking: dict[str, Any] = {
+        "on_bad_record": "dead_letter",
+        "transforms": [{"mask": {"fields": ["id"], "method": "redact"}}],
+    }
     masked, kept = load(write, **masking), load(write, **masking, dead_letters={"keep_masked": True})
     assert withholds_bytes(masked, TransactionKind.INGEST)
     assert not withholds_bytes(kept, TransactionKind.INGEST)
