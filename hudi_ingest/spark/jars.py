@@ -223,22 +223,17 @@ def spark_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
     `report` gets a line of progress every few seconds while jars are fetched, and is not called otherwise.
     Raises EnvironmentProblem when they cannot be fetched.
     """
-    return _cached("spark", report)
+    return cached_jars("spark", report)
 
 
 def s3_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
     """Return the jars with which Spark and Hudi reach S3; see `spark_jars`."""
-    return _cached("s3", report)
+    return cached_jars("s3", report)
 
 
 def kafka_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
     """Return the jars of a Kafka broker; see `spark_jars`."""
-    return _cached("kafka", report)
-
-
-def connect_jars(report: Callable[[str], None]) -> tuple[Path, ...]:
-    """Return the jars of Kafka Connect with Debezium's connector for PostgreSQL; see `spark_jars`."""
-    return _cached("connect", report)
+    return cached_jars("kafka", report)
 
 
 def write_lock(path: Path, report: Callable[[str], None]) -> None:
@@ -276,7 +271,8 @@ def _measured(jar_set: str, file: Path) -> Jar:
     return jar
 
 
-def _cached(jar_set: str, report: Callable[[str], None]) -> tuple[Path, ...]:
+def cached_jars(jar_set: str, report: Callable[[str], None]) -> tuple[Path, ...]:
+    """Return the jars of one of ROOTS; see `spark_jars`."""
     jars = tuple(jar for jar in parse_lock(lock_text()) if jar.jar_set == jar_set)
     root = cache_root(os.environ)
     folder = set_folder(root, jars)

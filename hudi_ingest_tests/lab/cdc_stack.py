@@ -27,7 +27,7 @@ from hudi_ingest.local.progress import Report
 from hudi_ingest.local.stack import BROKER, DAEMON, ENGINE, Stack, StackSettings, bring_down, bring_up, run_processes
 from hudi_ingest.pipeline.expansion import SeenTopics, expand
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.spark.jars import connect_jars, kafka_jars, spark_jars
+from hudi_ingest.spark.jars import cached_jars
 from hudi_ingest.spark.java import find_java
 from hudi_ingest_tests.lab import postgresql
 from hudi_ingest_tests.lab.source_tables import SCHEMA, SourceTable
@@ -141,8 +141,8 @@ def require_postgresql() -> None:
 
 def fetch_jars(report: Report) -> None:
     """Fetch all jars, so that nothing waits for them later. Raises EnvironmentProblem."""
-    for fetch in (kafka_jars, spark_jars, connect_jars):
-        fetch(report)
+    for jar_set in ("kafka", "spark", "connect"):
+        cached_jars(jar_set, report)
 
 
 def write_pipeline(folder: Path, tables: Sequence[SourceTable]) -> Path:
@@ -223,7 +223,7 @@ def start_connect(settings: ConnectSettings, report: Callable[[str], None]) -> P
     Raises EnvironmentProblem if Java, the jars, the port or the home cannot be used, if the connector fails, or if it does not run
     in time; then nothing is left running.
     """
-    jars, java = connect_jars(report), find_java()
+    jars, java = cached_jars("connect", report), find_java()
     require_port_free(settings.port, "Kafka Connect")
     home = settings.home.absolute()
     home.mkdir(parents=True, exist_ok=True)
