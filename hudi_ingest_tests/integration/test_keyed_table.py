@@ -316,6 +316,8 @@ def test_p8_a_dead_letter_becomes_a_row_unless_that_could_undo_a_newer_change(
 
 
 def test_p7_other_writers_change_the_table_between_transactions(keyed: KeyedGround, other: OtherWriter) -> None:
+    keyed.send(("d0", "k4", 4), ("d0", "k6", 6), ("d0", "k10", 10), ("d1", "k11", 11))
+    keyed.run()
     other.sql("update {table} set n = 7000 where id = 'k4'")
     other.sql("delete from {table} where id in ('k10', 'k11')")
     # A MERGE needs the ordering value: the row's own, because a smaller one would lose.
@@ -342,6 +344,8 @@ def test_p7_other_writers_change_the_table_between_transactions(keyed: KeyedGrou
 
 
 def test_p7_other_writers_change_the_table_during_a_transaction(keyed: KeyedGround, other: OtherWriter) -> None:
+    keyed.send(("d0", "k12", 12), ("d0", "k14", 14))
+    keyed.run()
     keyed.send(("d0", "k8", 9008), ("d6", "both", 2))
     protocol = keyed.ground.protocol(keyed.pipeline)
     opened = protocol.begin(keyed.ground.plan(keyed.pipeline), Owner.this_process(), never)
@@ -362,6 +366,8 @@ def test_p7_other_writers_change_the_table_during_a_transaction(keyed: KeyedGrou
 
 
 def test_p7_a_dropped_partition_gets_new_file_groups(keyed: KeyedGround, other: OtherWriter) -> None:
+    keyed.send(("d6", "both", 2))
+    keyed.run()
     other.sql("alter table {table} drop partition (dt = 'd6')")
     del keyed.expected["d6", "both"]
     keyed.require_expected()
