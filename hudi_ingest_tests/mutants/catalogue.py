@@ -670,7 +670,10 @@ MUTANTS: Mapping[str, Mutant] = {
         "transaction/protocol.py", "            follows=_follows(plan, checkpoint),\n", "", 110
     ),
     "a commit does not keep the last record": Mutant(
-        "transaction/protocol.py", "certified=certified, last=last", "certified=certified", 110
+        "transaction/protocol.py",
+        "certified=certified, last=last",
+        "certified=certified",
+        "transaction/test_protocol_steps.py",
     ),
     "the last record of a log that was given up is kept": Mutant(
         "model/report.py",

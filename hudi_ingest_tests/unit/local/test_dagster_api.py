@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import threading
@@ -49,6 +50,8 @@ def test_no_question_to_this_machine_goes_through_a_proxy(monkeypatch: pytest.Mo
         monkeypatch.setenv(name, f"http://{LOOPBACK}:9")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    # Openers read the environment when they are made.
+    importlib.reload(dagster_api)
     with answering() as url:
         assert dagster_api.query(url, "{ version }") == {"version": "1"}
         assert cdc_stack._get(url) == {"data": {"version": "1"}, "workers": []}

@@ -637,6 +637,15 @@ def test_p8_a_publication_has_the_groups_that_its_log_files_extend(
     assert publication.before == groups.before
 
 
+def test_p1_a_commit_keeps_the_last_record_that_its_reports_have(
+    model: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = _publication(model, monkeypatch).metadata[model.pipeline.checkpoint_key]
+    kept = {report.slice.source: report.last for report in model.runs[-1].reports.values()}
+    assert None not in kept.values()
+    assert Checkpoint.from_json(text).last == kept
+
+
 def test_marks_are_confirmed_when_they_are_committed(model: Simulation, monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic may have been set to its producers' times since the plan was made."""
     run, mark = model.runs[0], Mark(3, 1_000)
