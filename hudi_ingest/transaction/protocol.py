@@ -288,17 +288,21 @@ class TransactionProtocol(TransactionPorts):
         began_at = datetime.now(timezone.utc)
         deadline = began_at + timedelta(seconds=self.pipeline.transaction.timeout_seconds)
         above, table = self.epoch.current().number, self.pipeline.table.base_path
-        number = self.ledger.transactions.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
+        epoch = self.ledger.transactions.begin(plan, table=table, owner=owner, deadline=deadline, above=above)
         try:
             reach("ledger_opened")
             # From here on, processes that still work for an older transaction are fenced.
-            self.epoch.advance(number, plan.transaction_id)
+            self.epoch.advance(epoch, plan.transaction_id)
             self.timeline.forget()
             reach("epoch_advanced")
             with self.kept():
                 # Must follow advance(): by now any commit that passed its guard in the old epoch has a heartbeat.
-                if self.timeline.instants().pending:
+                instants = self.timeline.instants()
+                if instants.pending:
                     self.instants.roll_back_expired()
+                # The lock keeps no process out that works with another ledger; from this epoch on none can commit any more.
+                if instants.completed - {commit.instant for commit in commits}:
+                    require_current(plan, self.table.committed().checkpoint)
                 instant = self.instants.begin(plan, schema)
             # A writer that changes file groups after this reading is found by the commit.
             groups = file_ids_at_begin(self, commits)
@@ -308,9 +312,7 @@ class TransactionProtocol(TransactionPorts):
             # Whatever the error, Ctrl-C included: others would wait for a living owner until the deadline.
             roll_back(self, plan.transaction_id, f"begin failed: {type(error).__name__}: {error}")
             raise
-        return OpenTransaction(
-            plan, instant, number, began_at, deadline, schema, shape_of(self.pipeline), groups=groups
-        )
+        return OpenTransaction(plan, instant, epoch, began_at, deadline, schema, shape_of(self.pipeline), groups=groups)
 
     def _sync_files(self, reports: Iterable[SliceReport]) -> None:
         """Make the files survive a power cut, so that whatever is reported may be committed. Raises TableUnreachable."""

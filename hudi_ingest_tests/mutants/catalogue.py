@@ -88,7 +88,7 @@ MUTANTS: Mapping[str, Mutant] = {
         "transaction/protocol.py", "            clear_dead_transaction(self, owner, run_is_finished)\n", "", 0
     ),
     "a begin does not advance the epoch": Mutant(
-        "transaction/protocol.py", "self.epoch.advance(number, plan.transaction_id)", "pass", 0
+        "transaction/protocol.py", "self.epoch.advance(epoch, plan.transaction_id)", "pass", 0
     ),
     "a begin does not flush what the one before it may not have flushed": Mutant(
         "transaction/protocol.py", "                self.flush_all()\n", "                pass\n", 4085179
@@ -307,8 +307,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a begin takes its first look for the one after its epoch": Mutant(
         "transaction/protocol.py",
-        "            self.epoch.advance(number, plan.transaction_id)\n            self.timeline.forget()\n",
-        "            self.epoch.advance(number, plan.transaction_id)\n",
+        "            self.epoch.advance(epoch, plan.transaction_id)\n            self.timeline.forget()\n",
+        "            self.epoch.advance(epoch, plan.transaction_id)\n",
         "transaction/test_protocol_steps.py",
     ),
     "a long transaction loses its lock after a minute": Mutant(
@@ -674,6 +674,12 @@ MUTANTS: Mapping[str, Mutant] = {
         "certified=certified, last=last",
         "certified=certified",
         "transaction/test_protocol_steps.py",
+    ),
+    "a begin does not compare its plan in its own epoch": Mutant(
+        "transaction/protocol.py",
+        "if instants.completed - {commit.instant for commit in commits}:",
+        "if False:",
+        23347,
     ),
     "the last record of a log that was given up is kept": Mutant(
         "model/report.py",

@@ -125,9 +125,7 @@ def _blind(memory: PipelineMemory, now: datetime, error: IngestError, busy: str,
         memory.remember_busy()
     if memory.blind_since is None:
         memory.blind_since = now.timestamp()
-    return Look(
-        memory.pipeline, now, _bare(error), busy or _as_answer(error), busy, repairs, blind_since=memory.blind_since
-    )
+    return Look(memory.pipeline, now, _bare(error), busy or _as_answer(error), busy, repairs, memory.blind_since)
 
 
 def _bare(error: IngestError) -> IngestError:
