@@ -31,7 +31,7 @@ from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, next_tick, quiet_reasons
 from hudi_ingest.orchestration.coordinator.topics import Found
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
-from hudi_ingest.orchestration.switch import how_to_resume
+from hudi_ingest.orchestration.switch import Switches, how_to_resume
 from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 
 _LOG = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class Fleet:
         """Since when each has waited for its turn, those first that have waited longest."""
         self._said: dict[str, tuple[str, str]] = {}
         """By pipeline, its state after the last tick, and why."""
-        self._switches: Mapping[str, bool] | None = None
+        self._switches: Switches | None = None
         self._opened: tuple[str, Ledger] | None = None
         self._noted_at = 0.0
 
@@ -126,8 +126,8 @@ class Fleet:
         # Read at most once in a tick.
         wishes = cache(lambda: self._ledger().requests.wishes())
         unknown = self._read_switches(wishes)
-        switches = self._switches or {}
-        on = {each.name: each for each in self.pipelines if switches.get(each.name, each.enabled)}
+        switches = self._switches or Switches()
+        on = {each.name: each for each in self.pipelines if switches.own_is_on(each)}
         quiet = quiet_reasons(self.memory.of_each([*on.values()]), instance, wishes)
         self._note_quiet(quiet, now)
         looks = self._taken(on, [name for name in on if name not in quiet], instance, now, deadline)
@@ -266,7 +266,7 @@ class Fleet:
     def _read_switches(self, wishes: Callable[[], Wishes]) -> str:
         """Read which pipelines were paused or resumed; return why that is unknown, "" if this process knows it from now or earlier."""
         try:
-            self._switches = wishes().switches
+            self._switches = Switches(wishes().switches)
         except LedgerUnreachable as error:
             _LOG.warning("%s: it is unknown which pipelines are paused: %s", COORDINATOR, error)
             return "" if self._switches is not None else f"whether it is paused is unknown: {error}"
