@@ -33,7 +33,8 @@ from hudi_ingest.metrics.families import DagsterRecord, Scene, families
 from hudi_ingest.model.deadline import started
 from hudi_ingest.model.finding import Finding
 from hudi_ingest.model.offsets import Slice, TopicPartition
-from hudi_ingest.operations.observation import Looks, Observation, observe_all
+from hudi_ingest.operations.looks import Looks, observe_all
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.operations.state import PipelineState, TableSize, table_state
 from hudi_ingest.operations.upkeep.partition_ttl import aged_partitions
 from hudi_ingest.pipeline.folder import BrokenFile, folder_version, load_each
@@ -80,7 +81,7 @@ class Collector:
         """What the ledger and Dagster were asked: a question that has not ended is not asked a second time."""
         self._sizes = TableSizes()
         self._times: dict[tuple[Any, ...], WaitingTimes] = {}
-        self._on_commits: dict[str, tuple[Pipeline, str, list[Finding], datetime]] = {}
+        self._on_commits: dict[str, tuple[Pipeline, str, Sequence[Finding], datetime]] = {}
         self._loaded: tuple[object, tuple[Pipeline, ...], tuple[BrokenFile, ...]] | None = None
 
     def families(self) -> list[Family]:
@@ -180,18 +181,17 @@ class Collector:
         if isinstance(seen, IngestError):
             return PipelineState(pipeline, error=seen, on=on, activity=activity, findings=findings)
         try:
-            state = table_state(seen, own)
+            seen = replace(seen, ages=own, paused=on is False)
+            state = table_state(seen)
             if seen.observed is not None:
-                findings = (*findings, *self._findings(seen, own, now, on is False))
+                findings = (*findings, *self._findings(seen, now))
         except IngestError as error:
             state = table_state(replace(seen, observed=None, error=error))
         commits = seen.committed.commits
         size = self._sizes.of(seen.table, commits[0].instant) if commits else None
         return replace(state, on=on, activity=activity, findings=findings, size=size)
 
-    def _findings(
-        self, seen: Observation, own: Mapping[TopicPartition, float], now: datetime, paused: bool
-    ) -> list[Finding]:
+    def _findings(self, seen: Observation, now: datetime) -> list[Finding]:
         pipeline, commits = seen.pipeline, seen.committed.commits
         newest = commits[0].instant if commits else ""
         known = self._on_commits.get(pipeline.name)
@@ -204,8 +204,7 @@ class Collector:
         ):
             known = (pipeline, newest, seen.findings_on_commits, now)
             self._on_commits[pipeline.name] = known
-        oldest = max(own.values(), default=None)
-        return [*seen.findings_now(oldest=lambda: oldest, paused=paused), *known[2]]
+        return [*seen.findings_now, *known[2]]
 
 
 def _waiting(pipeline: Pipeline, situation: Situation) -> list[Waiting]:

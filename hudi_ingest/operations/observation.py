@@ -1,130 +1,42 @@
-"""One look at many pipelines: the only pool of threads that asks the tables and brokers of more than one, and its answers about each.
-
-Nothing can stop a table or broker that hangs: it keeps its thread, but no other pipeline from its turn.
-"""
+"""An observation of one pipeline: its table, its topics, and what they say about its health."""
 
 from __future__ import annotations
 
-import logging
-import math
-import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from functools import cached_property, partial
-from typing import Any, Generic, Protocol, TypeVar
+from functools import cached_property
 
-from hudi_ingest.exceptions import IngestError, TopicMissing, Transient
+from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TableMismatch, TableUnreachable
+from hudi_ingest.hudi.files.read_amplification import ReadAmplification, read_amplification
+from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
-from hudi_ingest.kafka.admin_clients import settings_of
-from hudi_ingest.kafka.shared_clusters import ClusterSnapshot, HeldOffsets, snapshot
-from hudi_ingest.model.finding import Finding
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.kafka.shared_clusters import HeldOffsets
+from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.model.complete_through import holding_back, of_table
+from hudi_ingest.model.finding import Finding, answer
+from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
-from hudi_ingest.operations.health.status import findings_now, findings_on_commits
+from hudi_ingest.operations.health.judgement import (
+    ACCOUNTING_HOLDS,
+    accounting_holds,
+    catalog_synced,
+    compacted_in_time,
+    dead_letters,
+    expectations_met,
+    files_large_enough,
+    held_by_producers,
+    lag_below_limit,
+    not_fresh,
+    nothing_late,
+    offsets_honoured,
+    up_to_date,
+    without_leader,
+)
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation, observe, stopped_partitions
-
-_logger = logging.getLogger(__name__)
-AT_ONCE = 8
-"""How many questions are asked at the same time; each waits for its broker or table most of the time."""
-_MOST_THREADS = 32
-"""Beyond this many looks that hang, others are taken one at a time."""
-_BROKERS_SHARE, _PATIENCE = 1 / 2, 1 / 3
-"""The parts of a deadline in which clusters, and each of their answers, must come, so that tables can be read if a broker is silent."""
-Found = TypeVar("Found")
-Key = TypeVar("Key", bound=Hashable)
-
-
-class Named(Protocol):
-    """A pipeline, or anything else that is looked at."""
-
-    @property
-    def name(self) -> str: ...
-
-
-One = TypeVar("One", bound=Named)
-
-
-class Timeout(Transient):
-    """A table or broker that did not answer within the deadline of a look."""
-
-
-class Looks(Generic[Found]):
-    """Looks that were begun, and may end after the evaluation that began them: nothing can stop one that hangs, and a pipeline never
-    has two at a time. For one thread at a time."""
-
-    def __init__(self, name: str) -> None:
-        """`name`: of the threads."""
-        self._name = name
-        self._begun: dict[Any, tuple[Future[Found], float]] = {}
-
-    def late(self) -> dict[Any, float]:
-        """Return for how many seconds each look has hung that an earlier evaluation began."""
-        return {name: time.monotonic() - since for name, (look, since) in self._begun.items() if not look.done()}
-
-    def ask(self, questions: Mapping[Key, Callable[[], Found]], seconds: float) -> dict[Key, Future[Found]]:
-        """Return the answers that this evaluation begins, which have come, or hang after so many `seconds`. A question that has hung since
-        an earlier evaluation is not asked a second time, and its late answer is dropped."""
-        self._begun = {key: begun for key, begun in self._begun.items() if not begun[0].done()}
-        return self._begin(questions, seconds)
-
-    def take(
-        self,
-        turns: Iterable[One],
-        look: Callable[[One], Found],
-        seconds: float,
-        *,
-        most: int | None = None,
-        counts: Callable[[Found], bool] = lambda found: True,
-    ) -> dict[str, Future[Found]]:
-        """Return the looks by pipeline: those that have ended since the last time, and those that this evaluation begins, in the order
-        of `turns`, which have ended, or hang after so many `seconds`. Pipelines that are not among them wait for their turn. At most
-        `most` results `count`."""
-        ended = [name for name, (each, _) in self._begun.items() if each.done()][:most]
-        looks = {name: self._begun.pop(name)[0] for name in ended}
-        left = None if most is None else most - sum(_counts(each, counts) for each in looks.values())
-        questions = {each.name: partial(look, each) for each in turns if each.name not in looks}
-        return looks | self._begin(questions, seconds, left, counts)
-
-    def _begin(
-        self,
-        questions: Mapping[Key, Callable[[], Found]],
-        seconds: float,
-        left: int | None = None,
-        counts: Callable[[Found], bool] = lambda found: True,
-    ) -> dict[Key, Future[Found]]:
-        deadline = time.monotonic() + seconds
-        at_once = max(1, min(AT_ONCE, _MOST_THREADS - len(self._begun)))
-        waiting = deque(key for key in questions if key not in self._begun)
-        executor = ThreadPoolExecutor(at_once, thread_name_prefix=self._name)
-        looks: dict[Key, Future[Found]] = {}
-        running: set[Future[Found]] = set()
-        try:
-            while time.monotonic() < deadline:
-                # Each that runs may count.
-                while waiting and len(running) < (at_once if left is None else min(at_once, left)):
-                    key = waiting.popleft()
-                    looks[key] = begun = executor.submit(questions[key])
-                    self._begun[key] = begun, time.monotonic()
-                    running.add(begun)
-                if not running:
-                    break
-                seconds = deadline - time.monotonic()
-                done, running = wait(running, None if math.isinf(seconds) else seconds, FIRST_COMPLETED)
-                if left is not None:
-                    left -= sum(_counts(each, counts) for each in done)
-        finally:
-            executor.shutdown(wait=False)
-        for key, each in looks.items():
-            if each.done():
-                self._begun.pop(key, None)
-        return looks
-
-
-def _counts(look: Future[Found], counts: Callable[[Found], bool]) -> bool:
-    return look.exception() is None and counts(look.result())
+from hudi_ingest.records.times import as_datetime
+from hudi_ingest.transaction.plan.planning import Situation, observe, oldest_waiting_seconds, stopped_partitions
 
 
 @dataclass(frozen=True)
@@ -138,6 +50,11 @@ class Observation:
     """None if the broker did not answer, or table and broker contradict each other."""
     error: IngestError | None = None
     """Why there is no situation, if there is none."""
+    busy: str = ""
+    """The run or process at work, in words."""
+    paused: bool = False
+    ages: Mapping[TopicPartition, float] | None = None
+    """The ages of the oldest waiting records, in seconds, if the broker was asked already; without those that have no time."""
 
     @property
     def pipeline(self) -> Pipeline:
@@ -156,16 +73,92 @@ class Observation:
         """Losses that a person has to accept. Raises KafkaUnreachable."""
         return stopped_partitions(self.pipeline, self.situation)
 
-    def findings_now(
-        self, busy: str = "", oldest: Callable[[], float | None] | None = None, paused: bool = False
-    ) -> list[Finding]:
-        """Answer the checks that can change at any moment; see `health.status.findings_now`. Raises KafkaUnreachable, TableUnreachable."""
-        return findings_now(self.pipeline, self.situation, self.at, busy, oldest, paused)
+    @cached_property
+    def oldest_seconds(self) -> float | None:
+        """How long the oldest record has waited; None if that is unknown, or if the broker does not answer this question now. Then nothing
+        proves that the waiting records are recent, and all else still stands."""
+        if self.ages is not None:
+            return max(self.ages.values(), default=None)
+        try:
+            return oldest_waiting_seconds(self.pipeline, self.situation, self.at)
+        except (KafkaUnreachable, KafkaRefused):
+            return None
 
     @cached_property
-    def findings_on_commits(self) -> list[Finding]:
-        """Answer the checks that change only with commits. Raises KafkaUnreachable, TableUnreachable."""
-        return findings_on_commits(self.pipeline, self.situation, self.table)
+    def own_commits(self) -> tuple[CommittedInstant, ...]:
+        """The pipeline's own commits on the active timeline, oldest first."""
+        own = (each for each in self.committed.commits if self.pipeline.transaction_key in each.metadata)
+        return tuple(sorted(own, key=lambda commit: commit.instant))
+
+    @cached_property
+    def amplification(self) -> ReadAmplification | None:
+        """What readers of a keyed table have to merge; None for other tables."""
+        return read_amplification(self.committed.commits) if self.pipeline.table.is_keyed else None
+
+    @cached_property
+    def findings_now(self) -> tuple[Finding, ...]:
+        """The answers to the checks that can change at any moment. Raises KafkaUnreachable, and TableUnreachable for a table in a
+        catalog."""
+        waiting = self.situation.lag.total
+        return (
+            offsets_honoured(self.pipeline, self.stopped),
+            lag_below_limit(self.pipeline, waiting, self.paused),
+            self._timely(waiting),
+            *filter(None, (self.on_catalog, self.on_compaction)),
+        )
+
+    def _timely(self, waiting: int) -> Finding:
+        pipeline, situation, committed, now = self.pipeline, self.situation, self.committed, self.at
+        timely = up_to_date(pipeline, waiting, committed, now, busy=self.busy, paused=self.paused)
+        if situation.leaderless:
+            return without_leader(pipeline, situation.leaderless)
+        if not timely.passed:
+            # Records may have started waiting long after the last commit, e.g. on a topic that was idle.
+            return up_to_date(pipeline, waiting, committed, now, self.oldest_seconds, self.busy)
+        if committed.checkpoint is None or self.paused:
+            return timely
+        undecided = [source for source, marks in sorted(situation.watermarks.items()) if marks.led and marks.undecided]
+        complete = situation.complete
+        milliseconds = of_table(complete)
+        through = None if milliseconds is None else as_datetime(milliseconds)
+        return (
+            held_by_producers(pipeline, through, undecided, committed, now)
+            or not_fresh(pipeline, through, holding_back(complete), now)
+            or timely
+        )
+
+    @cached_property
+    def on_catalog(self) -> Finding | None:
+        """The answer to the check of the catalog, if the table has one. Raises TableUnreachable."""
+        if self.pipeline.catalog is None:
+            return None
+        return catalog_synced(self.pipeline, read_state(self.table.storage), self.committed.commits, self.at)
+
+    @cached_property
+    def on_compaction(self) -> Finding | None:
+        """The answer to the check of the compaction, if the table is keyed."""
+        return compacted_in_time(self.pipeline, self.amplification, self.at) if self.amplification else None
+
+    @cached_property
+    def findings_on_commits(self) -> tuple[Finding, ...]:
+        """The answers to the checks that change only with commits. Raises KafkaUnreachable."""
+        pipeline, committed, commits = self.pipeline, self.situation.committed, self.own_commits
+        checkpoint = committed.checkpoint
+        return (
+            self.on_table(),
+            files_large_enough(pipeline, checkpoint, commits),
+            dead_letters(pipeline, checkpoint, committed.last_rejected, committed.last_fields),
+            *([nothing_late(pipeline, checkpoint, commits)] if pipeline.declares_complete else []),
+            *expectations_met(pipeline, checkpoint, commits),
+        )
+
+    def on_table(self, lost: Sequence[TransactionRow] = ()) -> Finding:
+        """Return the answer to the check of the accounting. `lost`: see `accounting_holds`."""
+        try:
+            unlisted = self.table.unlisted(self.committed.commits)
+        except (TableMismatch, TableUnreachable) as error:
+            return answer(self.pipeline.name, ACCOUNTING_HOLDS, False, str(error))
+        return accounting_holds(self.pipeline, self.committed.checkpoint, self.own_commits, unlisted, lost)
 
 
 def look_at(
@@ -187,62 +180,3 @@ def look_at(
         # Without its frames: the client of a cluster that refused it would try to log in for as long as they live.
         return Observation(table, at, table.committed(), None, error.with_traceback(None))
     return Observation(table, at, situation.committed, situation)
-
-
-def observe_all(
-    pipelines: Sequence[Pipeline],
-    deadline: float = math.inf,
-    looks: Looks[Any] | None = None,
-) -> dict[str, Observation | IngestError]:
-    """Look at the tables and brokers of all pipelines, for at most `deadline` seconds: by name, the observation, or the table's error, which
-    is Timeout if it has not answered. See `see_all`."""
-    return see_all(pipelines, lambda observation: observation, deadline, looks)
-
-
-def see_all(
-    pipelines: Sequence[Pipeline],
-    see: Callable[[Observation], Found],
-    deadline: float = math.inf,
-    looks: Looks[Any] | None = None,
-) -> dict[str, Found | IngestError]:
-    """Look at all pipelines, and return by name what `see` makes of each, in the threads that look, or its error.
-
-    Each cluster is asked once, about all topics. One that is silent, as a table or `see` that hangs, delays no other pipeline. `looks`: those
-    of a caller that looks repeatedly: it has no two looks at a pipeline at a time."""
-    until, at = time.monotonic() + deadline, datetime.now(timezone.utc)
-    looks = looks or Looks("look")
-    sources = defaultdict(list)
-    for pipeline in pipelines:
-        sources[settings_of(pipeline.source)].append(pipeline.source)
-    asked = looks.ask(
-        {key: partial(snapshot, own, deadline * _PATIENCE) for key, own in sources.items()}, deadline * _BROKERS_SHARE
-    )
-
-    def seen(pipeline: Pipeline) -> Found:
-        key = settings_of(pipeline.source)
-        silent = Timeout(f"The brokers {pipeline.source.bootstrap_servers} have not answered in time.")
-        cluster: ClusterSnapshot | IngestError = _outcome(asked.get(key), silent)
-        held = cluster if isinstance(cluster, IngestError) else cluster.of(pipeline.source)
-        observation = look_at(pipeline, held, at=at)
-        if isinstance(observation.error, TopicMissing):
-            # The answer was to the question of all pipelines. That to its own says what to do with its file.
-            observation = look_at(pipeline, None, observation.table, at)
-        return see(observation)
-
-    answers = looks.ask({pipeline.name: partial(seen, pipeline) for pipeline in pipelines}, until - time.monotonic())
-    silence = f"Its table has not answered within {deadline:g} s."
-    return {pipeline.name: _outcome(answers.get(pipeline.name), Timeout(silence)) for pipeline in pipelines}
-
-
-def _outcome(look: Future[Found] | None, late: IngestError) -> Found | IngestError:
-    """Return what the look found, or its error; `late` if it has not ended."""
-    if look is None or not look.done():
-        return late
-    try:
-        return look.result()
-    except IngestError as error:
-        return error.with_traceback(None)
-    except Exception as error:
-        # One pipeline must not hide the others, whatever is wrong with it.
-        _logger.exception("a look at a pipeline failed")
-        return IngestError(f"Looking at it failed: {type(error).__name__}: {error}. The log has the whole error.")

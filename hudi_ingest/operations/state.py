@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from types import MappingProxyType
 from typing import Any
 
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TopicMissing
-from hudi_ingest.hudi.files.read_amplification import ReadAmplification, read_amplification, why_due
+from hudi_ingest.hudi.files.read_amplification import ReadAmplification, why_due
 from hudi_ingest.ledger import Ledger, PendingChange, TransactionRow
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.complete_through import UNKNOWN, Completeness, holding_back, of_table, seen_in_all
@@ -19,9 +18,8 @@ from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import Totals, violations_in
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health.judgement import compacted_in_time
-from hudi_ingest.operations.health.status import age_of_oldest, finding_on_table, findings_on_catalog
-from hudi_ingest.operations.observation import Observation, Timeout, look_at, see_all
+from hudi_ingest.operations.looks import Timeout, see_all
+from hudi_ingest.operations.observation import Observation, look_at
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.times import as_datetime
 from hudi_ingest.transaction.checks import lost_commits
@@ -254,7 +252,7 @@ def full_state(observation: Observation, ledger: Ledger) -> PipelineState:
     """Return the state with the ledger's history, and the findings that do not change with time alone. While the broker is away, it has
     what table and ledger say, and the error. Raises other errors of the observation, TableMismatch of a table that is not this pipeline's
     to write, LedgerUnreachable, TableUnreachable."""
-    pipeline, committed, table, now = observation.pipeline, observation.committed, observation.table, observation.at
+    pipeline, committed, table = observation.pipeline, observation.committed, observation.table
     if observation.error is not None and not isinstance(observation.error, _BROKERS):
         raise observation.error
     if committed.checkpoint is None:
@@ -264,10 +262,10 @@ def full_state(observation: Observation, ledger: Ledger) -> PipelineState:
     return replace(
         table_state(observation),
         transactions=rows,
-        lag_seconds=age_of_oldest(pipeline, observation.observed, now) if observation.observed else None,
-        table=finding_on_table(table, committed, lost),
-        catalog=next(iter(findings_on_catalog(pipeline, committed.commits, now, table)), None),
-        compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,
+        lag_seconds=observation.oldest_seconds if observation.observed else None,
+        table=observation.on_table(lost),
+        catalog=observation.on_catalog,
+        compaction=observation.on_compaction,
         schema_change=noted_change(pipeline, ledger, table.timeline),
         dead=frozenset(
             row.transaction_id
@@ -277,12 +275,11 @@ def full_state(observation: Observation, ledger: Ledger) -> PipelineState:
     )
 
 
-def table_state(observation: Observation, ages: Mapping[TopicPartition, float] = MappingProxyType({})) -> PipelineState:
-    """Return the state by the table's checkpoint and the broker's offsets alone. `ages`: of the oldest waiting records, in seconds, as
-    far as they are known. Raises KafkaUnreachable."""
+def table_state(observation: Observation) -> PipelineState:
+    """Return the state by the table's checkpoint and the broker's offsets alone. Raises KafkaUnreachable."""
     pipeline, committed, situation = observation.pipeline, observation.committed, observation.observed
     checkpoint = committed.checkpoint
-    found = read_amplification(committed.commits) if pipeline.table.is_keyed else None
+    found, ages = observation.amplification, observation.ages or {}
     partitions = tuple(_partitions(situation, observation.stopped, ages) if situation else _committed(observation))
     behind = [each.lag_seconds for each in partitions if each.lag_seconds is not None]
     return PipelineState(

@@ -44,7 +44,7 @@ from hudi_ingest.operations.health.judgement import (
     RUNS_SUCCEED,
     UP_TO_DATE,
 )
-from hudi_ingest.operations.observation import Timeout
+from hudi_ingest.operations.looks import Timeout
 from hudi_ingest.operations.state import PipelineState
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.reports.instance_view import InstanceView

@@ -20,7 +20,7 @@ from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.operations.health.judgement import NOTHING_LATE
-from hudi_ingest.operations.health.status import findings_on_commits
+from hudi_ingest.operations.observation import look_at
 from hudi_ingest.operations.state import PipelineState, state_now
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import observe
@@ -103,7 +103,7 @@ def test_records_that_are_later_than_declared_are_committed_counted_and_shown(gr
     receipt = ground.run(pipeline)
     report = next(each for each in receipt.reports if each.slice.count)
     assert (receipt.rows, report.times.late, report.times.earliest_late) == (1, 1, early)
-    findings = {finding.check: finding for finding in findings_on_commits(pipeline, observe(pipeline))}
+    findings = {finding.check: finding for finding in look_at(pipeline).findings_on_commits}
     assert not findings[NOTHING_LATE].passed
     assert "2026-01-31 00:00:00 UTC" in findings[NOTHING_LATE].text
 

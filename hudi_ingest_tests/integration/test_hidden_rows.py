@@ -12,16 +12,14 @@ from hudi_ingest.exceptions import TableMismatch, TransactionInFlight
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.local.verification import verify
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS
-from hudi_ingest.operations.health.status import findings_on_commits
+from hudi_ingest.operations.observation import look_at
 from hudi_ingest.operations.state import full_state, state_now
 from hudi_ingest.operations.upkeep.recovery import recover
 from hudi_ingest.operations.upkeep.table_services import run_services
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest_tests.support.command_line import answer
 from hudi_ingest_tests.support.ground import Ground, contents, make_pipeline, produced
-from hudi_ingest_tests.support.observations import seen
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -59,11 +57,8 @@ def test_p5_p7_rows_that_the_metadata_table_has_lost_are_told_and_brought_back(
     ground.send_rows(0, 5, 30)
     with pytest.raises(TableMismatch, match=f"hides rows.*recover {pipeline.name} --metadata-table"):
         ground.run(pipeline)
-    situation = observe(pipeline)
-    for found in (
-        full_state(seen(pipeline, situation), ground.ledger).table,
-        *findings_on_commits(pipeline, situation)[:1],
-    ):
+    observation = look_at(pipeline)
+    for found in (full_state(observation, ground.ledger).table, *observation.findings_on_commits[:1]):
         assert found is not None and found.check == ACCOUNTING_HOLDS and not found.passed
         assert "hides rows that are committed" in found.text
     swept = answer(ground.home, "sweep", pipeline.name, "--json")

@@ -26,7 +26,6 @@ from hudi_ingest.local.processes import LOOPBACK, ProcessRecord, free_port, stop
 from hudi_ingest.model.complete_through import BROKER_TIME_SECONDS, Mark, mark_of
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
-from hudi_ingest.operations.health.status import findings_now
 from hudi_ingest.operations.requests.asked_ranges import in_time
 from hudi_ingest.operations.requests.planning import known_state
 from hudi_ingest.operations.state import full_state
@@ -122,9 +121,8 @@ def test_p1_p2_a_partition_without_a_leader_waits_and_the_others_go_on(
         assert [(part.committed, part.end, part.lag) for part in status.partitions] == [(8, 8, 0), (5, None, None)]
         assert status.lag is None
         assert status_view(status)
-        findings = {
-            finding.check: finding for finding in findings_now(hasty, situation, status.transactions[0].began_at)
-        }
+        observation = seen(hasty, situation, status.transactions[0].began_at)
+        findings = {finding.check: finding for finding in observation.findings_now}
         assert not findings[UP_TO_DATE].passed and f"{ground.name}:1 has no leader" in findings[UP_TO_DATE].text
         with pytest.raises(LeaderMissing, match=f"{ground.name}:1 has no leader"):
             in_time(hasty, situation, datetime(2026, 1, 1, tzinfo=timezone.utc), None)

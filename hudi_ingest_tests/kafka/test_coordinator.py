@@ -27,7 +27,8 @@ from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.health.judgement import LAG_BELOW_LIMIT, LAG_RECORDS, LAG_SECONDS, QUESTIONS
-from hudi_ingest.operations.observation import Observation, observe_all
+from hudi_ingest.operations.looks import observe_all
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.operations.requests.planning import new_request
 from hudi_ingest.operations.state import full_state, state_now
 from hudi_ingest.orchestration import tags

@@ -19,7 +19,7 @@ from hudi_ingest.operations.health.judgement import (
     RUNS_SUCCEED,
     UP_TO_DATE,
 )
-from hudi_ingest.operations.observation import Timeout
+from hudi_ingest.operations.looks import Timeout
 from hudi_ingest.operations.state import PartitionState, PipelineState
 from hudi_ingest_tests.support.observations import open_row
 from hudi_ingest_tests.support.pipeline_files import pipeline_named

@@ -13,7 +13,7 @@ from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.hudi.files.live_files import hidden_text
 from hudi_ingest.hudi.files.read_amplification import (
     DAY_SECONDS,
-    read_amplification,
+    ReadAmplification,
     small_files,
     small_files_warning,
     why_due,
@@ -459,10 +459,9 @@ def catalog_synced(
     return answer(pipeline.name, CATALOG_SYNCED, recent, text, figures)
 
 
-def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> Finding:
-    """Check that log files are merged into base files, and show what readers have to merge. `commits`: all on the active
-    timeline."""
-    limits, found = pipeline.table.compaction, read_amplification(commits)
+def compacted_in_time(pipeline: Pipeline, found: ReadAmplification, now: datetime) -> Finding:
+    """Check that log files are merged into base files, and show how many files and bytes readers have to merge."""
+    limits = pipeline.table.compaction
     due, overdue = why_due(limits, found, now), why_due(limits, found, now, times=2)
     figures: dict[str, int | float | str] = {
         "log files per file group (mean)": round(found.mean_log_files, 2),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os  # files: rights of the table's folder
 from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import count
@@ -21,7 +22,8 @@ from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.finding import Finding, State, examined, ok, problem, stated, warning
 from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.operations.health.doctor import existing_ledger
-from hudi_ingest.operations.observation import Looks, look_at
+from hudi_ingest.operations.looks import Looks
+from hudi_ingest.operations.observation import look_at
 from hudi_ingest.operations.validation import check_online
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -138,9 +140,9 @@ def _situation(subject: str, pipeline: Pipeline, now: datetime, is_off: bool) ->
     if refused:
         # The rest would say the same again, after the same time-outs.
         return
-    observation = look_at(pipeline, at=now)
+    observation = replace(look_at(pipeline, at=now), paused=is_off)
     yield ok(subject, _state_text(observation.situation, now))
-    findings = [*observation.findings_now(paused=is_off), *observation.findings_on_commits]
+    findings = [*observation.findings_now, *observation.findings_on_commits]
     yield from (stated(finding) for finding in findings if not finding.passed)
 
 

@@ -24,7 +24,7 @@ from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS, Wishes
-from hudi_ingest.operations.observation import AT_ONCE, Looks
+from hudi_ingest.operations.looks import AT_ONCE, Looks
 from hudi_ingest.orchestration.coordinator.look import PASSES, Look
 from hudi_ingest.orchestration.coordinator.memory import Memory, PipelineMemory
 from hudi_ingest.orchestration.coordinator.next_tick import NextTick

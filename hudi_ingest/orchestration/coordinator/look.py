@@ -28,6 +28,7 @@ from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.ledger.counters import TICK_FAILURES
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.operations.requests.planning import next_transaction, settled_progress
 from hudi_ingest.operations.requests.work import end_as_done, has_worker
 from hudi_ingest.orchestration.coordinator.decision import EndedRequest, decide
@@ -61,11 +62,11 @@ PASSES = (KafkaUnreachable, LedgerUnreachable, TableUnreachable, TransactionInFl
 @dataclass(frozen=True, slots=True)
 class Look:
     """One look at a pipeline, `now`: the `answer` of the decision, which is a run to request, why there is none, or an error that a person
-    has to act on; and what is to be reported. `observed`: the situation, or why it could not be read; None if nothing was."""
+    has to act on; and what is to be reported. `observed`: table and broker, or why they could not be read; None if nothing was."""
 
     pipeline: Pipeline
     now: datetime
-    observed: Situation | BaseException | None
+    observed: Observation | BaseException | None
     answer: RunRequest | str | IngestError = ""
     busy: str = ""
     """The run or process at work, in words."""
@@ -108,15 +109,16 @@ def look_at(memory: PipelineMemory, instance: DagsterInstance, now: datetime) ->
                 busy = busy_with(instance, table, ledger, now)
                 cluster = resources.enter_context(answering_cluster(pipeline.source))
                 situation = memory.with_plan_time(observe(pipeline, cluster, table))
+                observation = Observation(table, now, situation.committed, situation, busy=busy)
         except IngestError as error:
             return _blind(memory, now, error, busy, repairs)
         memory.blind_since = None
         if busy:
             memory.remember_busy()
-            return Look(pipeline, now, situation, busy, busy, repairs)
+            return Look(pipeline, now, observation, busy, busy, repairs)
         changed = changed_at.timestamp() if changed_at else 0.0
         sight = Sight(instance, ledger, table, situation, now, memory, changed)
-        return Look(pipeline, now, situation, sight.answer(cluster), repairs=repairs)
+        return Look(pipeline, now, observation, sight.answer(cluster), repairs=repairs)
 
 
 def _blind(memory: PipelineMemory, now: datetime, error: IngestError, busy: str, repairs: Sequence[str]) -> Look:

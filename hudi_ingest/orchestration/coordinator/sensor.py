@@ -18,6 +18,7 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import BrokenFiles
@@ -28,6 +29,7 @@ from hudi_ingest.orchestration.coordinator.topics import TICK_SECONDS as FIND_SE
 from hudi_ingest.orchestration.coordinator.topics import Found, TopicSearch
 from hudi_ingest.orchestration.home_instance import kept_instance
 from hudi_ingest.orchestration.jobs.run_config import BEGIN, require_startable
+from hudi_ingest.orchestration.reports.checks import report_trouble
 from hudi_ingest.orchestration.reports.tick_reports import report, report_decision, report_repairs
 from hudi_ingest.pipeline.folder import BrokenFile
 from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
@@ -96,8 +98,10 @@ def report_look(look: Look, memory: PipelineMemory, instance: DagsterInstance) -
     """Report a look to Dagster. Raises KafkaUnreachable, KafkaRefused, TableUnreachable, and what Dagster raises."""
     report_repairs(look.pipeline, instance, look.repairs)
     report_decision(look.pipeline, instance, *look.decision, look.now, memory.reported, look.on)
-    if look.observed is not None:
-        report(look.pipeline, instance, look.observed, look.now, memory.reported, look.busy, look.blind_since)
+    if isinstance(look.observed, Observation):
+        report(look.observed, instance, memory.reported)
+    elif look.observed is not None:
+        report_trouble(look.pipeline, instance, look.observed, look.now, look.blind_since)
 
 
 def request_text(request: RunRequest) -> str:

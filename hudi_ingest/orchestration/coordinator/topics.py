@@ -11,7 +11,7 @@ from hudi_ingest.exceptions import KafkaUnreachable, LedgerUnreachable
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations.observation import Looks
+from hudi_ingest.operations.looks import Looks
 from hudi_ingest.operations.topic_discovery import Discovery, announce, remember_topics, topics_on_broker
 from hudi_ingest.pipeline.template import Template
 

@@ -37,7 +37,7 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions.problems import listed
-from hudi_ingest.operations.observation import Looks
+from hudi_ingest.operations.looks import Looks
 from hudi_ingest.operations.upkeep.service_log import merged_now
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import as_dagster_failures

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
@@ -51,7 +51,8 @@ from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionPlan
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.model.transaction import OpenTransaction
-from hudi_ingest.operations.health.status import age_of_oldest, findings_after_commit
+from hudi_ingest.operations.health.judgement import runs_succeed
+from hudi_ingest.operations.observation import Observation, look_at
 from hudi_ingest.operations.requests.planning import completed, settled_progress
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import source_keys, table_key
@@ -89,7 +90,7 @@ from hudi_ingest.orchestration.reports.materialization import (
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.transaction.plan.arithmetic import group_slices, left_out_text
-from hudi_ingest.transaction.plan.planning import Situation, observe, plan_now
+from hudi_ingest.transaction.plan.planning import observe, plan_now
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, when_table_is_free
 
@@ -390,10 +391,10 @@ def _commit(
         small = small_files_warning(pipeline, {file.path: file.size_bytes for file in receipt.written})
         for warning in (*receipt.warnings, *filter(None, [small])):
             context.log.warning(warning)
-        situation = _situation_now(context, pipeline)
-        metadata = materialization(receipt, situation.lag.by_partition if situation else {}, small)
-        if situation is not None:
-            metadata |= _report_checks_with_commit(context, pipeline, situation)
+        observation = _observed_now(context, pipeline)
+        metadata = materialization(receipt, observation.situation.lag.by_partition if observation else {}, small)
+        if observation is not None:
+            metadata |= _report_checks_with_commit(context, observation)
     context.log.info(
         f"{opened.plan.transaction_id}: {counted(receipt.rows, 'change' if pipeline.table.is_keyed else 'row')} published by {receipt.instant}"
     )
@@ -414,28 +415,31 @@ def _plain(value: _Result) -> _Result:
     return plain
 
 
-def _situation_now(context: OpExecutionContext, pipeline: Pipeline) -> Situation | None:
+def _observed_now(context: OpExecutionContext, pipeline: Pipeline) -> Observation | None:
     """Observe table and broker, or return None if they cannot be reached, which must not fail a durable commit."""
     try:
-        return observe(pipeline)
+        observation = look_at(pipeline)
+        if observation.error is not None:
+            raise observation.error
     except IngestError as error:
         context.log.warning(f"the commit is durable, but the lag is unknown: {error}")
         return None
+    return observation
 
 
-def _report_checks_with_commit(context: OpExecutionContext, pipeline: Pipeline, situation: Situation) -> dict[str, Any]:
+def _report_checks_with_commit(context: OpExecutionContext, observation: Observation) -> dict[str, Any]:
     """Report the checks in the run that materializes the table, because Dagster would show earlier ones as not evaluated.
     Returns the rest of the materialization's metadata."""
-    now = datetime.now(timezone.utc)
+    pipeline = observation.pipeline
     try:
-        findings = findings_after_commit(pipeline, situation, now)
+        findings = [*observation.findings_now, *observation.findings_on_commits, runs_succeed(pipeline, 0)]
         # The embedded storage has it, Dagster's own have not.
         together = getattr(context.instance.event_log_storage, "together", nullcontext)
         with together():
             for finding in findings:
                 # Dagster accepts these events here, although its annotation does not say so.
                 context.log_event(evaluation(pipeline, finding))  # type: ignore[arg-type]
-        return lag_metadata(situation.lag.total, age_of_oldest(pipeline, situation, now))
+        return lag_metadata(observation.situation.lag.total, observation.oldest_seconds)
     except IngestError as error:
         context.log.warning(f"the commit is durable, but its checks are left to the next tick: {error}")
         return {}

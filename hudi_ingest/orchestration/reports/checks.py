@@ -5,7 +5,7 @@ Dagster reads the annotations of the checks' function, so they are not postponed
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from itertools import takewhile
 from typing import Any
@@ -39,13 +39,12 @@ from hudi_ingest.operations.health.judgement import (
     questions,
     runs_succeed,
 )
-from hudi_ingest.operations.health.status import findings_now, findings_on_commits
+from hudi_ingest.operations.observation import Observation, look_at
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key, topic_observations
 from hudi_ingest.orchestration.failures import HOUSEKEEPING, STOPPED, as_dagster_failures
 from hudi_ingest.orchestration.switch import switches_of
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation, observe
 
 REPEAT_SECONDS = 300
 """How often a check is reported again when only its numbers have changed."""
@@ -64,11 +63,10 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
 
     def checks(context: AssetCheckExecutionContext, inputs: Mapping[str, Any]) -> Iterator[AssetCheckResult]:
         with as_dagster_failures():
-            situation = observe(pipeline)
             paused = switches_of(context.instance).is_paused(pipeline)
-            findings = findings_now(pipeline, situation, datetime.now(timezone.utc), paused=paused)
-            findings += findings_on_commits(pipeline, situation)
-            findings.append(finding_on_runs(pipeline, context.instance, situation.committed.last_began_at))
+            observation = replace(look_at(pipeline), paused=paused)
+            findings = [*observation.findings_now, *observation.findings_on_commits]
+            findings.append(finding_on_runs(pipeline, context.instance, observation.committed.last_began_at))
         selected = {key.name for key in context.selected_asset_check_keys}
         for finding in findings:
             if finding.check in selected:
@@ -93,22 +91,17 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
     return definition
 
 
-def report_checks(
-    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, now: datetime, busy: str = ""
-) -> None:
-    """Report what changed in the checks, and with the lag the topics' end offsets. `busy`: what is running, for people.
-
-    Raises KafkaUnreachable, TableUnreachable.
-    """
+def report_checks(observation: Observation, instance: DagsterInstance) -> None:
+    """Report the checks whose answers have changed, and with the lag the topics' end offsets. Raises KafkaUnreachable, TableUnreachable."""
+    pipeline, now = observation.pipeline, observation.at
     reported = _ReportedChecks.of(pipeline, instance)
-    findings = findings_now(pipeline, situation, now, busy)
-    runs = finding_on_runs(pipeline, instance, situation.committed.last_began_at)
-    findings.append(runs)
-    checkpoint = situation.committed.checkpoint
+    runs = finding_on_runs(pipeline, instance, observation.committed.last_began_at)
+    findings = [*observation.findings_now, runs]
+    checkpoint = observation.committed.checkpoint
     newest = checkpoint.transaction_id if checkpoint else ""
     # A table that was damaged since its last commit stops the runs.
     if not runs.passed or any(reported.is_outdated(name, newest) for name in ABOUT_COMMITS):
-        findings += findings_on_commits(pipeline, situation)
+        findings += observation.findings_on_commits
     news = [finding for finding in findings if reported.is_news(finding, now)]
     if any(reported.is_turn(finding) for finding in news):
         # So that a pipeline that has just failed, or recovered, is shown with the lag of that moment.
@@ -116,8 +109,8 @@ def report_checks(
     for finding in news:
         instance.report_runless_asset_event(evaluation(pipeline, finding))
     if any(finding.check == LAG_BELOW_LIMIT for finding in news):
-        for observation in topic_observations(pipeline, situation):
-            instance.report_runless_asset_event(observation)
+        for event in topic_observations(pipeline, observation.situation):
+            instance.report_runless_asset_event(event)
 
 
 def report_trouble(

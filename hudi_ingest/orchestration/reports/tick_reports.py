@@ -18,15 +18,14 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions.problems import counted
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.operations.health.judgement import LAG_RECORDS
-from hudi_ingest.operations.health.status import age_of_oldest
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
-from hudi_ingest.orchestration.reports.checks import report_checks, report_trouble
+from hudi_ingest.orchestration.reports.checks import report_checks
 from hudi_ingest.orchestration.reports.complete_periods import ReportedPeriods, report_periods
 from hudi_ingest.orchestration.reports.materialization import (
     by_kind,
@@ -37,7 +36,6 @@ from hudi_ingest.orchestration.reports.materialization import (
 )
 from hudi_ingest.orchestration.switch import DECISION, WHY, observed_decision
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation
 
 LEAST_SECONDS = 60
 """Minimum time between lag observations: Dagster keeps each for as long as the asset."""
@@ -57,29 +55,15 @@ class Reported:
     decided_at: float = 0.0
 
 
-def report(
-    pipeline: Pipeline,
-    instance: DagsterInstance,
-    observed: Situation | BaseException,
-    now: datetime,
-    reported: Reported,
-    busy: str = "",
-    blind_since: float | None = None,
-) -> None:
-    """Report checks, commits and lag. `observed`: the situation of table and broker, or why they could not be asked, since
-    `blind_since`; `busy`: the run at work; `reported` is kept up to date.
-
-    Raises KafkaUnreachable, KafkaRefused, TableUnreachable.
-    """
-    if isinstance(observed, BaseException):
-        report_trouble(pipeline, instance, observed, now, blind_since)
-        return
+def report(observation: Observation, instance: DagsterInstance, reported: Reported) -> None:
+    """Report checks, commits and lag; `reported` is kept up to date. Raises KafkaUnreachable, KafkaRefused, TableUnreachable."""
+    pipeline = observation.pipeline
     newest = newest_materialization(pipeline, instance)
-    if report_commits(pipeline, instance, observed, newest, reported):
+    if report_commits(observation, instance, newest, reported):
         newest = newest_materialization(pipeline, instance)
-    report_checks(pipeline, instance, observed, now, busy)
-    reported.periods = report_periods(pipeline, instance, observed, reported.periods)
-    report_lag(pipeline, instance, observed, newest, now)
+    report_checks(observation, instance)
+    reported.periods = report_periods(pipeline, instance, observation.situation, reported.periods)
+    report_lag(observation, instance, newest)
 
 
 def report_decision(
@@ -122,23 +106,18 @@ def report_repairs(pipeline: Pipeline, instance: DagsterInstance, repairs: Seque
         )
 
 
-def report_lag(
-    pipeline: Pipeline,
-    instance: DagsterInstance,
-    situation: Situation,
-    materialized: EventLogRecord | None,
-    now: datetime,
-) -> None:
+def report_lag(observation: Observation, instance: DagsterInstance, materialized: EventLogRecord | None) -> None:
     """Observe the lag while there are no commits to show it: at most once per interval and per minute, and only while records
     are waiting or were at the last point. `materialized`: the table's newest materialization."""
-    recent = now.timestamp() - max(LEAST_SECONDS, pipeline.transaction.interval_seconds)
+    pipeline = observation.pipeline
+    recent = observation.at.timestamp() - max(LEAST_SECONDS, pipeline.transaction.interval_seconds)
     newest = _newest_lag(pipeline, instance, materialized, recent)
     if newest is not None and newest[0] > recent:
         return
-    waiting = situation.lag.total
+    waiting = observation.situation.lag.total
     if not waiting and (newest is None or not newest[1]):
         return
-    seconds = age_of_oldest(pipeline, situation, now)
+    seconds = observation.oldest_seconds
     instance.report_runless_asset_event(
         AssetObservation(
             table_key(pipeline),
@@ -150,16 +129,11 @@ def report_lag(
 
 
 def report_commits(
-    pipeline: Pipeline,
-    instance: DagsterInstance,
-    situation: Situation,
-    newest: EventLogRecord | None,
-    reported: Reported,
+    observation: Observation, instance: DagsterInstance, newest: EventLogRecord | None, reported: Reported
 ) -> bool:
     """Materialize the newest commits that Dagster does not know: from the command line, from Python, and from runs that died
-    after their commit. `newest`: the table's newest materialization. Returns whether there was such a commit; only then the timeline
-    is read again. Raises TableUnreachable."""
-    before, transactions = reported.commits, situation.committed.transactions
+    after their commit. `newest`: the table's newest materialization. Returns whether there was such a commit."""
+    pipeline, transactions, before = observation.pipeline, observation.committed.transactions, reported.commits
     if before == (_identity(newest), transactions):
         return False
     unknown: Sequence[str] = transactions
@@ -176,7 +150,7 @@ def report_commits(
         reported.commits = (_identity(newest), transactions)
     if not unreported:
         return False
-    for commit in PipelineTable(pipeline).commits():
+    for commit in observation.own_commits:
         accounting = commit.accounting(pipeline.transaction_key)
         if accounting.transaction_id in unreported:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))

@@ -22,9 +22,10 @@ from hudi_ingest.metrics import collector as module
 from hudi_ingest.metrics.collector import Collector
 from hudi_ingest.metrics.families import DagsterRecord, Scene
 from hudi_ingest.model.finding import Finding, answer
-from hudi_ingest.operations import observation
+from hudi_ingest.operations import looks
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, RUNS_SUCCEED
-from hudi_ingest.operations.observation import Observation, Timeout
+from hudi_ingest.operations.looks import Timeout
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.operations.state import PipelineState
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -106,7 +107,7 @@ def test_a_table_that_hangs_is_left_out_and_not_asked_again(
     home: Home, monkeypatch: pytest.MonkeyPatch, released: threading.Event
 ) -> None:
     asked = list[str]()
-    look = observation.look_at
+    look = looks.look_at
 
     def hang(pipeline: Pipeline, *arguments: Any, **named: Any) -> Observation:
         asked.append(pipeline.name)
@@ -114,7 +115,7 @@ def test_a_table_that_hangs_is_left_out_and_not_asked_again(
             released.wait(240)
         return look(pipeline, *arguments, **named)
 
-    monkeypatch.setattr(observation, "look_at", hang)
+    monkeypatch.setattr(looks, "look_at", hang)
     with closing(Collector(home, longest_seconds=0.6)) as collector:
         for _ in range(2):
             scene = look_until(collector, lambda scene: of(scene, "users").sequence is not None)
@@ -160,24 +161,24 @@ def test_p7_what_a_table_lists_is_looked_at_now_and_then_and_each_time_while_it_
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = load_pipeline(home.pipelines / "orders.yaml")
-    passed, looks = [True], [0]
+    passed, taken = [True], [0]
 
-    def findings(*_: object) -> list[Finding]:
-        looks[0] += 1
+    def findings(_: Observation) -> list[Finding]:
+        taken[0] += 1
         return [answer("orders", ACCOUNTING_HOLDS, passed[0], "no")]
 
-    monkeypatch.setattr(observation, "findings_on_commits", findings)
-    monkeypatch.setattr(observation, "findings_now", lambda *_, **__: [])
+    monkeypatch.setattr(Observation, "findings_on_commits", property(findings))
+    monkeypatch.setattr(Observation, "findings_now", ())
     now = datetime.now(timezone.utc)
     with closing(Collector(home)) as collector:
 
         def found(seconds: float) -> bool:
             situation = Situation(CommittedState(True), {}, {}, {})
-            [finding] = collector._findings(seen(pipeline, situation), {}, now + timedelta(seconds=seconds), False)
+            [finding] = collector._findings(seen(pipeline, situation), now + timedelta(seconds=seconds))
             return finding.passed
 
-        assert found(0) and found(599) and looks == [1]
+        assert found(0) and found(599) and taken == [1]
         passed[0] = False
-        assert found(599) and not found(600) and not found(601) and looks == [3]
+        assert found(599) and not found(600) and not found(601) and taken == [3]
         passed[0] = True
-        assert found(602) and found(603) and looks == [4]
+        assert found(602) and found(603) and taken == [4]

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hudi_ingest.hudi.files import read_amplification as amplification
+from hudi_ingest.hudi.files.read_amplification import read_amplification
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import TransactionRow
@@ -392,10 +393,10 @@ def test_d1_log_files_that_nobody_compacts_fail_the_check(write: Write) -> None:
         bases = {f"dt=1/0000000{bucket}-0_0-0-0_20261121025900000.parquet": 1000 for bucket in range(5)}
         return CommittedInstant(f"2026112102590{number}000", {}, NOW - timedelta(seconds=9), {**files, **bases})
 
-    none = compacted_in_time(pipeline, [], NOW)
+    none = compacted_in_time(pipeline, read_amplification([]), NOW)
     assert none.passed
     assert none.figures["due"] == "no"
-    due = compacted_in_time(pipeline, [commit(1), commit(3)], NOW)
+    due = compacted_in_time(pipeline, read_amplification([commit(1), commit(3)]), NOW)
     assert due.passed
     assert due.text == (
         "4 log files of 2 commits not compacted: 2,000 bytes, 67% of their base files, in 3 file groups of 1.3 log files on "
@@ -410,7 +411,7 @@ def test_d1_log_files_that_nobody_compacts_fail_the_check(write: Write) -> None:
         "due": "yes",
         "log bytes / base bytes": 0.667,
     }
-    overdue = compacted_in_time(pipeline, [commit(number) for number in range(1, 5)], NOW)
+    overdue = compacted_in_time(pipeline, read_amplification(commit(number) for number in range(1, 5)), NOW)
     assert (overdue.passed, overdue.warning) == (False, True)
     assert "Overdue: 4 commits not compacted" in overdue.text
     assert "`hudi-ingest services orders` compacts now" in overdue.text

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.processes import free_port
+from hudi_ingest.operations import looks as looks_module
 from hudi_ingest.operations import observation as module
-from hudi_ingest.operations.observation import AT_ONCE, Looks, Observation, Timeout, observe_all
+from hudi_ingest.operations.looks import AT_ONCE, Looks, Timeout, observe_all
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.pipeline.file import pipeline_from
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest_tests.support.pipeline_files import document
@@ -83,7 +85,7 @@ def test_a_table_that_hangs_and_a_cluster_that_is_away_delay_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipelines = [in_cluster(each, f"127.0.0.1:{free_port()}", tmp_path) for each in named(AT_ONCE + 2)]
-    hangs, looked, look_at = threading.Event(), list[str](), module.look_at
+    hangs, looked, look_at = threading.Event(), list[str](), looks_module.look_at
 
     def hanging(pipeline: Pipeline, *arguments: object, **named: object) -> Observation:
         looked.append(pipeline.name)
@@ -91,7 +93,7 @@ def test_a_table_that_hangs_and_a_cluster_that_is_away_delay_no_other(
             hangs.wait(300)
         return look_at(pipeline, *arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(module, "look_at", hanging)
+    monkeypatch.setattr(looks_module, "look_at", hanging)
     looks, seen = Looks[object]("looks"), dict[str, Observation | IngestError]()
 
     def others_are_seen() -> bool:

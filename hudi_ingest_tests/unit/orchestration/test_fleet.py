@@ -37,7 +37,8 @@ from hudi_ingest.local.processes import free_port
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.operations.health.judgement import UP_TO_DATE
-from hudi_ingest.operations.observation import AT_ONCE
+from hudi_ingest.operations.looks import AT_ONCE
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.coordinator import fleet as fleet_module
@@ -68,6 +69,7 @@ from hudi_ingest.pipeline.folder import load_folder
 from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest.transaction.plan.planning import observe as real_observe
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.pipeline_files import document
 from hudi_ingest_tests.support.waiting import wait_for
 
@@ -133,7 +135,7 @@ def looks_of(answer: Answer) -> Callable[[PipelineMemory, DagsterInstance, datet
 
     def look(memory: PipelineMemory, instance: DagsterInstance, now: datetime) -> Look:
         try:
-            return Look(memory.pipeline, now, CALM, answer(memory.pipeline))
+            return Look(memory.pipeline, now, seen(memory.pipeline, CALM, now), answer(memory.pipeline))
         except IngestError as error:
             return Look(memory.pipeline, now, error, error)
 
@@ -152,7 +154,7 @@ def reporting_fleet(pipelines: Sequence[Pipeline], answer: Answer) -> Fleet:
     """It reports decisions and errors as the sensor does."""
 
     def report(look: Look, memory: PipelineMemory, instance: DagsterInstance) -> None:
-        report_look(replace(look, observed=None) if look.observed is CALM else look, memory, instance)
+        report_look(replace(look, observed=None) if isinstance(look.observed, Observation) else look, memory, instance)
 
     return Fleet(pipelines, looks_of(answer), report)
 
@@ -339,7 +341,7 @@ def test_repairs_are_reported_although_another_look_came_before_their_report(
 
     fleet = Fleet(pipelines, looks_of(lambda pipeline: "nothing"), report)
     for repair in ("one", "two"):
-        fleet._leave(Look(pipelines[0], NOON, CALM, repairs=(repair,)))
+        fleet._leave(Look(pipelines[0], NOON, seen(pipelines[0], CALM), repairs=(repair,)))
     monkeypatch.setattr(fleet_module, "_LEAST_SECONDS", 300.0)
     evaluated(fleet, instance)
     assert reported == ["one", "two"]

@@ -32,7 +32,7 @@ from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from hudi_ingest.exceptions import KafkaUnreachable
 from hudi_ingest.home.folder import Home
 from hudi_ingest.ledger import Ledger
-from hudi_ingest.operations import observation
+from hudi_ingest.operations import looks
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.code_location import ingest_definitions
 from hudi_ingest.orchestration.jobs import maintenance_job
@@ -127,7 +127,7 @@ def test_a_tick_requests_a_run_for_each_pipeline_that_is_due_and_has_the_reasons
         return wait(looks, timeout, until)
 
     monkeypatch.setattr(maintenance_job, "EVALUATION_SECONDS", 0.5)
-    monkeypatch.setattr(observation, "wait", wait_half_a_second)
+    monkeypatch.setattr(looks, "wait", wait_half_a_second)
 
     def due(pipeline: Pipeline, instance: DagsterInstance, now: datetime) -> RunRequest | SkipReason:
         if pipeline.name == "silent":

@@ -14,6 +14,7 @@ from hudi_ingest.orchestration.reports.tick_reports import Reported, newest_mate
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.observations import seen
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def materialize(pipeline: Pipeline, instance: DagsterInstance, transaction: str)
 
 def finds_unreported(known: Reported, pipeline: Pipeline, instance: DagsterInstance, *transactions: str) -> bool:
     situation = Situation(CommittedState(exists=True, transactions=transactions), {}, {}, {})
-    return report_commits(pipeline, instance, situation, newest_materialization(pipeline, instance), known)
+    return report_commits(seen(pipeline, situation), instance, newest_materialization(pipeline, instance), known)
 
 
 def test_materializations_are_looked_through_again_once_dagster_or_the_table_has_changed(pipeline: Pipeline) -> None:

@@ -37,8 +37,8 @@ from hudi_ingest.operations.health.judgement import (
     QUESTIONS,
     RUNS_SUCCEED,
     UP_TO_DATE,
+    runs_succeed,
 )
-from hudi_ingest.operations.health.status import findings_after_commit
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.failures import STOPPED
 from hudi_ingest.orchestration.reports.checks import (
@@ -50,6 +50,7 @@ from hudi_ingest.orchestration.reports.checks import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0 = TopicPartition("orders", 0)
@@ -88,26 +89,26 @@ def now() -> datetime:
 def test_d3_a_check_is_told_once_and_again_when_it_turns_and_after_each_materialization(pipeline: Pipeline) -> None:
     with DagsterInstance.ephemeral() as instance:
         for _ in range(3):
-            report_checks(pipeline, instance, situation(5, 5), now())
+            report_checks(seen(pipeline, situation(5, 5), now()), instance)
         assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] for name in QUESTIONS}
         materialize(instance, DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED))
         for _ in range(2):
-            report_checks(pipeline, instance, situation(5, 5), now())
+            report_checks(seen(pipeline, situation(5, 5), now()), instance)
         assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] * 2 for name in QUESTIONS}
         for _ in range(2):
-            report_checks(pipeline, instance, situation(5, 20, begin=9), now())
+            report_checks(seen(pipeline, situation(5, 20, begin=9), now()), instance)
         assert told(instance, OFFSETS_HONOURED) == ["SUCCEEDED"] * 2 + ["FAILED"]
         assert told(instance, LAG_BELOW_LIMIT) == ["SUCCEEDED"] * 3, (
             "with the lag of the moment at which another turned"
         )
-        report_checks(pipeline, instance, situation(5, 100), now())
+        report_checks(seen(pipeline, situation(5, 100), now()), instance)
         assert told(instance, LAG_BELOW_LIMIT) == ["SUCCEEDED"] * 3 + ["FAILED"]
 
 
 def test_d1_lag_that_only_grows_is_told_often_enough_for_a_plot_with_the_topics_ends(pipeline: Pipeline) -> None:
     with DagsterInstance.ephemeral() as instance:
         for end, after in ((10, 0), (20, 5), (30, REPEAT_SECONDS + 1), (30, REPEAT_SECONDS + 1)):
-            report_checks(pipeline, instance, situation(5, end), now() + timedelta(seconds=after))
+            report_checks(seen(pipeline, situation(5, end), now() + timedelta(seconds=after)), instance)
         assert told(instance, LAG_BELOW_LIMIT) == ["SUCCEEDED"] * 2
         observed = [
             record.asset_observation
@@ -124,11 +125,11 @@ def test_d1_lag_that_only_grows_is_told_often_enough_for_a_plot_with_the_topics_
 
 def test_p6_a_table_that_lost_its_checkpoint_is_red_on_the_asset_until_it_is_well(pipeline: Pipeline) -> None:
     with DagsterInstance.ephemeral() as instance:
-        report_checks(pipeline, instance, situation(5, 5), now())
+        report_checks(seen(pipeline, situation(5, 5), now()), instance)
         for _ in range(2):
             report_trouble(pipeline, instance, OffsetsLost("the commit was rolled back"), now())
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED"]
-        report_checks(pipeline, instance, situation(5, 5), now())
+        report_checks(seen(pipeline, situation(5, 5), now()), instance)
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
@@ -140,17 +141,17 @@ def test_p7_a_table_that_hides_rows_is_red_as_soon_as_a_run_fails_and_green_once
     monkeypatch.setattr(PipelineTable, "unlisted", lambda self, commits: dict(lists))
     state = situation(5, 5)
     with DagsterInstance.ephemeral() as instance:
-        report_checks(pipeline, instance, state, now())
+        report_checks(seen(pipeline, state, now()), instance)
         lists |= {"dt=1/a_0-0-0_20260101000000000.parquet": "20260101000000000"}
-        report_checks(pipeline, instance, state, now())
+        report_checks(seen(pipeline, state, now()), instance)
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED"], "a look at the list at each tick would cost too much"
         failed_run(pipeline, instance, "TableMismatch: hides rows")
-        report_checks(pipeline, instance, state, now())
+        report_checks(seen(pipeline, state, now()), instance)
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED"]
         assert "recover orders --metadata-table" in str(evaluated(instance, ACCOUNTING_HOLDS).description)
         lists.clear()
         later = replace(state, committed=replace(state.committed, last_began_at=now() + timedelta(seconds=1)))
-        report_checks(pipeline, instance, later, now())
+        report_checks(seen(pipeline, later, now()), instance)
         assert told(instance, ACCOUNTING_HOLDS) == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
 
 
@@ -163,7 +164,7 @@ def test_d1_a_broker_that_is_away_for_a_minute_is_red_on_the_asset(pipeline: Pip
         for _ in range(2):
             report_trouble(pipeline, instance, away, late, since)
         assert told(instance, UP_TO_DATE) == ["FAILED"]
-        report_checks(pipeline, instance, situation(5, 5), now())
+        report_checks(seen(pipeline, situation(5, 5), now()), instance)
         assert told(instance, UP_TO_DATE) == ["FAILED", "SUCCEEDED"]
         report_trouble(pipeline, instance, KafkaRefused("the login was refused"), now())
         assert told(instance, UP_TO_DATE)[-1] == "FAILED", "a person must act, so at once"
@@ -190,7 +191,7 @@ def test_d3_bad_records_are_a_warning_and_a_retry_of_dead_letters_is_told_at_onc
             (5, 5, 0),
             (6, 0, 0),
         ):
-            report_checks(pipeline, instance, with_letters(situation(5, 5), sequence, waiting, rejected), now())
+            report_checks(seen(pipeline, with_letters(situation(5, 5), sequence, waiting, rejected), now()), instance)
         assert told(instance, DEAD_LETTERS) == ["SUCCEEDED", "FAILED", "FAILED", "FAILED", "FAILED", "SUCCEEDED"]
         key = AssetCheckKey(TABLE, DEAD_LETTERS)
         history = instance.event_log_storage.get_asset_check_execution_history(key, limit=20)
@@ -234,9 +235,9 @@ def test_d3_runs_that_fail_one_after_another_are_red_with_the_error_of_the_op_th
 ) -> None:
     state = situation(5, 5)
     with DagsterInstance.ephemeral() as instance:
-        report_checks(pipeline, instance, state, now())
+        report_checks(seen(pipeline, state, now()), instance)
         failed_run(pipeline, instance, "BadRecord: orders:3:17: field n")
-        report_checks(pipeline, instance, state, now())
+        report_checks(seen(pipeline, state, now()), instance)
         assert evaluated(instance, RUNS_SUCCEED).severity is AssetCheckSeverity.WARN
         newest = failed_run(
             pipeline, instance, f"{STOPPED}orders:3 failed: …", "BadRecord: orders:3:18: field n\nCorrect it."
@@ -251,7 +252,7 @@ def test_d3_runs_that_fail_one_after_another_are_red_with_the_error_of_the_op_th
         )
         assert "field n\n\nCorrect it.\n\nThe sensor" in str(found.description), "lines of Markdown are paragraphs"
         later = replace(state, committed=replace(state.committed, last_began_at=now() + timedelta(seconds=1)))
-        report_checks(pipeline, instance, later, now())
+        report_checks(seen(pipeline, later, now()), instance)
         assert told(instance, RUNS_SUCCEED)[-1] == "SUCCEEDED", "a transaction was committed since, by whomever"
 
 
@@ -259,7 +260,8 @@ def test_d3_checks_that_the_commits_own_run_told_are_not_told_again_by_the_tick(
     run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED)
     state = situation(5, 5)
     with DagsterInstance.ephemeral() as instance:
-        for finding in findings_after_commit(pipeline, state, now()):
+        observation = seen(pipeline, state, now())
+        for finding in (*observation.findings_now, *observation.findings_on_commits, runs_succeed(pipeline, 0)):
             event = DagsterEvent(
                 DagsterEventType.ASSET_CHECK_EVALUATION.value,
                 "orders_transaction",
@@ -267,7 +269,7 @@ def test_d3_checks_that_the_commits_own_run_told_are_not_told_again_by_the_tick(
             )
             instance.report_dagster_event(event, run_id=run.run_id)
         materialize(instance, run)
-        report_checks(pipeline, instance, state, now())
+        report_checks(seen(pipeline, state, now()), instance)
         assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] for name in QUESTIONS}
         # Dagster's own judgement of what it shows as not evaluated.
         keys = [AssetCheckKey(TABLE, name) for name in QUESTIONS]
