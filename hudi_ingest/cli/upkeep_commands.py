@@ -75,10 +75,10 @@ def recover(
 def files(name: PipelineName, as_json: AsJson = False) -> None:
     """List the table's live files, with the Kafka partition and offsets of each base file."""
     from hudi_ingest.cli.views import files_text
-    from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+    from hudi_ingest.hudi.timeline.timeline import Timeline
 
     pipeline = named_pipeline(name)
-    timeline = PipelineTable(pipeline).timeline
+    timeline = Timeline.of(pipeline.table)
     base_files, log_files = timeline.files(), timeline.log_files() if pipeline.table.is_keyed else []
     print_result(as_json, [*map(asdict, base_files), *map(asdict, log_files)], files_text(base_files, log_files))
 

@@ -87,7 +87,7 @@ class HudiWriter:
         self._context: Any = spark.sparkContext._jsc
         self._pipeline = pipeline
         self._base_path = pipeline.table.base_path
-        self._timeline = timeline or Timeline(self._base_path, pipeline.table.storage_options)
+        self._timeline = timeline or Timeline.of(pipeline.table)
         if is_s3(self._base_path):
             with java_errors(f"give Spark the settings of {self._base_path}"):
                 bucket, _ = bucket_and_key(self._base_path)

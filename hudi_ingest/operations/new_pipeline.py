@@ -19,7 +19,7 @@ import yaml
 from hudi_ingest.exceptions import ConfigError, SchemaRefused, TopicMissing
 from hudi_ingest.exceptions.problems import quoted, suggestion
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, TABLES_VARIABLE, Home
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
 from hudi_ingest.model.offsets import Slice, TopicPartition
@@ -151,7 +151,7 @@ def tried(settings: Mapping[str, Any], folder: Path, records: Sequence[SeenRecor
     with TemporaryDirectory() as scratch:
         table = {**settings["table"], "base_path": f"{scratch}/table"}
         pipeline = pipeline_from({**settings, "table": table}, folder, "hudi-ingest new")
-        schema = proposed_schema(pipeline, PipelineTable(pipeline).timeline)
+        schema = proposed_schema(pipeline, Timeline.of(pipeline.table))
     maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc))
     found = Tried(0, 0)
     for source, batch in _batches(records):

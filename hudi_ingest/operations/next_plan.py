@@ -55,7 +55,7 @@ def next_plan(pipeline: Pipeline, ledger: Ledger) -> NextPlan:
     """
     own_table = PipelineTable(pipeline)
     require_writable_table(pipeline, own_table, ledger)
-    timeline, table, situation = own_table.timeline, pipeline.table, observe(pipeline)
+    timeline, table, situation = own_table.timeline, pipeline.table, observe(pipeline, table=own_table)
     is_new = not situation.committed.exists
     buckets = bucket_advice(table.buckets, {} if is_new else timeline.partition_sizes()) if table.is_keyed else None
     try:

@@ -68,6 +68,12 @@ class Observation:
             raise self.error
         return self.observed
 
+    def whole(self) -> Observation:
+        """Return this observation. Raises its error if it has one."""
+        if self.error is not None:
+            raise self.error
+        return self
+
     @cached_property
     def stopped(self) -> tuple[OffsetLoss, ...]:
         """Losses that a person has to accept. Raises KafkaUnreachable."""

@@ -12,7 +12,7 @@ from hudi import HudiReadOptions, HudiTable
 
 from hudi_ingest.exceptions import ConfigError, QueryFailed, TableMismatch, TableMissing, TableUnreachable
 from hudi_ingest.hudi.storage.s3_access import hudi_rs_options
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -99,7 +99,7 @@ class _Snapshot:
 
     def __init__(self, pipeline: Pipeline) -> None:
         path = pipeline.table.base_path
-        self._timeline = PipelineTable(pipeline).timeline
+        self._timeline = Timeline.of(pipeline.table)
         self.failure: TableUnreachable | TableMismatch | None = None
         """Why DuckDB could not read it, whose own error is only a text."""
         if not self._timeline.exists() or not self._timeline.instants().completed:

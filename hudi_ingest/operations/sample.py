@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from hudi_ingest.exceptions import NoSuchOffset
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import RECORDS, ReadRequest, read_records
 from hudi_ingest.model.offsets import Offsets, Slice, TopicPartition, Watermarks
@@ -146,7 +146,7 @@ def take_sample(pipeline: Pipeline, starts: Offsets | None, most: int) -> Sample
         situation = observe(pipeline)
         starts, watermarks = situation.starts, situation.watermarks
     pipeline = pipeline.reading({source.topic for source in starts})
-    schema = proposed_schema(pipeline, PipelineTable(pipeline).timeline)
+    schema = proposed_schema(pipeline, Timeline.of(pipeline.table))
     maker = row_maker_of(pipeline, schema, datetime.now(timezone.utc), len(starts))
     slices = [_slice(source, start, watermarks[source].end) for source, start in sorted(starts.items())]
     batches = read_fairly(pipeline, slices, most)

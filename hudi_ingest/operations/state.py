@@ -242,10 +242,7 @@ def states(pipelines: Sequence[Pipeline], ledger: Ledger) -> dict[str, PipelineS
 
 def state_now(pipeline: Pipeline, ledger: Ledger) -> PipelineState:
     """Look at one pipeline, and return its state. Raises the broker's errors, too: KafkaUnreachable, KafkaRefused, TopicMissing."""
-    observation = look_at(pipeline)
-    if observation.error is not None:
-        raise observation.error
-    return full_state(observation, ledger)
+    return full_state(look_at(pipeline).whole(), ledger)
 
 
 def full_state(observation: Observation, ledger: Ledger) -> PipelineState:

@@ -55,7 +55,7 @@ def require_valid(pipeline: Pipeline, where: str) -> str:
 def require_own_local_table(pipeline: Pipeline, where: str) -> None:
     """Check that a table on this machine, if there is one, is the pipeline's, as a begin would; one elsewhere is asked online only. Raises
     ConfigError."""
-    timeline = PipelineTable(pipeline).timeline
+    timeline = Timeline.of(pipeline.table)
     try:
         if timeline.storage.is_local and timeline.exists():
             properties = timeline.properties()

@@ -21,8 +21,7 @@ from hudi_ingest.exceptions import IngestError, NothingToDo
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.services.catalog_client import CatalogClient
 from hudi_ingest.hudi.services.catalog_state import COMMITS_BEHIND, CatalogState, read_state, write_state
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.pipeline.sections.asset import Catalog
 from hudi_ingest.spark.session import current_session
@@ -52,7 +51,7 @@ class CatalogSync:
     """The catalog of one pipeline's table."""
 
     pipeline: Pipeline
-    table: PipelineTable
+    timeline: Timeline
     writer: CatalogWriter
 
     def if_due(self, commits: Sequence[CommittedInstant], now: datetime | None = None) -> str:
@@ -64,19 +63,19 @@ class CatalogSync:
         if self.pipeline.catalog is None:
             return ""
         now = now or datetime.now(timezone.utc)
-        state = read_state(self.table.storage)
+        state = read_state(self.timeline.storage)
         news = state.news(self.pipeline.catalog_place, commits)
         if news and state.may_try(now):
             self._sync(self.pipeline.catalog, state, commits, full=False)
             return news
         if not news and len(state.unsynced(commits)) >= COMMITS_BEHIND:
-            write_state(self.table.storage, state.with_commits(self.pipeline.catalog_place, commits))
+            write_state(self.timeline.storage, state.with_commits(self.pipeline.catalog_place, commits))
         return ""
 
     def in_full(self, catalog: Catalog) -> None:
         """Sync the table whatever is known about the catalog, and compare all partitions; raises as `if_due`."""
-        commits = self.table.timeline.completed()
-        self._sync(catalog, read_state(self.table.storage), commits, full=True)
+        commits = self.timeline.completed()
+        self._sync(catalog, read_state(self.timeline.storage), commits, full=True)
 
     def _sync(self, catalog: Catalog, state: CatalogState, commits: Sequence[CommittedInstant], *, full: bool) -> None:
         place = self.pipeline.catalog_place
@@ -85,14 +84,14 @@ class CatalogSync:
             complete = complete_through_of(commits, self.pipeline.complete_key)
             began = time.monotonic()
             try:
-                self.writer.sync(catalog, self.table.timeline.schema(), known, full=full, complete_through=complete)
+                self.writer.sync(catalog, self.timeline.schema(), known, full=full, complete_through=complete)
             except IngestError as error:
-                write_state(self.table.storage, state.failed(str(error), datetime.now(timezone.utc)))
+                write_state(self.timeline.storage, state.failed(str(error), datetime.now(timezone.utc)))
                 raise
             _logger.info("%s is synced to %s, in %.1f s", self.pipeline.name, place, time.monotonic() - began)
             state = known.with_commits(place, commits)
-            write_state(self.table.storage, state)
-            commits = self.table.timeline.completed()
+            write_state(self.timeline.storage, state)
+            commits = self.timeline.completed()
             if not state.news(place, commits):
                 return
 
@@ -121,15 +120,15 @@ def sync_catalog(
     """
     if pipeline.catalog is None:
         raise NothingToDo(pipeline.name, "its file names no catalog")
-    table = PipelineTable(pipeline)
-    commits = table.timeline.completed() if table.timeline.exists() else ()
+    timeline = Timeline.of(pipeline.table)
+    commits = timeline.completed() if timeline.exists() else ()
     if not commits:
         raise NothingToDo(pipeline.name, f"the table at {pipeline.table.base_path} has no commit yet")
-    lacked = read_state(table.storage).news(pipeline.catalog_place, commits)
+    lacked = read_state(timeline.storage).news(pipeline.catalog_place, commits)
     report(f"{pipeline.name}: connecting to Spark")
     client = CatalogClient(current_session(home or Home.from_environment(), report=report), pipeline)
     report(f"{pipeline.name}: syncing to {pipeline.catalog_place}")
     began = time.monotonic()
-    CatalogSync(pipeline, table, client).in_full(pipeline.catalog)
+    CatalogSync(pipeline, timeline, client).in_full(pipeline.catalog)
     seconds = round(time.monotonic() - began, 3)
     return SyncedTable(pipeline.name, pipeline.table.base_path, pipeline.catalog_place, lacked, seconds)

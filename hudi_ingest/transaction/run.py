@@ -19,6 +19,7 @@ from hudi_ingest.hudi.services.catalog_client import CatalogClient
 from hudi_ingest.hudi.storage.storage import TableStorage, durability_of
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import Ledger
@@ -66,17 +67,17 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: 
         confirm_marks=partial(confirmed_marks, pipeline.source),
         letters=DeadLetterLog(table.storage),
         copy_letters=LetterCopies(pipeline).catch_up,
-        sync_catalog=catalog_syncer(pipeline, table, spark),
+        sync_catalog=catalog_syncer(pipeline, table.timeline, spark),
         note_step=partial(note_step, home),
         tell_lineage=listener_of(pipeline),
     )
 
 
-def catalog_syncer(pipeline: Pipeline, table: PipelineTable, spark: SparkSession) -> CatalogSyncer:
+def catalog_syncer(pipeline: Pipeline, timeline: Timeline, spark: SparkSession) -> CatalogSyncer:
     """Return the function to call with a table's commits, newest first, after each of them."""
     if pipeline.catalog is None:
         return lambda commits: None
-    return CatalogSync(pipeline, table, CatalogClient(spark, pipeline)).if_due
+    return CatalogSync(pipeline, timeline, CatalogClient(spark, pipeline)).if_due
 
 
 @cache

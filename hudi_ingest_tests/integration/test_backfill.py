@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -15,13 +16,13 @@ from dagster import AssetKey, EventLogEntry, Failure
 from hudi_ingest.exceptions import EngineLost, NothingToDo, RangeRefused
 from hudi_ingest.home.folder import HOME_VARIABLE, LEDGER_VARIABLE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.local.verification import verify
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.transaction import TransactionState
+from hudi_ingest.operations.observation import look_at
 from hudi_ingest.operations.requests.asked_ranges import in_time, of_transaction
 from hudi_ingest.operations.requests.planning import known_state, new_request, what_is_missing
 from hudi_ingest.operations.requests.work import file_request, fulfil
@@ -33,6 +34,7 @@ from hudi_ingest_tests.support.command_line import answer, hudi_ingest
 from hudi_ingest_tests.support.engine import own_spark_serves
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.requesting import coordinated, dagster_on_disk, requested
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -103,8 +105,8 @@ def test_p1_p2_p5_x2_history_is_added_once_after_a_kill_and_between_live_transac
     with pytest.raises(NothingToDo):
         ground.run(history)
     with pytest.raises(RangeRefused, match=r"active timeline has no commit of it"):
-        of_transaction(history, "never")
-    assert what_is_missing(history, after, asked, skip_covered=True) == {asked[0].source: ()}
+        of_transaction(look_at(history), "never")
+    assert what_is_missing(seen(history, after), asked, skip_covered=True) == {asked[0].source: ()}
 
 
 def around_now() -> tuple[datetime, datetime]:
@@ -139,11 +141,11 @@ def test_a_table_whose_checkpoint_does_not_say_what_it_covers_is_asked_for_it(
 
     object.__setattr__(checkpoint, "covered", {})
     monkeypatch.setattr(PipelineTable, "committed", lambda self: situation.committed)
-    known = known_state(history, situation, [source, TopicPartition(ground.name, 1)])
+    known = known_state(seen(history, situation), [source, TopicPartition(ground.name, 1)])
     assert known.covered == {source: ((250, 270),), TopicPartition(ground.name, 1): ()}
     # By the files alone: as if archival had taken the commits.
-    monkeypatch.setattr(Timeline, "commits_of", lambda self, key: ())
-    assert known_state(history, situation, [source]).covered == {source: ((250, 270),)}
+    bare = replace(situation, committed=replace(situation.committed, commits=()))
+    assert known_state(seen(history, bare), [source]).covered == {source: ((250, 270),)}
 
 
 def test_d1_hours_are_backfilled_and_ranges_are_replayed_from_dagster(

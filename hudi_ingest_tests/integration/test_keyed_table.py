@@ -29,6 +29,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.model.report import CommitReceipt
 from hudi_ingest.operations.health.judgement import accounting_holds
+from hudi_ingest.operations.observation import look_at
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult
 from hudi_ingest.operations.requests.planning import new_request, survey_replay
 from hudi_ingest.operations.requests.work import file_request, retry_result, work_off
@@ -36,7 +37,6 @@ from hudi_ingest.operations.upkeep.sweep import sweep_for
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
-from hudi_ingest.transaction.plan.planning import observe
 from hudi_ingest.transaction.write import job
 from hudi_ingest_tests.support.fault import Fault
 from hudi_ingest_tests.support.ground import Ground, fresh_ground, make_pipeline
@@ -239,7 +239,7 @@ def test_p8_a_replay_to_the_committed_end_applies_all_changes_in_their_order(key
 
     bad = TopicPartition(keyed.ground.name, 0)
     with pytest.raises(RangeRefused, match=r"ends before the committed offset \d+. The table is keyed"):
-        survey_replay(pipeline, observe(pipeline), [Slice(bad.topic, bad.partition, 0, offsets[bad])])
+        survey_replay(look_at(pipeline).whole(), [Slice(bad.topic, bad.partition, 0, offsets[bad])])
     # As it was asked for before the bad record came.
     asked = [Slice(source.topic, source.partition, 0, end) for source, end in offsets.items()]
     (receipt,) = requested(keyed.ground, pipeline, TransactionKind.REPLAY, asked)

@@ -20,6 +20,7 @@ from hudi_ingest.ledger import RequestProgress
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.observation import look_at
 from hudi_ingest.operations.requests.asked_ranges import of_transaction
 from hudi_ingest.operations.requests.planning import completed, new_request, next_transaction, survey_replay
 from hudi_ingest.operations.upkeep.sweep import run_sweep
@@ -104,7 +105,7 @@ def test_p1_p2_p3_p5_x2_a_wrong_transform_is_put_right_in_files_shared_with_othe
     ground.run(wrong)
     right = says(ground, "right")
     asked = [Slice(ground.name, 0, 10, 75)]
-    survey = survey_replay(right, observe(right), asked)
+    survey = survey_replay(look_at(right).whole(), asked)
     assert len(survey.rewritten) == len(survey.replaces) >= 3
     assert sum(each.rows for each in survey.replaces) == 65
     assert sum(each.kept for each in survey.replaces) == 10 + 15, (
@@ -136,7 +137,9 @@ def test_p1_p2_p3_p5_x2_a_wrong_transform_is_put_right_in_files_shared_with_othe
     # Live transactions go on, also into the files' folders, and a whole transaction can be replayed.
     ground.send_rows(0, 10, 90)
     ground.run(right)
-    for _ in requested(ground, right, TransactionKind.REPLAY, of_transaction(right, first.plan.transaction_id)):
+    for _ in requested(
+        ground, right, TransactionKind.REPLAY, of_transaction(look_at(right), first.plan.transaction_id)
+    ):
         pass
     new |= dict.fromkeys(cells(0, 0, 60) | cells(1, 0, 40) | cells(0, 90, 100), "right")
     assert words(ground) == new
@@ -177,13 +180,13 @@ def test_p7_deleted_rows_come_back_only_if_they_may(ground: Ground, topic: str, 
     spark.sql(f"call run_clustering(table => '{ground.name}', op => 'scheduleAndExecute')").collect()
     right = says(ground, "right", max_records=25)
     asked = [Slice(ground.name, 0, 0, 50)]
-    survey = survey_replay(right, observe(right), asked)
+    survey = survey_replay(look_at(right).whole(), asked)
     assert (survey.missing.deleted, survey.missing.unknown, survey.transactions) == (5, 0, 2)
     receipts = list(requested(ground, right, TransactionKind.REPLAY, asked, respect_deletes=True))
     assert [each.rows for each in receipts] == [20, 25]
     left = expected(ground, cells(0, 0, 50))
     assert words(ground) == {place: word for place, word in left.items() if place[1] >= 5}
-    assert survey_replay(right, observe(right), asked).missing.deleted == 5
+    assert survey_replay(look_at(right).whole(), asked).missing.deleted == 5
     for _ in requested(ground, right, TransactionKind.REPLAY, asked):
         pass
     assert words(ground) == left
@@ -201,10 +204,10 @@ def test_p4_p7_a_replay_of_files_that_another_writer_changed_meanwhile_is_refuse
 
     def plans_of(when_written: str) -> None:
         """One replay, begun and written, with an SQL statement of another writer before its commit."""
-        request, situation = new_request(right, TransactionKind.REPLAY, asked), observe(right)
-        first = next_transaction(right, situation, request, RequestProgress())
+        request, observation = new_request(right, TransactionKind.REPLAY, asked), look_at(right)
+        first = next_transaction(observation, request, RequestProgress())
         assert first is not None
-        plan = completed(right, situation, request, RequestProgress(), first)
+        plan = completed(observation, request, RequestProgress(), first)
         opened = protocol.begin(plan, Owner.this_process(), lambda run: None)
         reports = protocol.write(opened, opened.plan.slices)
         spark.sql(when_written).collect()

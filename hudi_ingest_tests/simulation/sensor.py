@@ -15,6 +15,7 @@ from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreacha
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.model.plan import TransactionPlan
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator import look as look_module
 from hudi_ingest.orchestration.coordinator import runs as runs_module
@@ -81,8 +82,8 @@ def planned_run(
     # As `observe` does.
     table.timeline.restore_properties()
     # As in a process that has just begun.
-    memory = PipelineMemory(table.pipeline)
-    sight = Sight(instance, ledger, table, situation(), instance.now, memory)  # type: ignore[arg-type]
+    memory, found = PipelineMemory(table.pipeline), situation()
+    sight = Sight(instance, ledger, Observation(table, instance.now, found.committed, found), memory)  # type: ignore[arg-type]
     asked = sight._answer(None)  # type: ignore[arg-type]
     if isinstance(asked, IngestError):
         raise asked

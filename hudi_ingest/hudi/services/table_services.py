@@ -41,7 +41,7 @@ class FencedService(HudiWriter):
 
         Raises TableUnreachable, EngineLost, and TransactionInFlight if other services take the claim at this moment.
         """
-        newest = Timeline(self._base_path, self._pipeline.table.storage_options).newest_instant()
+        newest = Timeline.of(self._pipeline.table).newest_instant()
         with reaching(self._storage, f"claim a {self.service}"):
             self._claim.plan(newest)
             before = self._durability.look()

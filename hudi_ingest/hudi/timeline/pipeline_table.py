@@ -202,7 +202,7 @@ class PipelineTable:
 
     def __init__(self, pipeline: Pipeline, timeline: Timeline | None = None) -> None:
         self.pipeline = pipeline
-        self.timeline = timeline or Timeline(pipeline.table.base_path, pipeline.table.storage_options)
+        self.timeline = timeline or Timeline.of(pipeline.table)
 
     @property
     def storage(self) -> TableStorage:

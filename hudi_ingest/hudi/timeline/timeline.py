@@ -29,6 +29,7 @@ from hudi_ingest.hudi.storage.storage import StoreError, beside, store_remedy
 from hudi_ingest.hudi.timeline.properties_file import PropertiesFile
 from hudi_ingest.model.accounting import Accounting, transaction_id_of
 from hudi_ingest.model.storage_options import StorageOptions, is_s3
+from hudi_ingest.pipeline.sections.table import Table
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 from hudi_ingest.records.schema.columns import columns_of
 
@@ -167,6 +168,11 @@ class Timeline:
         self._properties = PropertiesFile(self.storage)
         self._written: dict[str, str] = {}
         """The JSON of the commit that this object's user has written, by its instant; see `wrote`."""
+
+    @classmethod
+    def of(cls, table: Table) -> Timeline:
+        """Return the timeline of a table by its settings."""
+        return cls(table.base_path, table.storage_options)
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -16,7 +16,8 @@ from hudi_ingest.exceptions import IngestError
 from hudi_ingest.exceptions.problems import counted, listed
 from hudi_ingest.home.folder import BOOTSTRAP_VARIABLE, HOME_VARIABLE, Home, embedded_broker, missing_because
 from hudi_ingest.home.liveness import first_listening
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import committed_state
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import RequestState
 from hudi_ingest.ledger.tables import is_over
 from hudi_ingest.model.finding import Finding, State, examined, ok, problem, stated, warning
@@ -110,13 +111,13 @@ def _silent_cluster(home: Home, servers: str, why: str, pipelines: Sequence[Pipe
 def _behind_silent_cluster(subject: str, pipeline: Pipeline) -> Iterator[Finding]:
     """Diagnose all that needs no broker."""
     yield warning(subject, f"No broker answers at {pipeline.source.bootstrap_servers}; see above.")
-    table = PipelineTable(pipeline)
+    timeline = Timeline.of(pipeline.table)
     try:
-        table.committed()
+        committed_state(timeline, pipeline.checkpoint_key, pipeline.transaction_key)
     except IngestError as error:
         yield problem(subject, str(error))
     if pipeline.source.schema_registry is not None and pipeline.source.topics:
-        proposed_schema(pipeline, table.timeline)
+        proposed_schema(pipeline, timeline)
 
 
 def _examine(home: Home, pipeline: Pipeline, silent: Container[str] = (), off: Container[str] = ()) -> list[Finding]:

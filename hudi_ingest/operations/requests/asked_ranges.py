@@ -15,12 +15,12 @@ from typing import TypeVar
 from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
 from hudi_ingest.exceptions import LeaderMissing, NothingToDo, RangeRefused
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.cluster import kept_cluster
 from hudi_ingest.model.offsets import Slice, TopicPartition
+from hudi_ingest.operations.observation import Observation, look_at
 from hudi_ingest.operations.requests.replaced_files import accounted_slices
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation, observe
+from hudi_ingest.transaction.plan.planning import Situation
 
 _AWARE_TIME = TypeAdapter(AwareDatetime)
 Bound = TypeVar("Bound", int, datetime)
@@ -130,16 +130,17 @@ def named_time(name: str, text: str | None) -> datetime | None:
         raise WrongSelection(f"{name} {error}") from None
 
 
-def selected_slices(pipeline: Pipeline, selection: Selection) -> tuple[tuple[Slice, ...], Situation]:
-    """Return the slices that are selected, and the state of table and broker.
+def selected_slices(pipeline: Pipeline, selection: Selection) -> tuple[tuple[Slice, ...], Observation]:
+    """Return the slices that are selected, and the observation of table and broker.
 
     Raises EmptyRange, NothingToDo, RangeRefused, KafkaUnreachable, KafkaRefused, TableUnreachable.
     """
+    observation = look_at(pipeline).whole()
     if selection.read_by is not None:
-        return of_transaction(pipeline, selection.read_by), observe(pipeline)
-    situation = observe(pipeline)
+        return of_transaction(observation, selection.read_by), observation
+    situation = observation.situation
     if selection.from_time is not None:
-        return in_time(pipeline, situation, selection.from_time, selection.to_time), situation
+        return in_time(pipeline, situation, selection.from_time, selection.to_time), observation
     slices = []
     for asked in selection.ranges:
         source, end = asked.source, asked.end
@@ -147,7 +148,7 @@ def selected_slices(pipeline: Pipeline, selection: Selection) -> tuple[tuple[Sli
             end = committed_end(situation, source, asked.start)
             _require_order("start", asked.start, "the committed offset,", end)
         slices.append(Slice(source.topic, source.partition, asked.start, end))
-    return tuple(slices), situation
+    return tuple(slices), observation
 
 
 def committed_end(situation: Situation, source: TopicPartition, start: int) -> int:
@@ -187,12 +188,11 @@ def in_time(pipeline: Pipeline, situation: Situation, start: datetime, end: date
     return slices
 
 
-def of_transaction(pipeline: Pipeline, transaction_id: str) -> tuple[Slice, ...]:
+def of_transaction(observation: Observation, transaction_id: str) -> tuple[Slice, ...]:
     """Return the slices that a committed transaction read. Raises RangeRefused if its commit is not on the active timeline,
     TableUnreachable."""
-    table = PipelineTable(pipeline)
-    instant = table.instant_of(transaction_id)
-    commits = [commit for commit in table.commits() if commit.instant == instant]
+    pipeline, instant = observation.pipeline, observation.table.instant_of(transaction_id)
+    commits = [commit for commit in observation.own_commits if commit.instant == instant]
     slices = tuple(
         account.slice for account in accounted_slices(commits, pipeline.transaction_key) if account.slice.count
     )

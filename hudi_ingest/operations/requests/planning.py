@@ -20,6 +20,7 @@ from hudi_ingest.ledger import Ledger, Request, RequestProgress
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import Slice, TopicPartition, ranges
 from hudi_ingest.model.plan import ReplacedFile, ReplayPlan, RequestPlan, TransactionKind, TransactionPlan
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.operations.requests.allowed_ranges import (
     RangeContext,
     RemainingRanges,
@@ -46,7 +47,7 @@ from hudi_ingest.operations.requests.replaced_files import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.cut_logs import other_logs
-from hudi_ingest.transaction.plan.planning import Situation, log_comparer, mark_if_committed
+from hudi_ingest.transaction.plan.planning import log_comparer, mark_if_committed
 
 
 def new_request(
@@ -80,11 +81,9 @@ def new_request(
     )
 
 
-def what_is_missing(
-    pipeline: Pipeline, situation: Situation, requested: Sequence[Slice], *, skip_covered: bool
-) -> RemainingRanges:
+def what_is_missing(observation: Observation, requested: Sequence[Slice], *, skip_covered: bool) -> RemainingRanges:
     """Return what a backfill of the requested ranges would add. Raises RangeRefused, KafkaUnreachable, TableUnreachable."""
-    context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
+    pipeline, context = observation.pipeline, known_state(observation, {slice_.source for slice_ in requested})
     if pipeline.table.is_keyed:
         require_committed_end(context, TransactionKind.BACKFILL, requested)
         return to_upsert(context, TransactionKind.BACKFILL, requested, most_offsets(pipeline, context))
@@ -112,37 +111,36 @@ def request_goes_first(live_is_due: bool, next_sequence: int, last_tried: int | 
     return not live_is_due or last_tried is None or last_tried < next_sequence - 1
 
 
-def remaining_offsets(pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress) -> int:
+def remaining_offsets(observation: Observation, request: Request, progress: RequestProgress) -> int:
     """Count the offsets of a backfill or replay that are still to be written. Raises what `next_transaction` raises."""
-    return total(_remaining(pipeline, situation, request, progress)[1])
+    return total(_remaining(observation, request, progress)[1])
 
 
-def next_transaction(
-    pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
-) -> RequestPlan | None:
+def next_transaction(observation: Observation, request: Request, progress: RequestProgress) -> RequestPlan | None:
     """Plan the request's next transaction; None if the request is done. The files that a replay replaces are still missing
     in it: see `completed`.
 
     Raises RangeRefused if the rest cannot be done, KafkaUnreachable, TableUnreachable.
     """
+    pipeline = observation.pipeline
     if request.kind is TransactionKind.RETRY:
         instants = {commit.instant for commit in progress.commits}
         plan = plan_retry(pipeline, request.passed_over, instants, request.filed_at)
         return replace(plan, request=request.request_id) if plan else None
-    context, remaining = _remaining(pipeline, situation, request, progress)
+    context, remaining = _remaining(observation, request, progress)
     slices = next_ranges(remaining, most_offsets(pipeline, context))
     return _range_transaction(context, request, slices, pipeline.table.is_keyed) if slices else None
 
 
 def completed(
-    pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress, planned: TransactionPlan
+    observation: Observation, request: Request, progress: RequestProgress, planned: TransactionPlan
 ) -> RequestPlan:
     """Complete the planned transaction just before it begins, from a fresh observation of table and broker.
 
     Raises PlanOutdated if the request's next transaction is a different one by now, RangeRefused if the rest cannot be
     done, KafkaUnreachable, TableUnreachable.
     """
-    plan = next_transaction(pipeline, situation, request, progress)
+    plan = next_transaction(observation, request, progress)
     if plan is None or plan.slices != planned.slices:
         raise PlanOutdated(
             f"plan {planned.transaction_id} of request {request.request_id} is no longer current: it planned "
@@ -150,7 +148,7 @@ def completed(
             "The coordinator plans again on its own."
         )
     if isinstance(plan, ReplayPlan) and not plan.upserts:
-        plan = replace(plan, replaces=files_of(PipelineTable(pipeline), situation.committed.checkpoint, plan.slices))
+        plan = replace(plan, replaces=files_of(observation.table, observation.committed.checkpoint, plan.slices))
     return replace(plan, transaction_id=planned.transaction_id)
 
 
@@ -164,9 +162,9 @@ def ending_reason(request: Request, progress: RequestProgress) -> str | None:
 
 
 def _remaining(
-    pipeline: Pipeline, situation: Situation, request: Request, progress: RequestProgress
+    observation: Observation, request: Request, progress: RequestProgress
 ) -> tuple[RangeContext, RemainingRanges]:
-    context = known_state(pipeline, situation, {slice_.source for slice_ in request.ranges})
+    pipeline, context = observation.pipeline, known_state(observation, {slice_.source for slice_ in request.ranges})
     if pipeline.table.is_keyed:
         # One transaction does all of it; afterwards its ranges no longer end at the committed offsets.
         done = bool(progress.commits)
@@ -190,19 +188,18 @@ def _range_transaction(
     return replace(plan, respect_deletes=request.respect_deletes) if isinstance(plan, ReplayPlan) else plan
 
 
-def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[TopicPartition]) -> RangeContext:
+def known_state(observation: Observation, sources: Iterable[TopicPartition]) -> RangeContext:
     """Return the table's and the broker's state of the partitions. Where a checkpoint of an older version does not say what
     is covered, it is derived from the table's commits and its files' statistics. Raises TableUnreachable, and LeaderMissing if
     one of them has no leader."""
-    sources = set(sources)
+    pipeline, table, situation, sources = observation.pipeline, observation.table, observation.situation, set(sources)
     require_leaders(sources.intersection(situation.leaderless))
     checkpoint = situation.committed.checkpoint
     covered = dict(checkpoint.covered) if checkpoint else {}
     committed = checkpoint.offsets if checkpoint else {}
     unrecorded = {source for source in sources if source in committed and source not in covered}
     if unrecorded:
-        table = PipelineTable(pipeline)
-        accounts = accounted_slices(table.commits(), pipeline.transaction_key)
+        accounts = accounted_slices(observation.own_commits, pipeline.transaction_key)
         read = partial(read_kafka_columns, table.storage)
         first = first_offsets(table.timeline.files(), accounts, unrecorded, read)
         covered |= {
@@ -213,21 +210,21 @@ def known_state(pipeline: Pipeline, situation: Situation, sources: Iterable[Topi
     return RangeContext(pipeline.name, checkpoint, covered, situation.watermarks, situation.topic_ids, cuts)
 
 
-def survey_replay(pipeline: Pipeline, situation: Situation, requested: Sequence[Slice]) -> ReplaySurvey:
+def survey_replay(observation: Observation, requested: Sequence[Slice]) -> ReplaySurvey:
     """Return what a replay of the requested ranges would cost and bring back. Reads no records and changes nothing.
 
     Raises RangeRefused, KafkaUnreachable, TableUnreachable, OSError.
     """
-    context = known_state(pipeline, situation, {slice_.source for slice_ in requested})
+    pipeline, table = observation.pipeline, observation.table
+    context = known_state(observation, {slice_.source for slice_ in requested})
     if pipeline.table.is_keyed:
         require_committed_end(context, TransactionKind.REPLAY, requested)
         upserts = to_upsert(context, TransactionKind.REPLAY, requested, most_offsets(pipeline, context))
         return ReplaySurvey(pipeline.name, upserts, (), MissingRows(0, 0), 1, upserts=True)
     remaining = to_read(context, TransactionKind.REPLAY, requested)
     slices = as_slices(remaining)
-    table = PipelineTable(pipeline)
     files = files_of(table, context.checkpoint, slices)
-    accounts = accounted_slices(table.commits(), pipeline.transaction_key)
+    accounts = accounted_slices(observation.own_commits, pipeline.transaction_key)
     present = offsets_in_files(table.storage, files, slices)
     transactions = -(-total(remaining) // most_offsets(pipeline, context))
     return ReplaySurvey(pipeline.name, remaining, files, missing_rows(slices, present, accounts), transactions)

@@ -17,6 +17,7 @@ from hudi_ingest.ledger.owner import is_dead, is_of_this_host
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.plan import RequestPlan, TransactionKind
 from hudi_ingest.model.report import CommitReceipt
+from hudi_ingest.operations.observation import look_at
 from hudi_ingest.operations.requests.allowed_ranges import RemainingRanges, shown_slices
 from hudi_ingest.operations.requests.asked_ranges import Selection, selected_slices
 from hudi_ingest.operations.requests.dead_letter_retry import RetryResult, waiting_letters, withheld_letters
@@ -159,7 +160,7 @@ def _receipts(
 ) -> Iterator[CommitReceipt]:
     if request.kind is not TransactionKind.RETRY:
         progress = settled_progress(pipeline, ledger, request.request_id)
-        offsets = remaining_offsets(pipeline, observe(pipeline), request, progress)
+        offsets = remaining_offsets(look_at(pipeline).whole(), request, progress)
         report(f"{request.request_id}: {counted(offsets, 'offset')} to write")
     patience = WAIT_TIMEOUTS * pipeline.transaction.timeout_seconds
 
@@ -190,9 +191,9 @@ def _planned(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RequestPlan
     request = ledger.requests.find(request_id)
     if request is None or request.state is not RequestState.ACTIVE:
         return None
-    progress, situation = settled_progress(pipeline, ledger, request_id), observe(pipeline)
-    plan = next_transaction(pipeline, situation, request, progress)
-    return completed(pipeline, situation, request, progress, plan) if plan else None
+    progress, observation = settled_progress(pipeline, ledger, request_id), look_at(pipeline).whole()
+    plan = next_transaction(observation, request, progress)
+    return completed(observation, request, progress, plan) if plan else None
 
 
 def _require_done(
@@ -245,8 +246,8 @@ def retry_result(pipeline: Pipeline, ledger: Ledger, request_id: str) -> RetryRe
 
 def survey_backfill(pipeline: Pipeline, selection: Selection, *, skip_covered: bool) -> RemainingRanges:
     """Return what a backfill would read. Raises NothingToDo if that is nothing, and what `file_backfill` raises."""
-    slices, situation = selected_slices(pipeline, selection)
-    missing = what_is_missing(pipeline, situation, slices, skip_covered=skip_covered)
+    slices, observation = selected_slices(pipeline, selection)
+    missing = what_is_missing(observation, slices, skip_covered=skip_covered)
     if not any(missing.values()):
         raise NothingToDo(pipeline.name, "all of these offsets are already in the table")
     return missing
@@ -257,27 +258,27 @@ def file_backfill(home: Home, pipeline: Pipeline, selection: Selection, *, skip_
 
     Raises NothingToDo, RangeRefused, KafkaUnreachable, KafkaRefused, TableUnreachable, LedgerUnreachable, EmptyRange.
     """
-    slices, situation = selected_slices(pipeline, selection)
+    slices, observation = selected_slices(pipeline, selection)
     request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=skip_covered)
     with Ledger.open(home.ledger_url) as ledger:
         active = ledger.requests.standing(request)
     if active is not None:
         return active
-    if not any(what_is_missing(pipeline, situation, slices, skip_covered=skip_covered).values()):
+    if not any(what_is_missing(observation, slices, skip_covered=skip_covered).values()):
         raise NothingToDo(pipeline.name, "all of these offsets are already in the table")
     return file_request(request, home)
 
 
 def survey_replay_of(pipeline: Pipeline, selection: Selection) -> ReplaySurvey:
     """Return what a replay would cost and bring back. Raises what `file_replay` raises."""
-    slices, situation = selected_slices(pipeline, selection)
-    return survey_replay(pipeline, situation, slices)
+    slices, observation = selected_slices(pipeline, selection)
+    return survey_replay(observation, slices)
 
 
 def file_replay(home: Home, pipeline: Pipeline, selection: Selection, *, respect_deletes: bool) -> Request:
     """File a replay, or return the active one for the same ranges. Raises what `file_backfill` raises."""
-    slices, situation = selected_slices(pipeline, selection)
-    survey_replay(pipeline, situation, slices)
+    slices, observation = selected_slices(pipeline, selection)
+    survey_replay(observation, slices)
     return file_request(new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=respect_deletes), home)
 
 

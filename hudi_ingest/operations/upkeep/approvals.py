@@ -12,7 +12,6 @@ from typing import Any
 
 from hudi_ingest.exceptions import NothingToDo, RangeRefused, SchemaRefused
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import CommitReceipt
@@ -143,7 +142,7 @@ def approve_schema_change(pipeline: Pipeline, expected: str | None = None) -> Sc
 
 
 def _waiting_change(pipeline: Pipeline) -> tuple[Timeline, TransactionSchema]:
-    timeline = PipelineTable(pipeline).timeline
+    timeline = Timeline.of(pipeline.table)
     schema = proposed_schema(pipeline, timeline)
     if schema.changes:
         return timeline, schema

@@ -30,8 +30,7 @@ from hudi_ingest.hudi.files.file_groups import FileGroup
 from hudi_ingest.hudi.services.savepoints import HudiPartitions, HudiSavepoints
 from hudi_ingest.hudi.storage.paths import HOODIE
 from hudi_ingest.hudi.timeline.ownership import require_own_table
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import instant_time
+from hudi_ingest.hudi.timeline.timeline import Timeline, instant_time
 from hudi_ingest.ledger import Ledger, Service
 from hudi_ingest.operations.upkeep.savepoints import Savepoints
 from hudi_ingest.operations.upkeep.service_log import connected, logged
@@ -110,7 +109,7 @@ class PartitionTtl:
         lock is not free.
         """
         ttl, table = _required_ttl(self.pipeline), self.pipeline.table.base_path
-        timeline = PipelineTable(self.pipeline).timeline
+        timeline = Timeline.of(self.pipeline.table)
         if not timeline.exists():
             return TtlResult(self.pipeline.name, table, ttl.days, (), (), 0)
         require_own_table(self.pipeline, timeline.properties())

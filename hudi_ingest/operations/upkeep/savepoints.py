@@ -17,7 +17,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.services.savepoints import HudiSavepoints, Savepoint
 from hudi_ingest.hudi.storage.paths import HOODIE
 from hudi_ingest.hudi.timeline.ownership import require_own_table
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep.service_log import connected
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -96,7 +96,7 @@ class Savepoints:
             )
 
     def _exists(self) -> bool:
-        timeline = PipelineTable(self.pipeline).timeline
+        timeline = Timeline.of(self.pipeline.table)
         if not timeline.exists():
             return False
         require_own_table(self.pipeline, timeline.properties())

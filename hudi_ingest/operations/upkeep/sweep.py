@@ -49,7 +49,7 @@ from hudi_ingest.hudi.storage.storage import StoredFile, TableStorage, Upload, a
 from hudi_ingest.hudi.timeline.archived_commits import archived_commits
 from hudi_ingest.hudi.timeline.ownership import require_own_table
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import CommittedInstant, instant_time, is_instant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time, is_instant
 from hudi_ingest.hudi.write_client import HudiWriter
 from hudi_ingest.ledger import Ledger, Service
 from hudi_ingest.model.checkpoint import Checkpoint, LettersHead
@@ -391,7 +391,7 @@ class TableLeftovers:
 
     def delete(self, files: list[StoredFile]) -> None:
         """Raises TableUnreachable."""
-        storage = PipelineTable(self.pipeline).storage
+        storage = Timeline.of(self.pipeline.table).storage
         try:
             for file in files:
                 storage.delete(file.path)

@@ -117,7 +117,7 @@ def look_at(memory: PipelineMemory, instance: DagsterInstance, now: datetime) ->
             memory.remember_busy()
             return Look(pipeline, now, observation, busy, busy, repairs)
         changed = changed_at.timestamp() if changed_at else 0.0
-        sight = Sight(instance, ledger, table, situation, now, memory, changed)
+        sight = Sight(instance, ledger, observation, memory, changed)
         return Look(pipeline, now, observation, sight.answer(cluster), repairs=repairs)
 
 
@@ -170,9 +170,7 @@ class Sight:
 
     instance: DagsterInstance
     ledger: Ledger
-    table: PipelineTable
-    situation: Situation
-    now: datetime
+    observation: Observation
     memory: PipelineMemory
     changed_at: float = 0.0
 
@@ -214,7 +212,15 @@ class Sight:
 
     @property
     def pipeline(self) -> Pipeline:
-        return self.memory.pipeline
+        return self.observation.pipeline
+
+    @property
+    def situation(self) -> Situation:
+        return self.observation.situation
+
+    @property
+    def now(self) -> datetime:
+        return self.observation.at
 
     @property
     def next_sequence(self) -> int:
@@ -229,7 +235,7 @@ class Sight:
         return failed_live_runs(self.instance, self.pipeline, plan.sequence, self.changed_at)
 
     def unapproved_change(self) -> str:
-        change = pending_approval(self.pipeline, self.ledger, self.table.timeline)
+        change = pending_approval(self.pipeline, self.ledger, self.observation.table.timeline)
         return change.sentence if change else ""
 
     def next_request(self) -> Request | None:
@@ -248,7 +254,7 @@ class Sight:
 
     def plan_of(self, request: Request) -> TransactionPlan | None:
         progress = settled_progress(self.pipeline, self.ledger, request.request_id)
-        return next_transaction(self.pipeline, self.situation, request, progress)
+        return next_transaction(self.observation, request, progress)
 
 
 def fingerprint(pipeline: Pipeline) -> str:

@@ -27,6 +27,7 @@ from hudi_ingest.ledger import Ledger, Request, RequestState
 from hudi_ingest.ledger.requests import RequestedCommit
 from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import TransactionKind
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.operations.requests.allowed_ranges import total
 from hudi_ingest.operations.requests.asked_ranges import (
     Names,
@@ -45,7 +46,6 @@ from hudi_ingest.orchestration.jobs.maintenance_job import MaintenanceJob, NoCon
 from hudi_ingest.orchestration.jobs.resources import LEDGER
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation
 
 UNSEEN_SECONDS = 60.0
 """How long a request waits for a tick before its job assumes that the sensor is off."""
@@ -125,31 +125,32 @@ def _backfill_hour(context: OpExecutionContext, pipeline: Pipeline, config: NoCo
     window = context.partition_time_window
     hour = Selection(from_time=window.start, to_time=window.end)
     try:
-        slices, situation = selected_slices(pipeline, hour)
+        slices, observation = selected_slices(pipeline, hour)
     except NothingToDo as nothing:
         context.log.info(str(nothing))
         return Output(None, metadata={"rows": 0, "why": str(nothing)})
     # Live transactions do not end on the hour; what they have read of this one must not be read again.
-    return _backfill(context, pipeline, situation, slices, skip_covered=True)
+    return _backfill(context, observation, slices, skip_covered=True)
 
 
 def _backfill_ranges(context: OpExecutionContext, pipeline: Pipeline, config: BackfillConfig) -> Output[None]:
-    slices, situation = _selected(pipeline, config)
-    return _backfill(context, pipeline, situation, slices, skip_covered=config.skip_covered)
+    slices, observation = _selected(pipeline, config)
+    return _backfill(context, observation, slices, skip_covered=config.skip_covered)
 
 
 def _backfill(
-    context: OpExecutionContext, pipeline: Pipeline, situation: Situation, slices: Sequence[Slice], skip_covered: bool
+    context: OpExecutionContext, observation: Observation, slices: Sequence[Slice], skip_covered: bool
 ) -> Output[None]:
+    pipeline = observation.pipeline
     # Refuse it here, where the user sees the reason, and not in a later tick.
-    what_is_missing(pipeline, situation, slices, skip_covered=skip_covered)
+    what_is_missing(observation, slices, skip_covered=skip_covered)
     request = new_request(pipeline, TransactionKind.BACKFILL, slices, skip_covered=skip_covered)
     return _file_and_follow(context, pipeline, request)
 
 
 def _replay(context: OpExecutionContext, pipeline: Pipeline, config: ReplayConfig) -> Output[None]:
-    slices, situation = _selected(pipeline, config, config.transaction)
-    facts = _replay_facts(survey_replay(pipeline, situation, slices))
+    slices, observation = _selected(pipeline, config, config.transaction)
+    facts = _replay_facts(survey_replay(observation, slices))
     context.log.info(f"{pipeline.name}: {facts}")
     request = new_request(pipeline, TransactionKind.REPLAY, slices, respect_deletes=config.respect_deletes)
     if config.dry_run:
@@ -242,8 +243,8 @@ def _refuse_when_unseen(pipeline: Pipeline, ledger: Ledger) -> Callable[[Request
 
 def _selected(
     pipeline: Pipeline, config: BackfillConfig | ReplayConfig, transaction: str = ""
-) -> tuple[tuple[Slice, ...], Situation]:
-    """Return the slices that the config selects, and the state of table and broker. Raises ConfigError unless it selects in
+) -> tuple[tuple[Slice, ...], Observation]:
+    """Return the slices that the config selects, and the observation of table and broker. Raises ConfigError unless it selects in
     exactly one way."""
     try:
         selection = select(

@@ -90,7 +90,7 @@ from hudi_ingest.orchestration.reports.materialization import (
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import parse_spark_json
 from hudi_ingest.transaction.plan.arithmetic import group_slices, left_out_text
-from hudi_ingest.transaction.plan.planning import observe, plan_now
+from hudi_ingest.transaction.plan.planning import plan_now
 from hudi_ingest.transaction.protocol import TransactionProtocol
 from hudi_ingest.transaction.run import protocol_for, when_table_is_free
 
@@ -338,7 +338,7 @@ def _planned_request(pipeline: Pipeline, ledger: Ledger, plan: TransactionPlan) 
             "done."
         )
     progress = settled_progress(pipeline, ledger, request.request_id)
-    return completed(pipeline, observe(pipeline), request, progress, plan)
+    return completed(look_at(pipeline).whole(), request, progress, plan)
 
 
 def _write(
@@ -418,13 +418,10 @@ def _plain(value: _Result) -> _Result:
 def _observed_now(context: OpExecutionContext, pipeline: Pipeline) -> Observation | None:
     """Observe table and broker, or return None if they cannot be reached, which must not fail a durable commit."""
     try:
-        observation = look_at(pipeline)
-        if observation.error is not None:
-            raise observation.error
+        return look_at(pipeline).whole()
     except IngestError as error:
         context.log.warning(f"the commit is durable, but the lag is unknown: {error}")
         return None
-    return observation
 
 
 def _report_checks_with_commit(context: OpExecutionContext, observation: Observation) -> dict[str, Any]:

@@ -39,6 +39,7 @@ from hudi_ingest.hudi.files.read_amplification import (
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.services.table_services import Clustering, Compaction
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep.partition_ttl import TtlResult, ttl_for
 from hudi_ingest.operations.upkeep.service_log import MERGING_SHARE, merges_again_at
@@ -140,7 +141,7 @@ def clustering_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime)
     if wait := _why_not_yet(pipeline, instance, now):
         return SkipReason(wait)
     try:
-        groups, target = PipelineTable(pipeline).timeline.file_groups(), pipeline.table.target_file_bytes
+        groups, target = Timeline.of(pipeline.table).file_groups(), pipeline.table.target_file_bytes
         small = files_to_merge(groups, target)
     except TableUnreachable as error:
         return SkipReason(str(error))
@@ -408,9 +409,9 @@ TTL = MaintenanceJob(
 
 
 def _sync(context: OpExecutionContext, pipeline: Pipeline, config: NoConfig) -> Output[None]:
-    table = PipelineTable(pipeline)
+    timeline = Timeline.of(pipeline.table)
     spark = getattr(context.resources, SPARK).spark_session
-    news = catalog_syncer(pipeline, table, spark)(table.timeline.completed())
+    news = catalog_syncer(pipeline, timeline, spark)(timeline.completed())
     context.log.info(f"synced: {news}" if news else "nothing to sync, or the last try was a moment ago")
     return Output(None)
 
@@ -425,9 +426,9 @@ def catalog_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) ->
         return SkipReason(f"run {active[0].dagster_run.run_id[:8]} is syncing it")
     if runs := instance.get_runs(tags.active_runs([pipeline]), limit=1):
         return SkipReason(f"run {runs[0].run_id[:8]} works on a transaction, which syncs it with its commit")
-    table = PipelineTable(pipeline)
-    state = read_state(table.storage)
-    news = state.news(pipeline.catalog_place, table.timeline.completed() if table.timeline.exists() else ())
+    timeline = Timeline.of(pipeline.table)
+    state = read_state(timeline.storage)
+    news = state.news(pipeline.catalog_place, timeline.completed() if timeline.exists() else ())
     if not news:
         return SkipReason("its catalog has all of its table")
     if not state.may_try(now):

@@ -64,7 +64,7 @@ def table_checks(pipeline: Pipeline) -> AssetChecksDefinition:
     def checks(context: AssetCheckExecutionContext, inputs: Mapping[str, Any]) -> Iterator[AssetCheckResult]:
         with as_dagster_failures():
             paused = switches_of(context.instance).is_paused(pipeline)
-            observation = replace(look_at(pipeline), paused=paused)
+            observation = replace(look_at(pipeline).whole(), paused=paused)
             findings = [*observation.findings_now, *observation.findings_on_commits]
             findings.append(finding_on_runs(pipeline, context.instance, observation.committed.last_began_at))
         selected = {key.name for key in context.selected_asset_check_keys}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from hudi_ingest.exceptions import SchemaRefused
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import committed_state
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, RECENT_PROPERTY, Timeline
 from hudi_ingest.kafka.cluster import KafkaCluster
 from hudi_ingest.kafka.records import ReadRequest, read_records
@@ -192,7 +192,7 @@ def _recent(
     recent = RecentFields.from_dict(json.loads(properties.get(RECENT_PROPERTY, "{}")))
     if not recent.paths:
         return recent
-    checkpoint = PipelineTable(pipeline, timeline).committed().checkpoint
+    checkpoint = committed_state(timeline, pipeline.checkpoint_key, pipeline.transaction_key).checkpoint
     committed = {str(source): offset for source, offset in checkpoint.offsets.items()} if checkpoint else {}
     waits = any(committed.get(source, 0) < end for source, end in recent.until.items() if source in ends)
     return recent if waits else RecentFields()

@@ -15,9 +15,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from hudi_ingest.exceptions import KafkaUnreachable, TableUnreachable
 from hudi_ingest.faults import reach
+from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import COPIED_LETTERS
 from hudi_ingest.hudi.storage.storage import advice
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.kafka.client_settings import Trouble, confluent_options, unusable_settings
 from hudi_ingest.model.checkpoint import LettersHead
 from hudi_ingest.model.plan import TransactionKind
@@ -44,7 +44,7 @@ class LetterCopies:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
-        self._storage = PipelineTable(pipeline).storage
+        self._storage = storage_at(pipeline.table.base_path, pipeline.table.storage_options)
         self._log = DeadLetterLog(self._storage)
         self._seconds = pipeline.source.request_timeout_seconds
 

@@ -13,7 +13,6 @@ import pytest
 from hudi_ingest.exceptions import CatalogNotSynced
 from hudi_ingest.hudi.services.catalog_client import not_synced_text, sync_options
 from hudi_ingest.hudi.services.catalog_state import COMMITS_BEHIND, RECENT_PARTITIONS, CatalogState, read_state
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.operations.health.judgement import catalog_synced
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -100,7 +99,7 @@ def pipeline(write: Write, tmp_path: Path) -> Pipeline:
 def syncing(pipeline: Pipeline, *commits: CommittedInstant) -> tuple[CatalogSync, Writer]:
     timeline, writer = FakeTimeline(pipeline.table.base_path), Writer()
     timeline.commits, writer.timeline = commits, timeline
-    return CatalogSync(pipeline, PipelineTable(pipeline, timeline), writer), writer
+    return CatalogSync(pipeline, timeline, writer), writer
 
 
 def test_a_commit_without_news_does_not_ask_the_catalog_and_archival_does_not_reach_the_state(
@@ -113,7 +112,7 @@ def test_a_commit_without_news_does_not_ask_the_catalog_and_archival_does_not_re
         commits = [commit(number, "a"), *commits]
         assert sync.if_due(commits) == ""
     assert len(writer.synced) == 1
-    assert read_state(sync.table.storage).instant == commits[0].instant
+    assert read_state(sync.timeline.storage).instant == commits[0].instant
     assert sync.if_due([commit(50, "b"), *commits]) != ""
     assert writer.synced[1] == (commits[0].instant, False), "only newer commits are looked through"
 
@@ -124,7 +123,7 @@ def test_a_sync_that_was_overtaken_syncs_again(pipeline: Pipeline) -> None:
     writer.meanwhile = [[second, first]]
     sync.if_due([first])
     assert len(writer.synced) == 2
-    assert read_state(sync.table.storage).news(pipeline.catalog_place, [second, first]) == ""
+    assert read_state(sync.timeline.storage).news(pipeline.catalog_place, [second, first]) == ""
 
 
 def test_s4_a_failed_sync_shows_and_is_tried_again_after_a_while(pipeline: Pipeline) -> None:
@@ -135,7 +134,7 @@ def test_s4_a_failed_sync_shows_and_is_tried_again_after_a_while(pipeline: Pipel
         sync.if_due(commits)
     assert sync.if_due(commits) == "", "not that soon"
     assert len(writer.synced) == 1
-    state, now = read_state(sync.table.storage), datetime.now(timezone.utc)
+    state, now = read_state(sync.timeline.storage), datetime.now(timezone.utc)
     finding = catalog_synced(pipeline, state, commits, now)
     assert not finding.passed
     for part in (
@@ -147,7 +146,7 @@ def test_s4_a_failed_sync_shows_and_is_tried_again_after_a_while(pipeline: Pipel
         assert part in finding.text
     writer.error = None
     assert sync.if_due(commits, now + timedelta(seconds=31)) == "it is not there yet"
-    assert catalog_synced(pipeline, read_state(sync.table.storage), commits, now).passed
+    assert catalog_synced(pipeline, read_state(sync.timeline.storage), commits, now).passed
 
 
 def test_the_waits_between_failed_syncs_grow_to_a_quarter_of_an_hour() -> None:

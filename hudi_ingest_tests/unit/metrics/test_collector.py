@@ -25,7 +25,7 @@ from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.operations import looks
 from hudi_ingest.operations.health.judgement import ACCOUNTING_HOLDS, RUNS_SUCCEED
 from hudi_ingest.operations.looks import Timeout
-from hudi_ingest.operations.observation import Observation
+from hudi_ingest.operations.observation import Observation, look_at
 from hudi_ingest.operations.state import PipelineState
 from hudi_ingest.pipeline.file import load_pipeline
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -107,7 +107,7 @@ def test_a_table_that_hangs_is_left_out_and_not_asked_again(
     home: Home, monkeypatch: pytest.MonkeyPatch, released: threading.Event
 ) -> None:
     asked = list[str]()
-    look = looks.look_at
+    look = look_at
 
     def hang(pipeline: Pipeline, *arguments: Any, **named: Any) -> Observation:
         asked.append(pipeline.name)

@@ -25,6 +25,7 @@ from hudi_ingest.operations.requests.planning import (
 )
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 pytestmark = pytest.mark.fast
@@ -59,33 +60,33 @@ def test_p8_a_request_is_one_transaction_that_also_reads_what_live_ones_have_rea
 ) -> None:
     """The table has no files here, so nothing looks for some to replace."""
     first = 0 if kind is TransactionKind.REPLAY else 60
-    plan = next_transaction(keyed, situation(150, first), request(kind), RequestProgress())
+    plan = next_transaction(seen(keyed, situation(150, first)), request(kind), RequestProgress())
     assert isinstance(plan, PLAN_TYPES[kind])
     assert plan.upserts
     assert plan.slices == (Slice("orders", 0, 20, 150),)
-    assert completed(keyed, situation(150, first), request(kind), RequestProgress(), plan).replaces == ()
+    assert completed(seen(keyed, situation(150, first)), request(kind), RequestProgress(), plan).replaces == ()
     with pytest.raises(PlanOutdated, match=r"planned orders:0\[20,150\), but next is orders:0\[20,151\)"):
-        completed(keyed, situation(151, first), request(kind), RequestProgress(), plan)
+        completed(seen(keyed, situation(151, first)), request(kind), RequestProgress(), plan)
     done = RequestProgress((RequestedCommit("t-5", "5", 130, 1, plan.slices),))
-    assert next_transaction(keyed, situation(170, first), request(kind), done) is None
+    assert next_transaction(seen(keyed, situation(170, first)), request(kind), done) is None
 
 
 def test_p8_a_replay_is_refused_that_one_transaction_cannot_do(keyed: Pipeline) -> None:
     with pytest.raises(RangeRefused, match="the replay of pipeline orders is refused") as raised:
-        next_transaction(keyed, situation(1021), request(TransactionKind.REPLAY), RequestProgress())
+        next_transaction(seen(keyed, situation(1021)), request(TransactionKind.REPLAY), RequestProgress())
     assert raised.value.problems[0].startswith("1,001 offsets up to the committed ones are more than the 1,000 of one")
 
 
 def test_p8_an_end_before_the_committed_one_is_refused_when_it_is_asked_for(keyed: Pipeline) -> None:
     early = [Slice("orders", 0, 20, 99)]
     for ask in (
-        lambda: survey_replay(keyed, situation(100), early),
-        lambda: what_is_missing(keyed, situation(100, 50), early, skip_covered=False),
+        lambda: survey_replay(seen(keyed, situation(100)), early),
+        lambda: what_is_missing(seen(keyed, situation(100, 50)), early, skip_covered=False),
     ):
         with pytest.raises(RangeRefused) as raised:
             ask()
         assert "ends before the committed offset 100. The table is keyed" in raised.value.problems[0]
-    survey = survey_replay(keyed, situation(100), [Slice("orders", 0, 20, 100)])
+    survey = survey_replay(seen(keyed, situation(100)), [Slice("orders", 0, 20, 100)])
     assert (survey.remaining, survey.transactions, survey.replaces) == ({P0: ((20, 100),)}, 1, ())
 
 
@@ -94,7 +95,7 @@ def test_p8_dead_letters_of_a_keyed_table_can_be_retried(keyed: Pipeline, tmp_pa
     pipeline = keyed.model_copy(update={"table": table})
     asked = new_request(pipeline, TransactionKind.RETRY)
     assert (asked.kind, asked.ranges) == (TransactionKind.RETRY, ())
-    assert next_transaction(pipeline, situation(100), asked, RequestProgress()) is None, "there are none"
+    assert next_transaction(seen(pipeline, situation(100)), asked, RequestProgress()) is None, "there are none"
 
 
 def test_without_an_end_a_range_ends_at_the_committed_offset() -> None:

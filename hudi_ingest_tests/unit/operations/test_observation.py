@@ -85,7 +85,7 @@ def test_a_table_that_hangs_and_a_cluster_that_is_away_delay_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipelines = [in_cluster(each, f"127.0.0.1:{free_port()}", tmp_path) for each in named(AT_ONCE + 2)]
-    hangs, looked, look_at = threading.Event(), list[str](), looks_module.look_at
+    hangs, looked, look_at = threading.Event(), list[str](), module.look_at
 
     def hanging(pipeline: Pipeline, *arguments: object, **named: object) -> Observation:
         looked.append(pipeline.name)

@@ -19,6 +19,7 @@ from hudi_ingest.operations.requests import planning
 from hudi_ingest.operations.requests.planning import next_transaction, settled_progress
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0 = TopicPartition("orders", 0)
@@ -47,7 +48,7 @@ def progress(*done: Slice) -> RequestProgress:
 
 
 def planned(pipeline: Pipeline, kind: TransactionKind, covered: Ranges, *done: Slice) -> Sequence[Slice]:
-    plan = next_transaction(pipeline, situation(covered), request(kind), progress(*done))
+    plan = next_transaction(seen(pipeline, situation(covered)), request(kind), progress(*done))
     return () if plan is None else plan.slices
 
 

@@ -32,14 +32,14 @@ from hudi_ingest.pipeline.sections.source import KafkaSource
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.planning import Situation, confirmed_marks, keep_group_told
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 SOURCE = TopicPartition("orders", 0)
 
 
 def sight_of(pipeline: Pipeline, situation: Situation, instance: DagsterInstance, ledger: Ledger) -> Sight:
-    now, memory = datetime.now(timezone.utc), PipelineMemory(pipeline)
-    return Sight(instance, ledger, PipelineTable(pipeline), situation, now, memory)
+    return Sight(instance, ledger, seen(pipeline, situation), PipelineMemory(pipeline))
 
 
 def test_s19_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ from hudi_ingest.transaction.plan import planning
 from hudi_ingest.transaction.plan.arithmetic import find_losses, reset_text, resumed, stop_text
 from hudi_ingest.transaction.plan.cut_logs import forget, remember
 from hudi_ingest.transaction.plan.planning import losses_now, observe, plan_accepting, plan_next, stopped_partitions
+from hudi_ingest_tests.support.observations import seen
 from hudi_ingest_tests.support.pipeline_files import Write, load
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -231,11 +232,11 @@ def test_p1_a_range_of_a_log_that_was_cut_is_neither_backfilled_nor_replayed(sce
     others: tuple[Mapping[TopicPartition, int | bool], ...] = {P0: 30}, {P0: False}
     for answer in same:
         scene.broker.answers = answer
-        known = known_state(scene.pipeline, scene.look(), [P0, P1])
+        known = known_state(seen(scene.pipeline, scene.look()), [P0, P1])
         assert to_read(known, TransactionKind.REPLAY, [Slice("orders", 0, 5, 9)]) == {P0: ((5, 9),)}
     for answer in others:
         scene.broker.answers = answer
-        known = known_state(scene.pipeline, scene.look(), [P0, P1])
+        known = known_state(seen(scene.pipeline, scene.look()), [P0, P1])
         with pytest.raises(RangeRefused, match=r"orders:0.*log was cut.*refer to other records now"):
             to_read(known, TransactionKind.REPLAY, [Slice("orders", 0, 5, 9)])
 
