@@ -326,7 +326,8 @@ def test_s19_an_idle_tick_of_a_template_asks_the_ledger_nothing(
         evaluation = fleet.evaluate(instance, now(), lambda pipeline, request: None)
         assert evaluation.text == "no new records"
 
-    fleet.memory.of(of_template).remember_idle(observe(of_template), "no new records")
+    memory = fleet.memory.of(of_template)
+    memory.idle = memory.idle_at(observe(of_template), "no new records")
     evaluate()
     earlier = file.stat().st_mtime - 3600
     # The last commits are in its log.
@@ -342,7 +343,8 @@ def test_x1_a_tick_of_an_idle_pipeline_is_whole_again_once_anything_is_new(
     instance = DagsterInstance.ephemeral()
 
     def remember() -> None:
-        MEMORY.of(pipeline).remember_idle(observe(pipeline), "no new records")
+        memory = MEMORY.of(pipeline)
+        memory.idle = memory.idle_at(observe(pipeline), "no new records")
         assert still_quiet(pipeline, instance) == "no new records"
 
     # Else a slow machine would be the reason.

@@ -824,8 +824,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "an idle tick does not look at the consumer group": Mutant(
         "orchestration/coordinator/look.py",
-        "group_trouble = self.memory.keep_group_told(self.situation, cluster)",
-        'group_trouble = ""',
+        "trouble = [memory.keep_group_told(sight.situation, cluster)]",
+        'trouble = [""]',
         "orchestration/test_idle_ticks.py",
     ),
     "a group that is ahead of the table is left": Mutant(
@@ -1727,8 +1727,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "an idle tick does not copy dead letters": Mutant(
         "orchestration/coordinator/look.py",
-        "        keep_letters_copied(self.pipeline, self.situation)\n",
-        "",
+        "        keep_letters_copied(sight.pipeline, sight.situation)\n",
+        "        pass\n",
         "orchestration/test_idle_ticks.py",
     ),
     # kafka

@@ -19,7 +19,7 @@ from hudi_ingest.operations.observation import Observation
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator import look as look_module
 from hudi_ingest.orchestration.coordinator import runs as runs_module
-from hudi_ingest.orchestration.coordinator.look import Sight, busy_with
+from hudi_ingest.orchestration.coordinator.look import Sight, busy_with, caught_up, decided
 from hudi_ingest.orchestration.coordinator.memory import PipelineMemory
 from hudi_ingest.orchestration.tags import ACTIVE
 from hudi_ingest.transaction.plan import planning
@@ -84,7 +84,9 @@ def planned_run(
     # As in a process that has just begun.
     memory, found = PipelineMemory(table.pipeline), situation()
     sight = Sight(instance, ledger, Observation(table, instance.now, found.committed, found), memory)  # type: ignore[arg-type]
-    asked = sight._answer(None)  # type: ignore[arg-type]
+    asked = decided(sight)
+    if isinstance(asked, (str, IngestError)):
+        asked = caught_up(asked, sight, None)  # type: ignore[arg-type]
     if isinstance(asked, IngestError):
         raise asked
     return None if isinstance(asked, str) else asked  # type: ignore[return-value]

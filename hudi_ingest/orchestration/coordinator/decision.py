@@ -88,8 +88,6 @@ class Decision:
     plan: TransactionPlan | None = None
     reason: str = ""
     lost: OffsetsLost | None = None
-    live_is_due: bool = False
-    """Whether a live transaction was planned, which may have to wait behind failed runs."""
     request: EndedRequest | None = None
     may_rest: bool = False
     """Whether nothing is to be done until the broker or a person has something new."""
@@ -107,19 +105,18 @@ def decide(facts: Facts) -> Decision:
     except OffsetsLost as error:
         # Requests may still cover ranges before the lost offsets.
         lost, wait = error, str(error)
-    is_planned = live is not None
     if unapproved := facts.unapproved_change():
         # Neither a live transaction nor a request's could begin.
-        return Decision(None, unapproved, lost, is_planned)
-    turn = _turn_of_request(facts, is_planned and not wait)
+        return Decision(None, unapproved, lost)
+    turn = _turn_of_request(facts, live is not None and not wait)
     if isinstance(turn, TransactionPlan):
-        return Decision(turn, live_is_due=is_planned)
+        return Decision(turn)
     ended = turn if isinstance(turn, EndedRequest) else None
     if live is not None and not wait:
-        return Decision(live, live_is_due=True, request=ended)
+        return Decision(live, request=ended)
     text = ended.sentence if ended else turn
     reason = "; ".join(part for part in (wait, text) if isinstance(part, str) and part)
-    return Decision(None, reason, lost, is_planned, ended, may_rest=not is_planned and turn is None)
+    return Decision(None, reason, lost, ended, may_rest=live is None and turn is None)
 
 
 def _turn_of_request(facts: Facts, live_is_due: bool) -> TransactionPlan | EndedRequest | str | None:

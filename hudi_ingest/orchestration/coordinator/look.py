@@ -1,5 +1,5 @@
-"""A look at one pipeline: reads its table, broker, ledger and runs, has `decision.py` decide, and carries the decision out. `fleet.py` has
-whose turn it is; the report of a look comes after the decisions of all."""
+"""A look at one pipeline: observes its table, broker, ledger and runs, has `decision.py` decide on that, and requests a run or catches up on
+the work that a commit left. `fleet.py` has whose turn it is; the report of a look comes after the decisions of all."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hudi_ingest.exceptions import (
     IngestError,
     KafkaUnreachable,
     LedgerUnreachable,
+    OffsetsLost,
     TableUnreachable,
     TransactionInFlight,
 )
@@ -117,8 +118,55 @@ def look_at(memory: PipelineMemory, instance: DagsterInstance, now: datetime) ->
             memory.remember_busy()
             return Look(pipeline, now, observation, busy, busy, repairs)
         changed = changed_at.timestamp() if changed_at else 0.0
-        sight = Sight(instance, ledger, observation, memory, changed)
-        return Look(pipeline, now, observation, sight.answer(cluster), repairs=repairs)
+        answer = answer_to(Sight(instance, ledger, observation, memory, changed), cluster)
+        return Look(pipeline, now, observation, answer, repairs=repairs)
+
+
+def answer_to(sight: Sight, cluster: KafkaCluster) -> RunRequest | str | IngestError:
+    """Return the run to request, why there is none, or an error that a person has to act on."""
+    try:
+        answer = decided(sight)
+        return answer if isinstance(answer, RunRequest) else caught_up(answer, sight, cluster)
+    except IngestError as error:
+        # The next tick looks anew.
+        sight.memory.forget()
+        return _as_answer(error)
+
+
+def decided(sight: Sight) -> RunRequest | str | OffsetsLost:
+    """Decide on what was observed, and carry the decision out: end a request, remember until when there is nothing to do, and return the run
+    to request, why there is none, or the loss that a person has to accept. Raises KafkaUnreachable, TableUnreachable, LedgerUnreachable."""
+    decision, memory = decide(sight), sight.memory
+    if decision.request is not None:
+        sight.end(decision.request)
+    if decision.plan is not None:
+        reach("tick_planned")
+        memory.remember_requested(sight.situation, decision.plan, sight.now)
+        return run_request(sight.pipeline, decision.plan, sight.ledger.place)
+    if decision.lost is not None:
+        return decision.lost.with_traceback(None)
+    if decision.may_rest and not sight.situation.leaderless:
+        memory.remember_waiting(sight.situation, decision.reason, sight.now)
+    return decision.reason
+
+
+def caught_up(answer: str | OffsetsLost, sight: Sight, cluster: KafkaCluster) -> str | OffsetsLost:
+    """Set the consumer group and copy dead letters in place of a next commit, if the last one could not. Return the answer, with the
+    reason why that failed. Raises KafkaRefused."""
+    memory = sight.memory
+    trouble = [memory.keep_group_told(sight.situation, cluster)]
+    try:
+        keep_letters_copied(sight.pipeline, sight.situation)
+    except PASSES as error:
+        # The next tick tries again.
+        memory.forget()
+        trouble.append(str(error))
+    if not isinstance(answer, str):
+        return answer
+    reason = "; ".join(filter(None, (answer, *trouble)))
+    if memory.idle is not None:
+        memory.idle = replace(memory.idle, reason=reason)
+    return reason
 
 
 def _blind(memory: PipelineMemory, now: datetime, error: IngestError, busy: str, repairs: Sequence[str]) -> Look:
@@ -174,37 +222,7 @@ class Sight:
     memory: PipelineMemory
     changed_at: float = 0.0
 
-    def answer(self, cluster: KafkaCluster) -> RunRequest | str | IngestError:
-        """Decide, carry the decision out, and return the run to request, why there is none, or an error that a person has to act on."""
-        try:
-            return self._answer(cluster)
-        except IngestError as error:
-            return _as_answer(error)
-
-    def _answer(self, cluster: KafkaCluster) -> RunRequest | str | IngestError:
-        decision = decide(self)
-        if decision.request is not None:
-            self._end(decision.request)
-        group_trouble = "" if decision.live_is_due else self._made_up_for(cluster)
-        if decision.plan is not None:
-            reach("tick_planned")
-            self.memory.remember_requested(self.situation, decision.plan, self.now)
-            return run_request(self.pipeline, decision.plan, self.ledger.place)
-        if decision.lost is not None:
-            return _bare(decision.lost)
-        reason = "; ".join(filter(None, (decision.reason, group_trouble)))
-        if decision.may_rest and not self.situation.leaderless:
-            self.memory.remember_waiting(self.situation, reason, self.now)
-        return reason
-
-    def _made_up_for(self, cluster: KafkaCluster) -> str:
-        """Set the consumer group and copy dead letters in place of a next commit, if the last one could not. Return why the group could not be
-        set, or ""."""
-        group_trouble = self.memory.keep_group_told(self.situation, cluster)
-        keep_letters_copied(self.pipeline, self.situation)
-        return group_trouble
-
-    def _end(self, ended: EndedRequest) -> None:
+    def end(self, ended: EndedRequest) -> None:
         if ended.state is RequestState.DONE:
             end_as_done(self.ledger, ended.request_id)
         else:

@@ -84,16 +84,15 @@ class PipelineMemory:
         """Force a full look next, unless a new result is remembered before."""
         self.idle = self.busy = None
 
-    def remember_idle(self, situation: Situation, reason: str) -> None:
-        """Note that everything on the broker is committed, that nothing is requested, and the `reason` that the tick gave."""
+    def idle_at(self, situation: Situation, reason: str) -> Idle:
+        """Return the result of a look at this situation that has nothing to do until the topics have more records. `reason`: of the tick."""
         ends = {source: marks.end for source, marks in situation.watermarks.items()}
-        period = seconds_to_period(self.pipeline, time.time())
-        self.idle = Idle(situation.topic_ids, ends, reason, period_seconds=period)
+        return Idle(situation.topic_ids, ends, reason, period_seconds=seconds_to_period(self.pipeline, time.time()))
 
     def remember_waiting(self, situation: Situation, reason: str, now: datetime) -> None:
         """Note that nothing is requested, and that records wait for their transaction, if there are any."""
-        self.remember_idle(situation, reason)
-        if self.idle is not None and situation.lag.total:
+        self.idle = self.idle_at(situation, reason)
+        if situation.lag.total:
             seconds, records = time_to_wait(self.pipeline, situation, now)
             self.idle = replace(self.idle, seconds=seconds, records=records)
 
@@ -104,11 +103,10 @@ class PipelineMemory:
     def remember_requested(self, situation: Situation, plan: TransactionPlan, now: datetime) -> None:
         """Note that a run of this plan is requested, so that nobody looks at the table when it has ended, only to find that the interval
         has not."""
-        self.remember_idle(situation, "")
-        after, self.idle = self.idle, None
+        self.idle, after = None, self.idle_at(situation, "")
         self.planned = plan.transaction_id, now
         # A request continues at once, a commit may complete a period, and the end of a partition without a leader is unknown.
-        if after is None or plan.request or after.period_seconds != math.inf or situation.leaderless:
+        if plan.request or after.period_seconds != math.inf or situation.leaderless:
             self.busy = Busy(plan.transaction_id)
             return
         records = time_to_wait(self.pipeline, situation, now, plan)[1]

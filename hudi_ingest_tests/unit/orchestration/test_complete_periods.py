@@ -207,6 +207,6 @@ def test_an_idle_pipeline_is_looked_at_when_its_hour_ends(pipeline: Pipeline, tm
     assert [seconds_to_period(each, at + 1) for each in (pipeline, late)] == [1, 59]
     assert seconds_to_period(pipeline_of(tmp_path, None), at) == float("inf")
     memory = PipelineMemory(pipeline)
-    memory.remember_idle(complete_at(0), "idle")
+    memory.idle = memory.idle_at(complete_at(0), "idle")
     assert memory.idle is not None
     assert 0 < memory.idle.period_seconds <= 3600

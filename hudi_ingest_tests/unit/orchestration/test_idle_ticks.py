@@ -24,7 +24,7 @@ from hudi_ingest.model.offsets import Slice, TopicPartition, Watermarks
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.orchestration.coordinator import look as look_module
 from hudi_ingest.orchestration.coordinator import quiet_ticks
-from hudi_ingest.orchestration.coordinator.look import Sight, busy_with
+from hudi_ingest.orchestration.coordinator.look import Sight, answer_to, busy_with
 from hudi_ingest.orchestration.coordinator.memory import Memory, PipelineMemory
 from hudi_ingest.orchestration.coordinator.quiet_ticks import moved
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -66,7 +66,7 @@ def test_s19_a_broker_is_asked_once_which_of_many_topics_moved(write: Write, mon
     assert moved(pipelines) == {"b"}, "until it has been looked at"
     assert asked == [3, 3, 3]
     looked_at = Situation(CommittedState(exists=False), {TopicPartition("b", 0): Watermarks(0, 2)}, {}, {})
-    pipelines[1].remember_idle(looked_at, "nothing new")
+    pipelines[1].idle = pipelines[1].idle_at(looked_at, "nothing new")
     assert moved(pipelines) == frozenset()
     ends[TopicPartition("b", 0)] += 1
     ends[TopicPartition("c", 0)] += 1
@@ -95,7 +95,7 @@ def test_p5_the_group_is_set_by_an_idle_tick_if_the_broker_died_right_behind_a_c
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
         sight = sight_of(pipeline, situation, instance, ledger)
         assert cluster.group_offsets(pipeline.group_id, [SOURCE]) == {}
-        assert isinstance(sight.answer(cluster), str)
+        assert isinstance(answer_to(sight, cluster), str)
     assert cluster.group_offsets(pipeline.group_id, [SOURCE]) == {SOURCE: 1}
 
 
@@ -141,7 +141,7 @@ def test_p1_an_idle_tick_copies_dead_letters_that_a_commit_could_not(
     letters, group = LettersHead(".hoodie/hudi_ingest/dead_letters/1/manifest.json", 3), Group(1)
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
         sight = sight_of(pipeline, _idle(pipeline, letters), instance, ledger)
-        assert isinstance(sight.answer(cast(KafkaCluster, group)), str)
+        assert isinstance(answer_to(sight, cast(KafkaCluster, group)), str)
     assert copied == [letters]
 
 
