@@ -368,7 +368,7 @@ def patches(world: Callable[[], World], clock: type) -> list[tuple[object, str, 
     return [
         *((module, "PipelineTable", table) for module in (services_module, job_module)),
         (service_log, "datetime", clock),
-        (clients, "Timeline", lambda *_: TimelineInMemory(world())),
+        (clients, "Timeline", SimpleNamespace(of=lambda _: TimelineInMemory(world()))),
         (clients, "in_services_pool", lambda spark: nullcontext()),
         (clients, "job_group", lambda *_: nullcontext(Event())),
         (clients, "reported_tasks", lambda *_: nullcontext()),
