@@ -154,12 +154,40 @@ class _Idle:
         return now - self.since > _IDLE_SECONDS or now - self.clients.made_at > _OLDEST_SECONDS
 
 
-class _Kept:
-    """The idle clients of one process."""
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """The error that the last question to a cluster met, and until when it answers all others."""
+
+    text: str
+    until: float
+
+
+class ProcessClients:
+    """The idle clients of one process, and the clusters that were silent when it last asked them, by the clients' settings."""
 
     def __init__(self) -> None:
         self._idle: list[_Idle] = []
+        self._silent: dict[tuple[Any, ...], Silence] = {}
         self._lock = threading.Lock()
+
+    def silence(self, settings: tuple[Any, ...], seconds: float) -> Silence | None:
+        """Return the silence that answers a question; None if the caller may ask the cluster. If it was silent, it does so for all others,
+        for so many seconds."""
+        now = time.monotonic()
+        with self._lock:
+            silence = self._silent.get(settings)
+            if silence is None or silence.until > now:
+                return silence
+            self._silent[settings] = Silence(silence.text, now + seconds)
+        return None
+
+    def note_silence(self, settings: tuple[Any, ...], silence: Silence | None) -> None:
+        """Note how a cluster's last question ended. `silence`: None if it was answered."""
+        with self._lock:
+            if silence is None:
+                self._silent.pop(settings, None)
+            else:
+                self._silent[settings] = silence
 
     def take(self, settings: tuple[Any, ...]) -> AdminClients | None:
         with self._lock:
@@ -178,15 +206,19 @@ class _Kept:
             self._idle.append(_Idle(settings, time.monotonic(), clients))
 
 
-_by_process: dict[int, _Kept] = {}
+_by_process: dict[int, ProcessClients] = {}
 """A forked process has none of its parent's client threads, so it makes clients of its own and leaves its parent's alone."""
+
+
+def clients_of_this_process() -> ProcessClients:
+    return _by_process.setdefault(os.getpid(), ProcessClients())
 
 
 @contextmanager
 def kept_clients(source: KafkaSource) -> Iterator[AdminClients]:
     """Lend clients with the source's settings, to one thread at a time, and keep them for the next caller in this process unless they
     have failed. Changed settings, and certificate files that were replaced, get new ones."""
-    kept, settings = _by_process.setdefault(os.getpid(), _Kept()), settings_of(source)
+    kept, settings = clients_of_this_process(), settings_of(source)
     clients = kept.take(settings) or AdminClients(source)
     clients.forget_trouble()
     usable = False

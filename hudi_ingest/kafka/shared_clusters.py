@@ -6,7 +6,6 @@ Ticks share a few threads. If each waited for a cluster that is away, those of o
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, TopicMissing
-from hudi_ingest.kafka.admin_clients import settings_of
+from hudi_ingest.kafka.admin_clients import Silence, clients_of_this_process, settings_of
 from hudi_ingest.kafka.cluster import KafkaCluster, Topic, answered, kept_cluster, with_leader
 from hudi_ingest.model.offsets import TopicPartition, Watermarks
 from hudi_ingest.pipeline.sections.source import KafkaSource
@@ -115,19 +114,6 @@ def _snapshot(
     return ClusterSnapshot(topics, held(partitions))
 
 
-@dataclass(frozen=True, slots=True)
-class _Silence:
-    """The error that the last question met, and until when it answers all others."""
-
-    text: str
-    until: float
-
-
-_silent: dict[tuple[Any, ...], _Silence] = {}
-"""Silent clusters, by the settings of their clients. Lost with the process."""
-_lock = threading.Lock()
-
-
 @contextmanager
 def answering_cluster(source: KafkaSource) -> Iterator[KafkaCluster]:
     """Yield a `kept_cluster`; but if no broker accepted a connection a moment ago, or another thread is trying again, this raises
@@ -138,22 +124,12 @@ def answering_cluster(source: KafkaSource) -> Iterator[KafkaCluster]:
         try:
             yield cluster
         finally:
-            silence = cluster.silence
-            with _lock:
-                if not silence:
-                    _silent.pop(settings, None)
-                else:
-                    _silent[settings] = _Silence(silence, time.monotonic() + _ASK_AGAIN_SECONDS)
+            text, known = cluster.silence, clients_of_this_process()
+            known.note_silence(settings, Silence(text, time.monotonic() + _ASK_AGAIN_SECONDS) if text else None)
 
 
 def _require_turn(settings: tuple[Any, ...], source: KafkaSource) -> None:
-    now = time.monotonic()
-    with _lock:
-        silence = _silent.get(settings)
-        if silence is None:
-            return
-        if silence.until <= now:
-            # The others wait no longer than this one's question may take.
-            _silent[settings] = _Silence(silence.text, now + source.request_timeout_seconds + _ASK_AGAIN_SECONDS)
-            return
-    raise KafkaUnreachable(silence.text, servers=source.bootstrap_servers)
+    # The others wait no longer than this one's question may take.
+    silence = clients_of_this_process().silence(settings, source.request_timeout_seconds + _ASK_AGAIN_SECONDS)
+    if silence is not None:
+        raise KafkaUnreachable(silence.text, servers=source.bootstrap_servers)

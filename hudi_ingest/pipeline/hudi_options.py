@@ -11,9 +11,7 @@ from hudi_ingest.exceptions.problems import suggestion
 
 _WRITES = "Hudi's own writers follow it, and hudi-ingest writes the data files itself; see `table.compression` and `table.target_file_bytes`"
 _ONCE = "exactly once depends on it"
-_CLASS = "it names a class that every driver would load"
 _READERS = "only readers follow it"
-_INTERNAL = "Hudi or hudi-ingest sets it itself"
 
 FILES = frozenset(
     {"hoodie.memory.spillable.map.path", "hoodie.filesystem.view.spillable.dir", "hoodie.metadata.spillable.map.path"}
@@ -215,7 +213,7 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         "hoodie.metadata.dir.filter.",
         "hoodie.metadata.ignore.",
     ),
-    "it belongs to hoodie.properties, which hudi-ingest writes": (
+    "hudi-ingest or Hudi sets it, for the table or for each write": (
         "hoodie.table.",
         "hoodie.database.",
         "hoodie.populate.meta.fields",
@@ -227,6 +225,14 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         "hoodie.write.table.version",
         "hoodie.write.auto.upgrade",
         "hoodie.write.complex.keygen.",
+        "hoodie.archive.limit.instants",
+        "hoodie.internal.",
+        "hoodie.is.update.record.for.mor",
+        "hoodie.properties.",
+        "hoodie.sensitive.config.keys",
+        "hoodie.support.payload",
+        "hoodie.tablePath",
+        "hoodie.write.application.id",
     ),
     _ONCE: (
         "hoodie.write.concurrency.",
@@ -302,17 +308,17 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         "hoodie.memory.writestatus.",
         "hoodie.write.track.event.time.watermark",
     ),
-    "Hudi's reporters open ports of the engine to everybody, and send to any address; see docs/metrics.md for ours": (
+    "the engine would open ports to everybody, or send commits and metrics to any address; see docs/metrics.md, and `lineage` and "
+    "`alerts` in the documentation": (
         "hoodie.metrics.",
         "hoodie.metricscompaction.",
         "hoodie.metadata.metrics.",
-    ),
-    "the engine would send each commit to any address; see `lineage` and `alerts` in the documentation": (
         "hoodie.write.commit.callback.",
     ),
-    "it is a path that Hudi writes to, and nothing of hudi-ingest needs": (
+    "it names a path that Hudi writes to, or a class that every driver would load, and hudi-ingest needs neither": (
         "hoodie.rollback.instant.",
         "hoodie.filesystem.view.rocksdb.",
+        "hoodie.filesystem.operation.retry.exceptions",
     ),
     _READERS: (
         "hoodie.cdc.",
@@ -327,17 +333,6 @@ REASONS: Mapping[str, tuple[str, ...]] = {
         "hoodie.valid.commits.list",
         "hoodie.vector.",
     ),
-    _INTERNAL: (
-        "hoodie.archive.limit.instants",
-        "hoodie.internal.",
-        "hoodie.is.update.record.for.mor",
-        "hoodie.properties.",
-        "hoodie.sensitive.config.keys",
-        "hoodie.support.payload",
-        "hoodie.tablePath",
-        "hoodie.write.application.id",
-    ),
-    _CLASS: ("hoodie.filesystem.operation.retry.exceptions",),
 }
 """Why options cannot be set, and which; a name that ends with a dot stands for all that begin with it, except longer names
 with a reason of their own."""
@@ -358,7 +353,7 @@ def reason_against(option: str) -> str | None:
     group = next((group for group in groups if group in _REASON_OF), None)
     if group is not None:
         return _REASON_OF[group]
-    return _CLASS if option.endswith((".class", ".classes")) else None
+    return "it names a class that every driver would load" if option.endswith((".class", ".classes")) else None
 
 
 def option_problems(options: Iterable[str]) -> Iterator[tuple[str, str]]:

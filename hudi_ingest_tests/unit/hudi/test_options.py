@@ -104,10 +104,11 @@ def test_s11_whatever_we_set_is_refused_in_a_pipeline_file_with_the_remedy(tmp_p
     [
         (
             "hoodie.metrics.on",
-            "Hudi's reporters open ports of the engine to everybody, and send to any address; see docs/metrics.md for ours",
+            "the engine would open ports to everybody, or send commits and metrics to any address; see docs/metrics.md, and `lineage` and "
+            "`alerts` in the documentation",
         ),
         ("hoodie.table.cdc.supplemental.logging.mode", "set `table.cdc` instead"),
-        ("hoodie.table.version", "it belongs to hoodie.properties, which hudi-ingest writes"),
+        ("hoodie.table.version", "hudi-ingest or Hudi sets it, for the table or for each write"),
         ("hoodie.write.lock.zookeeper.port", "set `table.lock` instead"),
         ("hoodie.memory.own.class", "it names a class that every driver would load"),
         ("hoodie.metadata.compact.max.delta.commits", None),
