@@ -170,7 +170,7 @@ COORDINATORS = sa.Table(
 SWITCHES = sa.Table(
     "ingest_switches",
     METADATA,
-    sa.Column("pipeline", sa.Text, primary_key=True, comment="Which pipeline of a template was switched?"),
+    sa.Column("pipeline", sa.Text, primary_key=True, comment="Which pipeline was switched?"),
     sa.Column("is_on", sa.Boolean, nullable=False, comment="On?"),
 )
 

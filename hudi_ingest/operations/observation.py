@@ -14,6 +14,7 @@ from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTab
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.kafka.shared_clusters import HeldOffsets
 from hudi_ingest.ledger import TransactionRow
+from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.complete_through import holding_back, of_table
 from hudi_ingest.model.finding import Finding, answer
 from hudi_ingest.model.offsets import TopicPartition
@@ -95,6 +96,11 @@ class Observation:
         """The pipeline's own commits on the active timeline, oldest first."""
         own = (each for each in self.committed.commits if self.pipeline.transaction_key in each.metadata)
         return tuple(sorted(own, key=lambda commit: commit.instant))
+
+    @cached_property
+    def accounted(self) -> tuple[tuple[CommittedInstant, Accounting], ...]:
+        """The pipeline's own commits, each with its accounting."""
+        return tuple((commit, commit.accounting(self.pipeline.transaction_key)) for commit in self.own_commits)
 
     @cached_property
     def amplification(self) -> ReadAmplification | None:

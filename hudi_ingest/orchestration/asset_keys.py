@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dagster import AssetKey, AssetObservation, AssetSpec, MetadataValue, TableColumn, TableRecord, TableSchema
+from dagster import AssetKey, AssetObservation, AssetSpec, TableColumn, TableMetadataValue, TableRecord, TableSchema
 
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -122,6 +122,6 @@ def _observation(
             "partitions": len(sources),
             # Without the partitions that cannot be read now they would be too small.
             **({} if set(sources).intersection(situation.leaderless) else sums),
-            f"offsets/{pipeline.name}": MetadataValue.table(rows, schema=TableSchema(columns)),
+            f"offsets/{pipeline.name}": TableMetadataValue(rows, schema=TableSchema(columns)),
         },
     )

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from dagster import DagsterRunStatus, RunsFilter
+from dagster import AssetKey, DagsterRunStatus, RunsFilter
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, LedgerUnreachable, TableUnreachable
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
@@ -67,8 +67,8 @@ class Instance:
             status=DagsterRunStatus.STARTED,
             is_finished=run.finished,
             tags={tags.TRANSACTION: run.plan.transaction_id},
-            job_name=f"{self.pipeline}_transaction",
-            asset_selection=None,
+            job_name="__ASSET_JOB",
+            asset_selection=frozenset({AssetKey([self.pipeline])}),
         )
         return SimpleNamespace(dagster_run=shown, start_time=run.since.timestamp(), update_timestamp=run.since)
 

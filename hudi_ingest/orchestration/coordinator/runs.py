@@ -78,16 +78,11 @@ def _first_alive(
             return record.dagster_run
         # It may have ended since.
         run = instance.get_run_by_id(record.dagster_run.run_id)
-        if run is not None and not run.is_finished and _is_one_transaction(run, table.pipeline):
+        # One that also materializes other assets has more to do than our transaction.
+        is_ours = run is not None and run.asset_selection == frozenset({table_key(table.pipeline)})
+        if run is not None and not run.is_finished and is_ours:
             report_dead(instance, run, reason)
     return None
-
-
-def _is_one_transaction(run: DagsterRun, pipeline: Pipeline) -> bool:
-    """Whether the run does nothing else: one that also materializes other assets has more to do than our transaction."""
-    # Transactions of earlier versions had a job of their own, and one may be under way.
-    former = run.job_name == f"{pipeline.name}_transaction"
-    return former or run.asset_selection == frozenset({table_key(pipeline)})
 
 
 def _why_dead(table: PipelineTable, ledger: Ledger, record: RunRecord, now: datetime) -> str | None:

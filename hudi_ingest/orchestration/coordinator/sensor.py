@@ -18,7 +18,6 @@ from dagster import (
 )
 
 from hudi_ingest.exceptions.problems import counted, listed
-from hudi_ingest.operations.observation import Observation
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.orchestration.broken_files import BrokenFiles
@@ -98,10 +97,10 @@ def report_look(look: Look, memory: PipelineMemory, instance: DagsterInstance) -
     """Report a look to Dagster. Raises KafkaUnreachable, KafkaRefused, TableUnreachable, and what Dagster raises."""
     report_repairs(look.pipeline, instance, look.repairs)
     report_decision(look.pipeline, instance, *look.decision, look.now, memory.reported, look.on)
-    if isinstance(look.observed, Observation):
-        report(look.observed, instance, memory.reported)
-    elif look.observed is not None:
+    if isinstance(look.observed, BaseException):
         report_trouble(look.pipeline, instance, look.observed, look.now, look.blind_since)
+    elif look.observed is not None:
+        report(look.observed, instance, memory.reported)
 
 
 def request_text(request: RunRequest) -> str:

@@ -24,9 +24,9 @@ from dagster import (
 from hudi_ingest.model.accounting import Accounting
 from hudi_ingest.model.complete_through import of_table
 from hudi_ingest.operations.health.judgement import lateness_seconds
+from hudi_ingest.operations.observation import Observation
 from hudi_ingest.orchestration.asset_keys import table_key
 from hudi_ingest.pipeline.pipeline import Pipeline
-from hudi_ingest.transaction.plan.planning import Situation
 
 MOST_AT_ONCE = 100
 """How many new periods one look reports; the next ones report the rest."""
@@ -146,18 +146,18 @@ def said_through(pipeline: Pipeline, instance: DagsterInstance, known: ReportedP
 
 
 def report_periods(
-    pipeline: Pipeline, instance: DagsterInstance, situation: Situation, known: ReportedPeriods | None
+    observation: Observation, instance: DagsterInstance, known: ReportedPeriods | None
 ) -> ReportedPeriods | None:
     """Materialize the periods that have become complete, and those that a replay has touched. `known`: the result of the last call. Raises
     KafkaUnreachable."""
-    checkpoint = situation.committed.checkpoint
+    pipeline, checkpoint = observation.pipeline, observation.committed.checkpoint
     if pipeline.asset.complete is None or checkpoint is None:
         return known
-    periods, through = Periods(pipeline), of_table(situation.complete)
+    periods, through = Periods(pipeline), of_table(observation.situation.complete)
     if known is not None and known.sequence >= checkpoint.sequence and not periods.complete(through, known.to):
         return known
     reported = ReportedPeriods.of(periods, instance)
-    repeated = _repeated(periods, situation, reported)
+    repeated = _repeated(periods, observation, reported)
     new = [(start, checkpoint.sequence, checkpoint.transaction_id) for start in periods.complete(through, reported.to)]
     for start, sequence, transaction in [*repeated, *new]:
         instance.report_runless_asset_event(
@@ -175,12 +175,10 @@ def report_periods(
     return ReportedPeriods(reported.names, to, checkpoint.sequence)
 
 
-def _repeated(periods: Periods, situation: Situation, reported: ReportedPeriods) -> Iterator[tuple[int, int, str]]:
+def _repeated(periods: Periods, observation: Observation, reported: ReportedPeriods) -> Iterator[tuple[int, int, str]]:
     """Yield the reported periods that replays, backfills and retries have touched since, with the transaction and its number. Only the
     last of one transaction has its number: if the process ends before, all of them are reported once more."""
-    key = periods.pipeline.transaction_key
-    accountings = [commit.accounting(key) for commit in situation.committed.commits if key in commit.metadata]
-    for accounting in sorted(accountings, key=lambda each: each.sequence):
+    for accounting in sorted((each for _, each in observation.accounted), key=lambda each: each.sequence):
         if accounting.kind.moves_offsets or accounting.sequence <= reported.sequence:
             continue
         touched = periods.touched(accounting, reported.names)

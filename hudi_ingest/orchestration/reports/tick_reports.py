@@ -62,7 +62,7 @@ def report(observation: Observation, instance: DagsterInstance, reported: Report
     if report_commits(observation, instance, newest, reported):
         newest = newest_materialization(pipeline, instance)
     report_checks(observation, instance)
-    reported.periods = report_periods(pipeline, instance, observation.situation, reported.periods)
+    reported.periods = report_periods(observation, instance, reported.periods)
     report_lag(observation, instance, newest)
 
 
@@ -118,14 +118,12 @@ def report_lag(observation: Observation, instance: DagsterInstance, materialized
     if not waiting and (newest is None or not newest[1]):
         return
     seconds = observation.oldest_seconds
-    instance.report_runless_asset_event(
-        AssetObservation(
-            table_key(pipeline),
-            description=f"{counted(waiting, 'record')} waiting"
-            + (f", the oldest for {seconds:,.0f} s." if seconds else "."),
-            metadata=lag_metadata(waiting, seconds),
-        )
+    metadata = lag_metadata(waiting, seconds)
+    since = f", the oldest for {seconds:,.0f} s." if seconds else "."
+    event = AssetObservation(
+        table_key(pipeline), description=f"{counted(waiting, 'record')} waiting{since}", metadata=metadata
     )
+    instance.report_runless_asset_event(event)
 
 
 def report_commits(
@@ -150,8 +148,7 @@ def report_commits(
         reported.commits = (_identity(newest), transactions)
     if not unreported:
         return False
-    for commit in observation.own_commits:
-        accounting = commit.accounting(pipeline.transaction_key)
+    for commit, accounting in observation.accounted:
         if accounting.transaction_id in unreported:
             instance.report_runless_asset_event(_materialization(pipeline, commit, accounting))
     return True

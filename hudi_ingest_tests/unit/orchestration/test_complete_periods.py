@@ -29,6 +29,7 @@ from hudi_ingest.orchestration.reports.complete_periods import (
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.transaction.plan.planning import Situation
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
+from hudi_ingest_tests.support.observations import seen
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 ZERO = TopicPartition("orders", 0)
@@ -81,7 +82,7 @@ class Process:
         self.known: ReportedPeriods | None = None
 
     def report(self, pipeline: Pipeline, instance: DagsterInstance, situation: Situation) -> None:
-        self.known = report_periods(pipeline, instance, situation, self.known)
+        self.known = report_periods(seen(pipeline, situation), instance, self.known)
 
 
 def reported(pipeline: Pipeline, instance: DagsterInstance) -> list[str]:

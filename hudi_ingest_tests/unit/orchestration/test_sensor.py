@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -55,6 +55,16 @@ def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
     return make_pipeline(Ground("orders", nobody, home), source={"request_timeout_seconds": 0.2})
 
 
+def run_of(
+    run_tags: Mapping[str, str],
+    status: DagsterRunStatus = DagsterRunStatus.STARTED,
+    assets: Sequence[str] = ("orders",),
+) -> DagsterRun:
+    """A run that materializes these assets."""
+    selection = frozenset(AssetKey([name]) for name in assets)
+    return DagsterRun(job_name="__ASSET_JOB", status=status, tags=run_tags, asset_selection=selection)
+
+
 def still_quiet(pipeline: Pipeline, instance: DagsterInstance) -> str | None:
     with Ledger.open(os.environ[LEDGER_VARIABLE]) as ledger:
         return quiet(pipeline, instance, ledger.requests)
@@ -95,7 +105,7 @@ def test_d1_an_unreachable_ledger_is_a_skip_with_the_reason_and_red_on_the_asset
 def test_f1_while_a_run_is_in_flight_no_other_is_launched(pipeline: Pipeline, status: DagsterRunStatus) -> None:
     with DagsterInstance.ephemeral() as instance:
         run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: "orders-000007-abc"}
-        instance.add_run(DagsterRun(job_name="orders_transaction", status=status, tags=run_tags))
+        instance.add_run(run_of(run_tags, status))
         found = tick(pipeline, instance, datetime.now(timezone.utc))
     assert isinstance(found, SkipReason)
     assert "orders-000007-abc" in str(found.skip_message)
@@ -108,7 +118,7 @@ def test_f1_while_its_run_is_at_work_a_tick_only_asks_whether_it_still_is(
     monkeypatch.setattr(quiet_ticks, "WHOLE_SECONDS", 3600.0)
     run_tags = {tags.TABLE: pipeline.table.base_path, tags.TRANSACTION: "orders-000007-abc"}
     with DagsterInstance.ephemeral() as instance:
-        run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags=run_tags)
+        run = run_of(run_tags, DagsterRunStatus.STARTED)
         instance.add_run(run)
         assert still_quiet(pipeline, instance) is None, "the first tick of a process is whole"
         whole = tick(pipeline, instance, datetime.now(timezone.utc))
@@ -120,7 +130,7 @@ def test_f1_while_its_run_is_at_work_a_tick_only_asks_whether_it_still_is(
         instance.report_run_canceled(run)
         assert still_quiet(pipeline, instance) is None, "the run has ended"
         tick(pipeline, instance, datetime.now(timezone.utc))
-        instance.add_run(DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags=run_tags))
+        instance.add_run(run_of(run_tags, DagsterRunStatus.STARTED))
         assert still_quiet(pipeline, instance) is None, "the last whole tick found no run"
         MEMORY.of(pipeline).remember_busy()
         assert still_quiet(pipeline, instance) is not None
@@ -190,21 +200,21 @@ def test_f1_a_transaction_of_the_command_line_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("job", "status", "told"),
+    ("assets", "status", "told"),
     [
-        ("orders_transaction", DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE),
-        ("orders_transaction", DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
-        ("nightly", DagsterRunStatus.STARTED, DagsterRunStatus.STARTED),
+        (["orders"], DagsterRunStatus.STARTED, DagsterRunStatus.FAILURE),
+        (["orders"], DagsterRunStatus.CANCELING, DagsterRunStatus.CANCELED),
+        (["orders", "report"], DagsterRunStatus.STARTED, DagsterRunStatus.STARTED),
     ],
     ids=["ours", "canceling", "of other assets too"],
 )
 def test_p5_a_run_past_its_transactions_deadline_is_not_waited_for(
-    pipeline: Pipeline, job: str, status: DagsterRunStatus, told: DagsterRunStatus
+    pipeline: Pipeline, assets: Sequence[str], status: DagsterRunStatus, told: DagsterRunStatus
 ) -> None:
     now = datetime.now(timezone.utc)
     deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
     with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
-        run = DagsterRun(job_name=job, status=status, tags={tags.TABLE: pipeline.table.base_path})
+        run = run_of({tags.TABLE: pipeline.table.base_path}, status, assets)
         instance.add_run(run)
         plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
         owner = Owner.dagster_run(run.run_id)
@@ -242,9 +252,7 @@ def test_p5_the_processes_of_a_run_past_its_deadline_are_ended_before_the_run(
         launcher = RecordingLauncher()
         launcher.register_instance(instance)
         monkeypatch.setattr(type(instance), "run_launcher", property(lambda self: launcher))
-        run = DagsterRun(
-            job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.TABLE: pipeline.table.base_path}
-        )
+        run = run_of({tags.TABLE: pipeline.table.base_path})
         instance.add_run(run)
         deadline = now - timedelta(seconds=ENDING_SECONDS + 1)
         ledger.transactions.begin(
@@ -260,9 +268,7 @@ def test_p2_a_run_whose_commit_renews_its_lease_is_waited_for_past_its_deadline(
     now = datetime.now(timezone.utc)
     plan = IngestPlan("orders", "orders-000007-abc", 7, (Slice("orders", 0, 5, 9),))
     with DagsterInstance.ephemeral() as instance, closing_ledger() as ledger:
-        run = DagsterRun(
-            job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.TABLE: pipeline.table.base_path}
-        )
+        run = run_of({tags.TABLE: pipeline.table.base_path})
         instance.add_run(run)
         owner = Owner.dagster_run(run.run_id)
         ledger.transactions.begin(plan, table=pipeline.table.base_path, owner=owner, deadline=now - timedelta(hours=1))

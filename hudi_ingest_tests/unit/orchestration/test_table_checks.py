@@ -91,7 +91,7 @@ def test_d3_a_check_is_told_once_and_again_when_it_turns_and_after_each_material
         for _ in range(3):
             report_checks(seen(pipeline, situation(5, 5), now()), instance)
         assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] for name in QUESTIONS}
-        materialize(instance, DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED))
+        materialize(instance, DagsterRun(job_name="__ASSET_JOB", status=DagsterRunStatus.STARTED))
         for _ in range(2):
             report_checks(seen(pipeline, situation(5, 5), now()), instance)
         assert {name: told(instance, name) for name in QUESTIONS} == {name: ["SUCCEEDED"] * 2 for name in QUESTIONS}
@@ -209,14 +209,14 @@ def test_d3_bad_records_are_a_warning_and_a_retry_of_dead_letters_is_told_at_onc
 def failed_run(pipeline: Pipeline, instance: DagsterInstance, *sentences: str) -> str:
     """A run of the pipeline whose ops failed with these sentences, in this order."""
     run = DagsterRun(
-        job_name="orders_transaction", status=DagsterRunStatus.STARTED, tags={tags.TABLE: pipeline.table.base_path}
+        job_name="__ASSET_JOB", status=DagsterRunStatus.STARTED, tags={tags.TABLE: pipeline.table.base_path}
     )
     instance.add_run(run)
     for number, sentence in enumerate(sentences):
         failure = UserFailureData("", description=sentence)  # type: ignore[no-untyped-call]
         data = StepFailureData(error=None, user_failure_data=failure)  # type: ignore[no-untyped-call]
         event = DagsterEvent(
-            DagsterEventType.STEP_FAILURE.value, "orders_transaction", step_key=f"w{number}", event_specific_data=data
+            DagsterEventType.STEP_FAILURE.value, "__ASSET_JOB", step_key=f"w{number}", event_specific_data=data
         )
         instance.report_dagster_event(event, run_id=run.run_id)
     instance.report_run_failed(run)
@@ -257,14 +257,14 @@ def test_d3_runs_that_fail_one_after_another_are_red_with_the_error_of_the_op_th
 
 
 def test_d3_checks_that_the_commits_own_run_told_are_not_told_again_by_the_tick(pipeline: Pipeline) -> None:
-    run = DagsterRun(job_name="orders_transaction", status=DagsterRunStatus.STARTED)
+    run = DagsterRun(job_name="__ASSET_JOB", status=DagsterRunStatus.STARTED)
     state = situation(5, 5)
     with DagsterInstance.ephemeral() as instance:
         observation = seen(pipeline, state, now())
         for finding in (*observation.findings_now, *observation.findings_on_commits, runs_succeed(pipeline, 0)):
             event = DagsterEvent(
                 DagsterEventType.ASSET_CHECK_EVALUATION.value,
-                "orders_transaction",
+                "__ASSET_JOB",
                 event_specific_data=evaluation(pipeline, finding),
             )
             instance.report_dagster_event(event, run_id=run.run_id)

@@ -177,7 +177,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "ingest_switches",
-        sa.Column("pipeline", sa.Text, nullable=False, comment="Which pipeline of a template was switched?"),
+        sa.Column("pipeline", sa.Text, nullable=False, comment="Which pipeline was switched?"),
         sa.Column("is_on", sa.Boolean, nullable=False, comment="On?"),
         sa.PrimaryKeyConstraint("pipeline", name="pk_ingest_switches"),
     )
