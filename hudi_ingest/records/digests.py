@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hudi_ingest.model.offsets import TopicPartition
-from hudi_ingest.records.compiled import compiled
-from hudi_ingest.records.convert.json.kernel.machine import byte, hot, int32, shifted_right, word
+from hudi_ingest.records.compiled import byte, compiled, hot, int32, shifted_right, word
 from hudi_ingest.records.kafka_columns import OFFSET, PARTITION, TOPIC
 
 Hashes = npt.NDArray[np.int64]

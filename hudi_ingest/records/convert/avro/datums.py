@@ -7,11 +7,11 @@ or behind `end` is read. Import this only where it runs.
 
 from __future__ import annotations
 
-from hudi_ingest.records.compiled import compiled
-from hudi_ingest.records.convert.json.kernel.machine import (
+from hudi_ingest.records.compiled import (
     below,
     byte,
     cold,
+    compiled,
     hot,
     int32,
     put_byte,

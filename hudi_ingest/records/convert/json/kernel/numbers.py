@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hudi_ingest.records.convert.json.kernel import machine
-from hudi_ingest.records.convert.json.kernel.machine import (
+from hudi_ingest.records.compiled import (
     as_float32,
     below,
     bits_of,
@@ -18,6 +17,7 @@ from hudi_ingest.records.convert.json.kernel.machine import (
     leading_zeros,
     shifted_right,
 )
+from hudi_ingest.records.convert.json.kernel import characters
 
 
 def _signed(numbers: list[int]) -> Any:
@@ -57,15 +57,15 @@ def number_at(at: int, end: int, loose: bool) -> tuple[int, int, int, int, int, 
     head = rest = digits = fraction = exponent = 0
     whole = True
     begin = at
-    if byte(at) == machine.ZERO:
+    if byte(at) == characters.ZERO:
         at += 1
-        while loose and at < end and byte(at) == machine.ZERO:
+        while loose and at < end and byte(at) == characters.ZERO:
             at += 1
-        if not loose and machine.ZERO <= byte(at) <= machine.NINE:
+        if not loose and characters.ZERO <= byte(at) <= characters.NINE:
             return 0, 0, 0, 0, 0, 0, False
     point = 0
     while True:
-        c = byte(at) - machine.ZERO
+        c = byte(at) - characters.ZERO
         if below(9, c):
             if c != -2 or point:
                 break
@@ -73,7 +73,7 @@ def number_at(at: int, end: int, loose: bool) -> tuple[int, int, int, int, int, 
             whole = False
             at += 1
             if digits == 0:
-                while at < end and byte(at) == machine.ZERO:
+                while at < end and byte(at) == characters.ZERO:
                     at += 1
             continue
         if digits < 19:
@@ -93,21 +93,21 @@ def number_at(at: int, end: int, loose: bool) -> tuple[int, int, int, int, int, 
             return 0, 0, 0, 0, 0, 0, False
     elif at == begin:
         return 0, 0, 0, 0, 0, 0, False
-    if byte(at) | 32 == machine.LOWER_E:
+    if byte(at) | 32 == characters.LOWER_E:
         whole = False
         at += 1
         c = byte(at)
-        if c == machine.PLUS or c == machine.MINUS:
+        if c == characters.PLUS or c == characters.MINUS:
             at += 1
         begin = at
-        while machine.ZERO <= byte(at) <= machine.NINE:
+        while characters.ZERO <= byte(at) <= characters.NINE:
             if at == begin + 5:
                 return 0, 0, 0, 0, 0, 0, False
-            exponent = exponent * 10 + byte(at) - machine.ZERO
+            exponent = exponent * 10 + byte(at) - characters.ZERO
             at += 1
         if at == begin:
             return 0, 0, 0, 0, 0, 0, False
-        if c == machine.MINUS:
+        if c == characters.MINUS:
             exponent = -exponent
     return at, head, rest, digits, fraction, exponent, whole
 

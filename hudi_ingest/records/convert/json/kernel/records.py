@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from hudi_ingest.records.compiled import compiled
-from hudi_ingest.records.convert.json.kernel import kept_name, machine
+from hudi_ingest.records.compiled import (
+    byte,
+    cold,
+    compiled,
+    hot,
+    int32,
+    looked_at,
+    put_byte,
+    put_int32,
+    put_word,
+    shifted_right,
+    trailing_zeros,
+    word,
+)
+from hudi_ingest.records.convert.json.kernel import characters, kept_name
 from hudi_ingest.records.convert.json.kernel.columns import (
     CAPACITY,
     CHILD,
@@ -47,19 +60,6 @@ from hudi_ingest.records.convert.json.kernel.columns import (
     VALID,
     VALUES,
     WIDTH,
-)
-from hudi_ingest.records.convert.json.kernel.machine import (
-    byte,
-    cold,
-    hot,
-    int32,
-    looked_at,
-    put_byte,
-    put_int32,
-    put_word,
-    shifted_right,
-    trailing_zeros,
-    word,
 )
 from hudi_ingest.records.convert.json.kernel.scalars import put_scalar
 from hudi_ingest.records.convert.json.kernel.texts import after_space, after_value, copied_text, is_utf8
@@ -147,17 +147,17 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
     """Put one record behind the rows that there are: GOOD, DOUBTFUL, or FULL with what is full in the state."""
     begin = at
     at = after_space(at, end)
-    if at >= end or byte(at) != machine.OPEN_BRACE:
+    if at >= end or byte(at) != characters.OPEN_BRACE:
         return DOUBTFUL
     frames, scratch = word(state + FRAMES), word(state + SCRATCH)
     parent, slot, seen, depth, beyond_ascii = nodes, word(levels + SAVED), 0, 0, 0
     seen_by, guess = _new_object(state), parent + FIRST_MEMBER
-    kind, close = STRUCT, machine.CLOSE_BRACE
+    kind, close = STRUCT, characters.CLOSE_BRACE
     at += 1
     opened = True
     while True:
         # Behind a bracket or a comma.
-        if byte(at) <= machine.SPACE:
+        if byte(at) <= characters.SPACE:
             at = after_space(at, end)
         if at >= end:
             return DOUBTFUL
@@ -165,7 +165,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
         if not (opened and c == close):
             node, place = 0, slot
             if kind == STRUCT:
-                if c != machine.QUOTE:
+                if c != characters.QUOTE:
                     return DOUBTFUL
                 at += 1
                 node = nodes + word(guess)
@@ -182,7 +182,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
                     plain = trailing_zeros(stops) if stops else 0
                     if (
                         stops
-                        and byte(at + plain) == machine.QUOTE
+                        and byte(at + plain) == characters.QUOTE
                         and shifted_right(found, 32) & ((1 << plain) - 1) == 0
                     ):
                         node = _member(nodes, parent, at, plain + 1)
@@ -193,7 +193,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
                         if at == 0:
                             return DOUBTFUL
                         beyond_ascii |= found
-                        put_byte(target, machine.QUOTE)
+                        put_byte(target, characters.QUOTE)
                         node = _member(nodes, parent, scratch, target + 1 - scratch)
                     if node:
                         put_word(guess, node - nodes)
@@ -212,7 +212,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
                     return FULL
                 put_word(level + COUNT, place + 1)
                 if kind != LIST:
-                    if c != machine.QUOTE:
+                    if c != characters.QUOTE:
                         return DOUBTFUL
                     offsets, data = word(node + OFFSETS) + 4 * place, word(node + DATA)
                     start = int32(offsets)
@@ -228,12 +228,12 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
                         return DOUBTFUL
                     node += NODE_BYTES
             if kind != LIST:
-                if byte(at) <= machine.SPACE:
+                if byte(at) <= characters.SPACE:
                     at = after_space(at, end)
-                if byte(at) != machine.COLON:
+                if byte(at) != characters.COLON:
                     return DOUBTFUL
                 at += 1
-                if byte(at) <= machine.SPACE:
+                if byte(at) <= characters.SPACE:
                     at = after_space(at, end)
                 if at >= end:
                     return DOUBTFUL
@@ -243,7 +243,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
                 beyond_ascii |= found
                 if at == 0:
                     return DOUBTFUL
-            elif c == machine.LOWER_N:
+            elif c == characters.LOWER_N:
                 if int32(at) != 0x6C6C756E or word(node + NULLABLE) == 0:
                     return DOUBTFUL
                 _put_null(nodes, flat, node, place)
@@ -251,7 +251,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
             else:
                 value_kind = word(node + KIND)
                 if value_kind == STRING:
-                    if c != machine.QUOTE:
+                    if c != characters.QUOTE:
                         return DOUBTFUL
                     offsets, data = word(node + OFFSETS) + 4 * place, word(node + DATA)
                     start = int32(offsets)
@@ -271,7 +271,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
                         put_word(state + FULL_NODE, node - nodes)
                         return FULL
                 else:
-                    if c != (machine.OPEN_BRACKET if value_kind == LIST else machine.OPEN_BRACE):
+                    if c != (characters.OPEN_BRACKET if value_kind == LIST else characters.OPEN_BRACE):
                         return DOUBTFUL
                     frame = frames + depth * FRAME_BYTES
                     put_word(frame, parent)
@@ -288,13 +288,13 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
                     continue
         while True:
             # Behind a value.
-            if byte(at) <= machine.SPACE:
+            if byte(at) <= characters.SPACE:
                 at = after_space(at, end)
             if at >= end:
                 return DOUBTFUL
             c = byte(at)
             at += 1
-            if c == machine.COMMA:
+            if c == characters.COMMA:
                 opened = False
                 break
             if c != close:
@@ -314,7 +314,7 @@ def _record(nodes: int, levels: int, flat: int, state: int, at: int, end: int) -
             parent, slot, seen = word(frame), word(frame + 8), word(frame + 16)
             seen_by, guess = word(frame + 24), word(frame + 32)
             kind = word(parent + KIND)
-            close = machine.CLOSE_BRACKET if kind == LIST else machine.CLOSE_BRACE
+            close = characters.CLOSE_BRACKET if kind == LIST else characters.CLOSE_BRACE
 
 
 @cold

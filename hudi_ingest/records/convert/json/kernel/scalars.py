@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from hudi_ingest.records.convert.json.kernel import machine
+from hudi_ingest.records.compiled import (
+    below,
+    byte,
+    cold,
+    hot,
+    int32,
+    put_byte,
+    put_int16,
+    put_int32,
+    put_word,
+    word,
+)
+from hudi_ingest.records.convert.json.kernel import characters
 from hudi_ingest.records.convert.json.kernel.columns import (
     BINARY,
     BOOL,
@@ -22,18 +34,6 @@ from hudi_ingest.records.convert.json.kernel.columns import (
     VALUES,
     WIDTH,
 )
-from hudi_ingest.records.convert.json.kernel.machine import (
-    below,
-    byte,
-    cold,
-    hot,
-    int32,
-    put_byte,
-    put_int16,
-    put_int32,
-    put_word,
-    word,
-)
 from hudi_ingest.records.convert.json.kernel.numbers import decimal_of, nearest_float32, nearest_float64, number_at
 from hudi_ingest.records.convert.json.kernel.texts import plain_end
 from hudi_ingest.records.times import FIRST_MICROSECOND, LAST_MICROSECOND
@@ -46,7 +46,7 @@ _NOT_DIGITS = -10_000
 @hot
 def _two(at: int) -> int:
     """The number that two digits are, or something negative."""
-    tens, ones = byte(at) - machine.ZERO, byte(at + 1) - machine.ZERO
+    tens, ones = byte(at) - characters.ZERO, byte(at + 1) - characters.ZERO
     if below(9, tens) or below(9, ones):
         return _NOT_DIGITS
     return tens * 10 + ones
@@ -56,7 +56,14 @@ def _two(at: int) -> int:
 def day_at(at: int) -> int:
     """Days since 1970 of YYYY-MM-DD, or NO_DAY; the year 0000 is left to the exact path."""
     year, month, day = _two(at) * 100 + _two(at + 2), _two(at + 5), _two(at + 8)
-    if year < 1 or month < 1 or month > 12 or day < 1 or byte(at + 4) != machine.MINUS or byte(at + 7) != machine.MINUS:
+    if (
+        year < 1
+        or month < 1
+        or month > 12
+        or day < 1
+        or byte(at + 4) != characters.MINUS
+        or byte(at + 7) != characters.MINUS
+    ):
         return NO_DAY
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTH_DAYS[month] + (1 if leap else 0):
@@ -82,25 +89,25 @@ def microseconds_at(at: int, end: int) -> int:
     hour = minute = second = fraction = ahead = 0
     if at < end:
         c = byte(at)
-        if end - at < 3 or (c != machine.UPPER_T and c != machine.SPACE):
+        if end - at < 3 or (c != characters.UPPER_T and c != characters.SPACE):
             return NO_TIME
         hour = _two(at + 1)
         at += 3
-        if at < end and byte(at) == machine.COLON:
+        if at < end and byte(at) == characters.COLON:
             if end - at < 3:
                 return NO_TIME
             minute = _two(at + 1)
             at += 3
-            if at < end and byte(at) == machine.COLON:
+            if at < end and byte(at) == characters.COLON:
                 if end - at < 3:
                     return NO_TIME
                 second = _two(at + 1)
                 at += 3
-                if at < end and byte(at) == machine.DOT:
+                if at < end and byte(at) == characters.DOT:
                     at += 1
                     digits = 0
                     while at < end:
-                        c = byte(at) - machine.ZERO
+                        c = byte(at) - characters.ZERO
                         if below(9, c):
                             break
                         if digits < 6:
@@ -117,13 +124,13 @@ def microseconds_at(at: int, end: int) -> int:
         if at < end:
             c = byte(at)
             at += 1
-            if c == machine.PLUS or c == machine.MINUS:
+            if c == characters.PLUS or c == characters.MINUS:
                 if end - at < 2:
                     return NO_TIME
                 zone_hour, zone_minute = _two(at), 0
                 at += 2
                 if at < end:
-                    if byte(at) == machine.COLON:
+                    if byte(at) == characters.COLON:
                         at += 1
                     if end - at < 2:
                         return NO_TIME
@@ -132,9 +139,9 @@ def microseconds_at(at: int, end: int) -> int:
                 if zone_hour < 0 or zone_hour > 23 or zone_minute < 0 or zone_minute > 59:
                     return NO_TIME
                 ahead = zone_hour * 60 + zone_minute
-                if c == machine.MINUS:
+                if c == characters.MINUS:
                     ahead = -ahead
-            elif c != machine.UPPER_Z:
+            elif c != characters.UPPER_Z:
                 return NO_TIME
         if at != end or hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59:
             return NO_TIME
@@ -185,8 +192,8 @@ def put_scalar(kind: int, node: int, slot: int, at: int, end: int) -> int:
     """Put a number, boolean, date, time or binary. Address behind it, 0 if it is in doubt, -1 if there is no room."""
     c = byte(at)
     values = word(node + VALUES)
-    if kind <= DECIMAL and c != machine.QUOTE:
-        negative = c == machine.MINUS
+    if kind <= DECIMAL and c != characters.QUOTE:
+        negative = c == characters.MINUS
         behind, head, rest, digits, fraction, exponent, whole = number_at(at + 1 if negative else at, end, False)
         if behind == 0:
             return 0
@@ -229,11 +236,11 @@ def put_scalar(kind: int, node: int, slot: int, at: int, end: int) -> int:
         if int32(at) == 0x65757274:
             put_byte(bits, byte(bits) | 1 << (slot & 7))
             return at + 4
-        if c == machine.LOWER_F and int32(at + 1) == 0x65736C61:
+        if c == characters.LOWER_F and int32(at + 1) == 0x65736C61:
             put_byte(bits, byte(bits) & ~(1 << (slot & 7)))
             return at + 5
         return 0
-    if c != machine.QUOTE:
+    if c != characters.QUOTE:
         return 0
     at += 1
     close = plain_end(at, end)
@@ -259,12 +266,12 @@ def put_scalar(kind: int, node: int, slot: int, at: int, end: int) -> int:
     if kind == DECIMAL:
         c = byte(at)
         behind, head, rest, digits, fraction, exponent, _ = number_at(
-            at + 1 if c == machine.PLUS or c == machine.MINUS else at, end, True
+            at + 1 if c == characters.PLUS or c == characters.MINUS else at, end, True
         )
         if behind != close or digits > 38:
             return 0
         shift = exponent - fraction + word(node + SCALE)
-        fits, high, low = decimal_of(head, rest, digits, shift, word(node + PRECISION), c == machine.MINUS)
+        fits, high, low = decimal_of(head, rest, digits, shift, word(node + PRECISION), c == characters.MINUS)
         put_word(values + 16 * slot, low)
         put_word(values + 16 * slot + 8, high)
         return close + 1 if fits else 0

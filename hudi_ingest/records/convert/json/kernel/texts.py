@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hudi_ingest.records.convert.json.kernel import machine
-from hudi_ingest.records.convert.json.kernel.machine import (
+from hudi_ingest.records.compiled import (
     byte,
     cold,
     copied,
@@ -15,13 +14,14 @@ from hudi_ingest.records.convert.json.kernel.machine import (
     trailing_zeros,
     word,
 )
+from hudi_ingest.records.convert.json.kernel import characters
 
 
 @hot
 def after_space(at: int, end: int) -> int:
     while at < end:
         c = byte(at)
-        if c != machine.SPACE and c != 10 and c != 13 and c != 9:
+        if c != characters.SPACE and c != 10 and c != 13 and c != 9:
             break
         at += 1
     return at
@@ -33,9 +33,9 @@ def hexadecimal(at: int) -> int:
     number = 0
     for place in range(4):
         c = byte(at + place)
-        if machine.ZERO <= c <= machine.NINE:
-            number = number * 16 + c - machine.ZERO
-        elif machine.LOWER_A <= (c | 32) <= machine.LOWER_F:
+        if characters.ZERO <= c <= characters.NINE:
+            number = number * 16 + c - characters.ZERO
+        elif characters.LOWER_A <= (c | 32) <= characters.LOWER_F:
             number = number * 16 + (c | 32) - 87
         else:
             return -1
@@ -46,18 +46,18 @@ def hexadecimal(at: int) -> int:
 def _unescaped(at: int, target: int) -> tuple[int, int]:
     """Put the character of an escape. Addresses behind both; 0 for the first if it is none, or half of a pair."""
     c = byte(at + 1)
-    if c != machine.LOWER_U:
-        if c == machine.LOWER_N:
+    if c != characters.LOWER_U:
+        if c == characters.LOWER_N:
             c = 10
-        elif c == machine.LOWER_T:
+        elif c == characters.LOWER_T:
             c = 9
-        elif c == machine.LOWER_R:
+        elif c == characters.LOWER_R:
             c = 13
-        elif c == machine.LOWER_B:
+        elif c == characters.LOWER_B:
             c = 8
-        elif c == machine.LOWER_F:
+        elif c == characters.LOWER_F:
             c = 12
-        elif c != machine.QUOTE and c != machine.BACKSLASH and c != machine.SLASH:
+        elif c != characters.QUOTE and c != characters.BACKSLASH and c != characters.SLASH:
             return 0, target
         put_byte(target, c)
         return at + 2, target + 1
@@ -69,8 +69,8 @@ def _unescaped(at: int, target: int) -> tuple[int, int]:
         low = hexadecimal(at + 2)
         if (
             code >= 0xDC00
-            or byte(at) != machine.BACKSLASH
-            or byte(at + 1) != machine.LOWER_U
+            or byte(at) != characters.BACKSLASH
+            or byte(at + 1) != characters.LOWER_U
             or low < 0xDC00
             or low > 0xDFFF
         ):
@@ -114,9 +114,9 @@ def copied_text(at: int, end: int, target: int) -> tuple[int, int, int]:
         at += plain
         target += plain
         c = byte(at)
-        if c == machine.QUOTE:
+        if c == characters.QUOTE:
             return at + 1, target, beyond_ascii
-        if c != machine.BACKSLASH:
+        if c != characters.BACKSLASH:
             return 0, target, 0
         at, target = _unescaped(at, target)
         if at == 0:
@@ -136,7 +136,7 @@ def plain_end(at: int, end: int) -> int:
             at += 32
             continue
         plain = trailing_zeros(stops)
-        if byte(at + plain) != machine.QUOTE or shifted_right(found, 32) & ((1 << plain) - 1):
+        if byte(at + plain) != characters.QUOTE or shifted_right(found, 32) & ((1 << plain) - 1):
             return 0
         return at + plain
     return 0
@@ -187,25 +187,25 @@ def _after_text(at: int, end: int) -> tuple[int, int]:
         beyond_ascii |= shifted_right(found, 32) & ((1 << plain) - 1)
         at += plain
         c = byte(at)
-        if c == machine.QUOTE:
+        if c == characters.QUOTE:
             return at + 1, beyond_ascii
-        if c != machine.BACKSLASH:
+        if c != characters.BACKSLASH:
             return 0, 0
         c = byte(at + 1)
         at += 2
-        if c == machine.LOWER_U:
+        if c == characters.LOWER_U:
             if hexadecimal(at) < 0:
                 return 0, 0
             at += 4
         elif (
-            c != machine.QUOTE
-            and c != machine.BACKSLASH
-            and c != machine.SLASH
-            and c != machine.LOWER_B
-            and c != machine.LOWER_F
-            and c != machine.LOWER_N
-            and c != machine.LOWER_R
-            and c != machine.LOWER_T
+            c != characters.QUOTE
+            and c != characters.BACKSLASH
+            and c != characters.SLASH
+            and c != characters.LOWER_B
+            and c != characters.LOWER_F
+            and c != characters.LOWER_N
+            and c != characters.LOWER_R
+            and c != characters.LOWER_T
         ):
             return 0, 0
     return 0, 0
@@ -213,7 +213,7 @@ def _after_text(at: int, end: int) -> tuple[int, int]:
 
 @hot
 def _after_digits(at: int, end: int) -> int:
-    while at < end and machine.ZERO <= byte(at) <= machine.NINE:
+    while at < end and characters.ZERO <= byte(at) <= characters.NINE:
         at += 1
     return at
 
@@ -222,32 +222,32 @@ def _after_digits(at: int, end: int) -> int:
 def _after_scalar(at: int, end: int) -> int:
     """Address behind a number, true, false, null, NaN or Infinity, or 0."""
     c = byte(at)
-    if c == machine.LOWER_T:
+    if c == characters.LOWER_T:
         return at + 4 if int32(at) == 0x65757274 else 0
-    if c == machine.LOWER_F:
+    if c == characters.LOWER_F:
         return at + 5 if int32(at + 1) == 0x65736C61 else 0
-    if c == machine.LOWER_N:
+    if c == characters.LOWER_N:
         return at + 4 if int32(at) == 0x6C6C756E else 0
     if c == 78:
         return at + 3 if int32(at) & 0xFFFFFF == 0x4E614E else 0
-    if c == machine.MINUS:
+    if c == characters.MINUS:
         at += 1
         c = byte(at)
     if c == 73:
         return at + 8 if word(at) == 0x7974696E69666E49 else 0
     begin = at
     at = _after_digits(at, end)
-    if at == begin or (c == machine.ZERO and at > begin + 1):
+    if at == begin or (c == characters.ZERO and at > begin + 1):
         return 0
-    if byte(at) == machine.DOT:
+    if byte(at) == characters.DOT:
         begin = at + 1
         at = _after_digits(begin, end)
         if at == begin:
             return 0
-    if byte(at) | 32 == machine.LOWER_E:
+    if byte(at) | 32 == characters.LOWER_E:
         at += 1
         c = byte(at)
-        if c == machine.PLUS or c == machine.MINUS:
+        if c == characters.PLUS or c == characters.MINUS:
             at += 1
         begin = at
         at = _after_digits(begin, end)
@@ -265,19 +265,19 @@ def after_value(at: int, end: int) -> tuple[int, int]:
             return 0, 0
         c = byte(at)
         named = False
-        if c == machine.QUOTE:
+        if c == characters.QUOTE:
             at, found = _after_text(at + 1, end)
             beyond_ascii |= found
             if at == 0:
                 return 0, 0
-        elif c == machine.OPEN_BRACE or c == machine.OPEN_BRACKET:
+        elif c == characters.OPEN_BRACE or c == characters.OPEN_BRACKET:
             if depth == 60:
                 return 0, 0
             depth += 1
-            objects = objects << 1 | (1 if c == machine.OPEN_BRACE else 0)
+            objects = objects << 1 | (1 if c == characters.OPEN_BRACE else 0)
             at = after_space(at + 1, end)
             if byte(at) != c + 2:
-                if c == machine.OPEN_BRACKET:
+                if c == characters.OPEN_BRACKET:
                     continue
                 named = True
         else:
@@ -292,21 +292,21 @@ def after_value(at: int, end: int) -> tuple[int, int]:
                 return 0, 0
             c = byte(at)
             at += 1
-            if c == machine.COMMA:
+            if c == characters.COMMA:
                 at = after_space(at, end)
                 break
-            if c != (machine.CLOSE_BRACE if objects & 1 else machine.CLOSE_BRACKET):
+            if c != (characters.CLOSE_BRACE if objects & 1 else characters.CLOSE_BRACKET):
                 return 0, 0
             depth -= 1
             objects >>= 1
         if objects & 1:
-            if at >= end or byte(at) != machine.QUOTE:
+            if at >= end or byte(at) != characters.QUOTE:
                 return 0, 0
             at, found = _after_text(at + 1, end)
             beyond_ascii |= found
             if at == 0:
                 return 0, 0
             at = after_space(at, end)
-            if byte(at) != machine.COLON:
+            if byte(at) != characters.COLON:
                 return 0, 0
             at = after_space(at + 1, end)
