@@ -145,6 +145,23 @@ def test_p1_an_idle_tick_copies_dead_letters_that_a_commit_could_not(
     assert copied == [letters]
 
 
+def test_dead_letters_that_cannot_be_copied_hide_no_reason_and_are_tried_again_by_the_next_tick(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = load(write, table__base_path=str(tmp_path / "table"))
+
+    def catch_up(self: LetterCopies, head: LettersHead | None) -> int:
+        raise KafkaUnreachable("nobody takes dead letters")
+
+    with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger, DagsterInstance.ephemeral() as instance:
+        sight = sight_of(pipeline, _idle(pipeline), instance, ledger)
+        reason = answer_to(sight, cast(KafkaCluster, Group(1)))
+        assert sight.memory.idle is not None
+        monkeypatch.setattr(LetterCopies, "catch_up", catch_up)
+        assert answer_to(sight, cast(KafkaCluster, Group(1))) == f"{reason}; nobody takes dead letters"
+        assert sight.memory.idle is None, "the next tick looks in full"
+
+
 def test_p5_a_commit_whose_op_died_behind_it_is_recorded_by_an_idle_tick(
     write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
