@@ -41,8 +41,8 @@ from hudi_ingest.model.offsets import Slice, TopicPartition
 from hudi_ingest.model.plan import IngestPlan
 from hudi_ingest.model.report import CommitReceipt, SliceReport
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.embedded.executor import EXECUTOR
 from hudi_ingest.orchestration.embedded.sqlite_storage import close_connections
+from hudi_ingest.orchestration.executor import EXECUTOR
 from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, LEDGER, LEDGER_ONLY, InstanceStorageIOManager
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 

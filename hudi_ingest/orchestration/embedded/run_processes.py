@@ -32,8 +32,8 @@ from hudi_ingest.home.folder import RUN_ASSETS_VARIABLE, RUN_PIPELINE_VARIABLE, 
 from hudi_ingest.home.liveness import IDLE_RUN_NAME, RUN_NAME, set_process_name
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.embedded.executor import IMPORTED_BY_OPS
 from hudi_ingest.orchestration.embedded.sqlite_storage import close_run_logs
+from hudi_ingest.orchestration.executor import IMPORTED_BY_OPS
 
 IMPORTED_BY_RUNS = [
     "hudi_ingest.orchestration.embedded.run_processes",
