@@ -64,8 +64,8 @@ def _measure(topics: int) -> None:
     from hudi_ingest.orchestration import (
         code_location,  # noqa: F401
         executor,  # noqa: F401
+        run_launcher,  # noqa: F401
     )
-    from hudi_ingest.orchestration.embedded import run_launcher  # noqa: F401
     from hudi_ingest.pipeline.folder import load_folder
     from hudi_ingest.transaction.columns.decoding import format_problems
 

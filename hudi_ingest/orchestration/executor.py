@@ -24,7 +24,7 @@ OPS_AT_ONCE = 4
 IMPORTED_BY_OPS = [
     "hudi_ingest.orchestration.pipeline_definitions",
     # What Dagster and pyspark import only when an op runs, a second of CPU in each; names that do not exist are ignored.
-    "dagster._core.storage.sqlite_storage",
+    "hudi_ingest.orchestration.embedded.sqlite_storage",
     "dagster_postgres",
     "distutils.version",
     "hudi_ingest.records.convert.json.converter",
