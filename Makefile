@@ -68,7 +68,7 @@ fast: $(VENV)/requirements-dev.ready ## the tests without broker and JVM
 
 oldest: $(OLDEST)/requirements.ready ## what plugs into Dagster, on the oldest that setup.py allows
 	$(OLDEST)/bin/python -m pytest hudi_ingest_tests/unit/orchestration/test_component.py hudi_ingest_tests/unit/orchestration/test_postgres_storage.py \
-		hudi_ingest_tests/integration/test_run_launcher.py hudi_ingest_tests/integration/test_forked_runs.py hudi_ingest_tests/integration/test_code_server.py \
+		hudi_ingest_tests/integration/test_run_launcher.py hudi_ingest_tests/integration/test_code_server.py \
 		hudi_ingest_tests/integration/test_dagster_run.py -k "not test_dagster_run or by_default or retried_alone" $(ARGS)
 
 ui: $(VENV)/requirements-dev.ready ## the Dagster UI and the pages of serve in headless Chromium, screenshots to docs/images; needs playwright and chromium

@@ -1,10 +1,10 @@
 """How old a record is when readers see it: five pipelines with `interval_seconds: 2` get 200 records a second each, and hudi-rs reads every
 commit as soon as it is on the timeline.
 
-    python -m benchmarks.freshness HOME [--minutes 10] [--stock]
+    python -m benchmarks.freshness HOME [--minutes 10] [--stock [--spawned]]
 
-`--stock`: Dagster as its own commands start it, with its own daemon and launcher, on PostgreSQL through the storage that keeps
-its connections, beside our broker, engine and code server.
+`--stock`: Dagster as its own commands start it, with its own daemon, on PostgreSQL through the storage that keeps its connections,
+beside our broker, engine, launcher and code server; `--spawned`: with Dagster's own launcher.
 What the seconds are made of is from Dagster's events of the runs, CPU from the processes. HOME must be new.
 """
 
@@ -46,6 +46,7 @@ from hudi_ingest.local.stack import DAGSTER, Stack
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
 from hudi_ingest.orchestration.embedded.step_logs import FileComputeLogManager
+from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest_tests.lab import postgresql
 
 PIPELINES = 5
@@ -180,9 +181,12 @@ def _prepare(home: Home, servers: str) -> list[str]:
 
 
 @contextmanager
-def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[Path, dict[str, int]]]:
+def stock_dagster(
+    home: Home, stack: Stack, ledger_url: str, *, spawned: bool = False
+) -> Iterator[tuple[Path, dict[str, int]]]:
     """Replace the stack's Dagster by one as Dagster's own commands start it, on PostgreSQL through the storage that keeps its
-    connections, which `hudi-ingest code-server` serves. Yields its folder and the processes of both, by name."""
+    connections, which `hudi-ingest code-server` serves. `spawned`: runs, by Dagster's own launcher. Yields its folder and the processes
+    of both, by name."""
     by_name = {process.name: process for process in stack.processes}
     stop([by_name[name] for name in DAGSTER])
     folder = home.root / "stock"
@@ -200,13 +204,15 @@ def stock_dagster(home: Home, stack: Stack, ledger_url: str) -> Iterator[tuple[P
         "class": FileComputeLogManager.__name__,
         "config": {"base_dir": str(folder / "logs")},
     }
-    # The three settings of an instance that docs/operations.md recommends for fresh tables.
+    # The settings of an instance that docs/operations.md recommends for fresh tables.
     settings = {
         "storage": storage,
         "compute_logs": logs,
         "run_queue": {"dequeue_interval_seconds": 1, "dequeue_use_threads": True, "dequeue_num_workers": 4},
         "telemetry": {"enabled": False},
     }
+    if not spawned:
+        settings["run_launcher"] = {"module": ForkingRunLauncher.__module__, "class": ForkingRunLauncher.__name__}
     (folder / "dagster.yaml").write_text(yaml.safe_dump(settings))
     code_port = free_port()
     server = {"host": "127.0.0.1", "port": code_port, "location_name": dagster_api.LOCATION}
@@ -282,7 +288,9 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
     return {"p50": round(median(ordered), 2), "p99": round(ordered[int(0.99 * (len(ordered) - 1))], 2)}
 
 
-def figures(root: Path, minutes: float, *, stock: bool, report: Callable[[str], None]) -> dict[str, Any]:
+def figures(
+    root: Path, minutes: float, *, stock: bool, spawned: bool = False, report: Callable[[str], None]
+) -> dict[str, Any]:
     """Measure for `minutes` with a stack of its own in `root`, a new folder. Raises TimeoutError if not all records are read."""
     with ExitStack() as started:
         ledger_url = f"sqlite:///{root / 'ledger.db'}"
@@ -297,7 +305,7 @@ def figures(root: Path, minutes: float, *, stock: bool, report: Callable[[str], 
         topics = _prepare(home, stack.bootstrap_servers)
         dagster_home, trees = home.dagster, {record.name: record.pid for record in stack.processes}
         if stock:
-            dagster_home, processes = started.enter_context(stock_dagster(home, stack, ledger_url))
+            dagster_home, processes = started.enter_context(stock_dagster(home, stack, ledger_url, spawned=spawned))
             trees = {name: pid for name, pid in trees.items() if name not in DAGSTER}
             trees |= {**processes, "postgresql": postmaster(ledger_url)}
         instance = started.enter_context(DagsterInstance.from_config(str(dagster_home)))
@@ -364,8 +372,11 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("--minutes", type=float, default=MINUTES)
     parser.add_argument("--stock", action="store_true")
+    parser.add_argument("--spawned", action="store_true")
     options = parser.parse_args()
-    measured = figures(options.home.resolve(), options.minutes, stock=options.stock, report=say)
+    measured = figures(
+        options.home.resolve(), options.minutes, stock=options.stock, spawned=options.spawned, report=say
+    )
     say(json.dumps(measured, indent=2))
 
 

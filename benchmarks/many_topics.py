@@ -61,8 +61,11 @@ def _measure(topics: int) -> None:
     from dagster._serdes import serialize_value
 
     # Imported before anything is timed.
-    from hudi_ingest.orchestration import code_location  # noqa: F401
-    from hudi_ingest.orchestration.embedded import executor, run_launcher  # noqa: F401
+    from hudi_ingest.orchestration import (
+        code_location,  # noqa: F401
+        executor,  # noqa: F401
+        run_launcher,  # noqa: F401
+    )
     from hudi_ingest.pipeline.folder import load_folder
     from hudi_ingest.transaction.columns.decoding import format_problems
 

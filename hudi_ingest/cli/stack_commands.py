@@ -129,8 +129,7 @@ def code_server(
     host: Annotated[str, typer.Option(help="Address to serve on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port to serve on.")] = 4000,
 ) -> None:
-    """Serve the pipelines to your own Dagster, in the foreground, and start its runs within a second. A changed pipeline file is loaded
-    by itself.
+    """Serve the pipelines to your own Dagster, in the foreground. A changed pipeline file is loaded by itself.
 
     In its workspace.yaml: `load_from: [{grpc_server: {host: localhost, port: 4000, location_name: hudi_ingest}}]`. It has no login:
     whoever can connect can start runs.
@@ -142,12 +141,9 @@ def code_server(
     else:
         require_port_free(port, "the code server", "--port", host)
     progress("starting the code server")
-    from hudi_ingest.orchestration.embedded.code_server import serve_at_port, serve_at_socket
+    from hudi_ingest.orchestration.code_server import serve_pipelines
 
-    if socket is not None:
-        serve_at_socket(socket, forks_runs=True)
-    else:
-        serve_at_port(host, port)
+    serve_pipelines(socket or (host, port))
 
 
 def serving_text(url: str, token: object, read_token: object, metrics: str | None) -> str:

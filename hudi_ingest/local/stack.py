@@ -393,7 +393,7 @@ def _start(
         options = [text for option, value in chosen.items() if value is not None for text in (option, value)]
         command = ["hudi_ingest.cli", "engine", *options]
     elif name == CODE_SERVER:
-        command = ["hudi_ingest.orchestration.embedded.code_server", str(_code_socket(home))]
+        command = ["hudi_ingest.orchestration.code_server", str(_code_socket(home))]
     elif name == WEBSERVER:
         page = ["--port", str(settings.ui_port), "--workspace", str(_workspace(home))]
         command = ["hudi_ingest.orchestration.embedded.webserver", *page]

@@ -32,7 +32,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 with _without_garbage_collection():
     from hudi_ingest.orchestration.code_location import definitions_of, shared_definitions
-    from hudi_ingest.orchestration.embedded.executor import EXECUTOR
+    from hudi_ingest.orchestration.executor import EXECUTOR
     from hudi_ingest.orchestration.jobs.resources import IO_MANAGER, InstanceStorageIOManager
     from hudi_ingest.pipeline.folder import BrokenFile, LoadedFolder, load_folder
     from hudi_ingest.pipeline.pipeline import Pipeline

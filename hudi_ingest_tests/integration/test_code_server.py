@@ -75,7 +75,7 @@ def server(pipelines: Path, folder: Path, socket: Path, home: Path) -> Iterator[
     """The server that the tests of this module change files under, one after another."""
     server = start(
         "code server",
-        [sys.executable, "-m", "hudi_ingest.orchestration.embedded.code_server", str(socket)],
+        [sys.executable, "-m", "hudi_ingest.orchestration.code_server", str(socket)],
         log=folder / "code-server.log",
         env={**os.environ, HOME_VARIABLE: str(home), PIPELINES_VARIABLE: str(pipelines)},
     )
@@ -176,3 +176,24 @@ def test_k6_a_pipeline_is_turned_on_as_soon_as_its_file_is_written(
     assert not switch.switch(own, refunds, True)
     assert switch.switch(own, refunds, False)
     assert switch.switched(own).is_paused(refunds)
+
+
+def test_r10_a_code_server_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    (tmp_path / "pipelines").mkdir()
+    socket, log = tmp_path / "code.sock", tmp_path / "code.log"
+    home = {HOME_VARIABLE: str(tmp_path / "home"), PIPELINES_VARIABLE: str(tmp_path / "pipelines")}
+    command = [sys.executable, "-m", "hudi_ingest.cli", "code-server", "--socket", str(socket)]
+    server = start("code server", command, log=log, env={**os.environ, **home})
+    try:
+        wait_until(
+            lambda: accepts_connections(socket), what="it serves", timeout_seconds=120, records_to_watch=[server]
+        )
+        process = psutil.Process(server.pid)
+        wait_for(lambda: len(process.children()) == 1, "a child has the code")
+        children = process.children(recursive=True)
+        process.terminate()
+        _, left = psutil.wait_procs([process, *children], timeout=60)
+        assert not left
+    finally:
+        stop([server], grace_seconds=0)
+    assert "starting another" not in log.read_text()

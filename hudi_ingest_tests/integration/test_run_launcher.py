@@ -34,10 +34,9 @@ from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
 from hudi_ingest.home.liveness import IDLE_RUN_NAME
 from hudi_ingest.ledger.owner import Owner, living_process
-from hudi_ingest.orchestration import tags
+from hudi_ingest.orchestration import run_launcher, run_processes, tags
 from hudi_ingest.orchestration.coordinator.runs import report_dead
-from hudi_ingest.orchestration.embedded import run_launcher, run_processes
-from hudi_ingest.orchestration.embedded.run_processes import RunProcesses, interrupts
+from hudi_ingest.orchestration.run_processes import RunProcesses, interrupts
 from hudi_ingest_tests.support import launched_job
 from hudi_ingest_tests.support.launched_job import await_end, endless_job, failing_job, found, run_config, short_job
 from hudi_ingest_tests.support.waiting import suspend, wait_for
@@ -143,7 +142,7 @@ def test_r10_the_launching_process_ends_while_others_wait_for_their_next_run(
     run = created(instance, short_job, tmp_path, in_process=True)
     code = f"""
 from dagster import DagsterInstance, DagsterRunStatus
-from hudi_ingest.orchestration.embedded.run_processes import RunProcesses
+from hudi_ingest.orchestration.run_processes import RunProcesses
 from hudi_ingest_tests.support.launched_job import await_end
 with DagsterInstance.from_config({instance.root_directory!r}) as instance:
     RunProcesses({launched_job.__name__!r}).start(instance.get_ref(), {run.run_id!r}, "", keep=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, Definitions, In, Nothing, OpExecutionContext, job, op
 
-from hudi_ingest.orchestration.embedded.executor import EXECUTOR
+from hudi_ingest.orchestration.executor import EXECUTOR
 from hudi_ingest_tests.support.waiting import wait_for
 
 PIDS = "pids"

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -202,7 +203,10 @@ def _settings(variable: str, load: Callable[..., Any]) -> Callable[[dict[str, An
 def _dagster_yaml(given: dict[str, Any], place: Path) -> None:
     (place / "dagster.yaml").write_text(yaml.safe_dump(given))
     config, _ = dagster_instance_config(str(place))
-    assert config["storage"]["custom"]["class"] == "PooledPostgresStorage"
+    (part,) = given.values()
+    named = part.get("custom", part)
+    assert hasattr(import_module(named["module"]), named["class"])
+    assert config.keys() >= given.keys()
 
 
 def _workspace(given: dict[str, Any], place: Path) -> None:
@@ -232,6 +236,7 @@ LOADED: Mapping[str, Callable[[Any, Path], None]] = {
     "job_name": _scraping,
     "attributes": _component,
     "load_from": _workspace,
+    "run_launcher": _dagster_yaml,
     "webhooks": _settings("HUDI_INGEST_ALERTS", load_alert_settings),
     "ledger_days": _settings("HUDI_INGEST_HOUSEKEEPING", load_housekeeping_settings),
     "master": _settings("HUDI_INGEST_ENGINE", load_engine_settings),

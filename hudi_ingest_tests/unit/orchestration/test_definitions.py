@@ -10,7 +10,7 @@ import pytest
 from dagster import AssetKey, DagsterRun
 
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.embedded.run_processes import pipeline_of
+from hudi_ingest.orchestration.run_processes import pipeline_of
 
 PIPELINE = """
 name: {name}
@@ -20,7 +20,7 @@ table: {{base_path: {folder}/{name}, schema: "id string"}}
 FORKED = """
 import importlib, importlib.util, os, sys, threading
 from pathlib import Path
-from hudi_ingest.orchestration.embedded.run_processes import IMPORTED_BY_RUNS
+from hudi_ingest.orchestration.run_processes import IMPORTED_BY_RUNS
 
 for module in IMPORTED_BY_RUNS:
     if importlib.util.find_spec(module.partition(".")[0]):

@@ -23,25 +23,23 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any
 
-from dagster import DagsterEventType, DagsterInstance, DagsterRun
-from dagster._grpc.impl import core_execute_run
-from dagster._utils.hosted_user_process import recon_job_from_origin
-from dagster._utils.interrupts import capture_interrupts, check_captured_interrupt
+from dagster import DagsterInstance, DagsterRun
 
 from hudi_ingest.home.folder import RUN_ASSETS_VARIABLE, RUN_PIPELINE_VARIABLE, Home
 from hudi_ingest.home.liveness import IDLE_RUN_NAME, RUN_NAME, set_process_name
 from hudi_ingest.ledger.owner import Owner
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.embedded.executor import IMPORTED_BY_OPS
+from hudi_ingest.orchestration.embedded.run_launcher import captured_interrupts, execute, has_interrupt
 from hudi_ingest.orchestration.embedded.sqlite_storage import close_run_logs
+from hudi_ingest.orchestration.executor import IMPORTED_BY_OPS
 
 IMPORTED_BY_RUNS = [
-    "hudi_ingest.orchestration.embedded.run_processes",
+    "hudi_ingest.orchestration.run_processes",
     *IMPORTED_BY_OPS,
     # All that the definitions need, and not these: each run loads the pipeline files.
     "hudi_ingest.orchestration.code_location",
     # The last: it rehearses a run with all of the above.
-    "hudi_ingest.orchestration.embedded.preload",
+    "hudi_ingest.orchestration.rehearsal",
 ]
 _KEPT_SECONDS = 60.0
 """A process ends if it has been given no run for so long."""
@@ -185,13 +183,13 @@ def _is_fit_after(instance: DagsterInstance, run_id: str, runs: Connection, modu
     from hudi_ingest.spark.session import has_own_driver
 
     set_process_name(RUN_NAME)
-    with capture_interrupts():
+    with captured_interrupts():
         instance.add_run_tags(run_id, {tags.WORKER: str(Owner.this_process())})
         _send(runs, _BEGINS)
         succeeded = _execute(instance, run_id, module)
         with interrupts(instance, shared=True):
             # An interrupt that was meant for this run has come: the next one is for another.
-            interrupted = check_captured_interrupt()
+            interrupted = has_interrupt()
     return succeeded and not interrupted and not has_own_driver(Home.from_environment())
 
 
@@ -199,15 +197,7 @@ def _execute(instance: DagsterInstance, run_id: str, module: str) -> bool:
     run = instance.get_run_by_id(run_id)
     build_only_for(run)
     sys.modules.pop(module, None)
-    succeeded = False
-    if run is not None and run.job_code_origin is not None:
-        # Dagster reports to the run's log why a run fails before it raises that.
-        with suppress(BaseException):
-            for event in core_execute_run(
-                recon_job_from_origin(run.job_code_origin), run, instance, inject_env_vars=True
-            ):
-                succeeded = event.event_type is DagsterEventType.RUN_SUCCESS
-    return succeeded
+    return run is not None and execute(instance, run)
 
 
 @contextmanager

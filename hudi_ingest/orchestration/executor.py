@@ -7,10 +7,16 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from dagster import DagsterEvent, Executor, InitExecutorContext, executor, multiple_process_executor_requirements
-from dagster._core.execution.retries import RetryMode
-from dagster._core.executor.in_process import InProcessExecutor
-from dagster._core.executor.multiprocess import MultiprocessExecutor
+from dagster import (
+    DagsterEvent,
+    Executor,
+    ExecutorDefinition,
+    InitExecutorContext,
+    executor,
+    in_process_executor,
+    multiple_process_executor_requirements,
+    multiprocess_executor,
+)
 
 from hudi_ingest.orchestration import tags
 
@@ -18,7 +24,7 @@ OPS_AT_ONCE = 4
 IMPORTED_BY_OPS = [
     "hudi_ingest.orchestration.pipeline_definitions",
     # What Dagster and pyspark import only when an op runs, a second of CPU in each; names that do not exist are ignored.
-    "dagster._core.storage.sqlite_storage",
+    "hudi_ingest.orchestration.embedded.sqlite_storage",
     "dagster_postgres",
     "distutils.version",
     "hudi_ingest.records.convert.json.converter",
@@ -47,26 +53,31 @@ class QuickExecutor(Executor):
     """Runs each op in its own process or, if the run's tag `hudi_ingest/in_process` is `true`, one after another in the run's
     process, which is faster when there is little to read. It is a tag because other executors would refuse unknown config."""
 
+    def __init__(self, context: InitExecutorContext) -> None:
+        self._context = context
+
     @property
-    def retries(self) -> RetryMode:
-        return RetryMode.ENABLED
+    def retries(self) -> Any:
+        return self._dagsters(in_process_executor).retries
 
     def execute(self, plan_context: Any, execution_plan: Any) -> Iterator[DagsterEvent]:
-        in_process = plan_context.dagster_run.tags.get(tags.IN_PROCESS) == "true"
-        chosen = InProcessExecutor(retries=self.retries) if in_process else _multiprocess(self.retries)
+        if plan_context.dagster_run.tags.get(tags.IN_PROCESS) == "true":
+            chosen = self._dagsters(in_process_executor)
+        else:
+            method, options = start_method(), {"preload_modules": IMPORTED_BY_OPS}
+            # Dagster's schema does not allow "fork", because most processes have threads.
+            start = {method: options if method == "forkserver" else {}}
+            chosen = self._dagsters(multiprocess_executor, max_concurrent=OPS_AT_ONCE, start_method=start)
         return chosen.execute(plan_context, execution_plan)
 
-
-def _multiprocess(retries: RetryMode) -> Executor:
-    return MultiprocessExecutor(
-        max_concurrent=OPS_AT_ONCE,
-        retries=retries,
-        start_method=start_method(),
-        explicit_forkserver_preload=IMPORTED_BY_OPS,
-    )
+    def _dagsters(self, definition: ExecutorDefinition, **config: Any) -> Executor:
+        """Create Dagster's own executor of that definition."""
+        create = definition.executor_creation_fn
+        assert create is not None
+        return create(self._context._replace(executor_config={"retries": {"enabled": {}}, **config}))
 
 
 @executor(name="hudi_ingest", requirements=multiple_process_executor_requirements())
 def EXECUTOR(context: InitExecutorContext) -> Executor:
     """The executor of our own code location, and of any other that names it in its Definitions."""
-    return QuickExecutor()
+    return QuickExecutor(context)
