@@ -47,10 +47,10 @@ from hudi_ingest.home.folder import (
 )
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.embedded import code_server
-from hudi_ingest.orchestration.embedded.postgres_storage import MOST, PooledPostgresStorage
 from hudi_ingest.orchestration.embedded.run_launcher import ForkingRunLauncher
 from hudi_ingest.orchestration.embedded.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.embedded.webserver import options_of
+from hudi_ingest.orchestration.postgres_storage import MOST, PooledPostgresStorage
 from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
 from hudi_ingest.pipeline.engine import load_engine_settings
 from hudi_ingest.rest.pages import METRICS

@@ -37,7 +37,7 @@ class ForkingServer(_Server):  # type: ignore[misc]
         super().__init__(*args, **options)
         self._mp_ctx = _ForkedRuns()
         self._mp_ctx.set_forkserver_preload(
-            ["hudi_ingest.orchestration.embedded.postgres_storage", "dagster._grpc.impl", *IMPORTED_BY_RUNS]
+            ["hudi_ingest.orchestration.postgres_storage", "dagster._grpc.impl", *IMPORTED_BY_RUNS]
         )
         # The imports are done before the first run needs them.
         multiprocessing.forkserver.ensure_running()

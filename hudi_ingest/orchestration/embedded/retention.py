@@ -100,19 +100,10 @@ class EventTables:
 
     def delete_evaluations(self, ids: Sequence[int]) -> int:
         for batch in _batches(ids):
+            evaluated = sa.select(_EVALUATIONS.evaluation_event_storage_id).where(_EVALUATIONS.id.in_(batch))
+            runless = sa.select(_EVENTS.id).where(_EVENTS.run_id == RUNLESS_RUN_ID, _EVENTS.id.in_(evaluated))
             with self._index() as connection:
-                reported = (
-                    connection.execute(
-                        sa.select(_EVENTS.id).where(
-                            _EVENTS.run_id == RUNLESS_RUN_ID,
-                            _EVENTS.id.in_(
-                                sa.select(_EVALUATIONS.evaluation_event_storage_id).where(_EVALUATIONS.id.in_(batch))
-                            ),
-                        )
-                    )
-                    .scalars()
-                    .all()
-                )
+                reported = [*connection.execute(runless).scalars()]
             # The evaluations last: they name the events, and this may be interrupted.
             self._delete_batch(reported)
             with self._index() as connection:
@@ -171,7 +162,8 @@ def delete_ticks(
     of the sensors and schedules; any if it is None."""
     deleted = 0
     for state in instance.all_instigator_state():
-        if state.instigator_name not in instigators or location not in (None, _location(state)):
+        where = state.origin.repository_origin.code_location_origin.location_name
+        if state.instigator_name not in instigators or location not in (None, where):
             continue
         origin, selector = state.instigator_origin_id, state.selector_id
         for tick in _ticks(instance, origin, selector, since):
@@ -181,11 +173,6 @@ def delete_ticks(
         if not dry_run:
             instance.purge_ticks(origin, selector, since.timestamp())
     return deleted
-
-
-def _location(state: Any) -> str:
-    name: str = state.origin.repository_origin.code_location_origin.location_name
-    return name
 
 
 def _ticks(instance: DagsterInstance, origin: str, selector: str, before: datetime) -> Iterator[Any]:
@@ -256,19 +243,14 @@ def _plans_of(storage: SqlRunStorage, jobs: Collection[str]) -> list[str]:
 
 
 def _delete_snapshots(storage: SqlRunStorage, jobs: Collection[str], plans: Collection[str]) -> None:
+    unused = _SNAPSHOTS.snapshot_id.in_([*jobs, *plans])
     with storage.connect() as connection:
-        rows: list[dict[str, Any]] = [
-            dict(row)
-            for row in connection.execute(
-                sa.select(SnapshotsTable).where(_SNAPSHOTS.snapshot_id.in_([*jobs, *plans]))
-            ).mappings()
-        ]
-        connection.execute(SnapshotsTable.delete().where(_SNAPSHOTS.snapshot_id.in_([*jobs, *plans])))
+        rows = [{**row} for row in connection.execute(sa.select(SnapshotsTable).where(unused)).mappings()]
+        connection.execute(SnapshotsTable.delete().where(unused))
     # A run that was made meanwhile may have found its snapshot, and so not have added it again.
+    of_runs = sa.select(RunsTable.c.snapshot_id).where(RunsTable.c.snapshot_id.in_(jobs))
     with storage.connect() as connection:
-        used = {
-            *connection.execute(sa.select(RunsTable.c.snapshot_id).where(RunsTable.c.snapshot_id.in_(jobs))).scalars()
-        }
+        used = {*connection.execute(of_runs).scalars()}
     if used:
         with storage.connect() as connection:
             connection.execute(SnapshotsTable.insert(), [row for row in rows if row["snapshot_id"] in {*used, *plans}])

@@ -181,9 +181,9 @@ _COMMIT_OUT = {"result": Out(Nothing, is_required=False)}
 
 def _outline() -> GraphDefinition:
     """Return the graph of any transaction, of ops that are never executed. Traced once, not for each of hundreds of pipelines."""
-    begin = OpDefinition(_nothing, BEGIN, outs={"transaction": Out(dict), "slices": DynamicOut(list)})
-    write = OpDefinition(_nothing, WRITE, ins=_WRITE_INS, outs={"result": Out(list)})
-    commit = OpDefinition(_nothing, COMMIT, ins=_COMMIT_INS, outs=_COMMIT_OUT)
+    begin = OpDefinition(lambda *_: None, BEGIN, outs={"transaction": Out(dict), "slices": DynamicOut(list)})
+    write = OpDefinition(lambda *_: None, WRITE, ins=_WRITE_INS, outs={"result": Out(list)})
+    commit = OpDefinition(lambda *_: None, COMMIT, ins=_COMMIT_INS, outs=_COMMIT_OUT)
 
     @graph
     def transaction() -> None:
@@ -192,10 +192,6 @@ def _outline() -> GraphDefinition:
         commit(transaction=opened, reports=reports)
 
     return transaction
-
-
-def _nothing(context: OpExecutionContext, inputs: Mapping[str, Any]) -> None:
-    """Stand for what an op does where only its place in the graph counts."""
 
 
 _GIVEN = {node.alias or node.name: inputs for node, inputs in _outline().dependencies.items()}
