@@ -44,8 +44,8 @@ from hudi_ingest.local import dagster_api
 from hudi_ingest.local.processes import ProcessRecord, free_port, start, stop, wait_until
 from hudi_ingest.local.stack import DAGSTER, Stack
 from hudi_ingest.orchestration import tags
-from hudi_ingest.orchestration.embedded.postgres_storage import PooledPostgresStorage
 from hudi_ingest.orchestration.embedded.step_logs import FileComputeLogManager
+from hudi_ingest.orchestration.postgres_storage import PooledPostgresStorage
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest_tests.lab import postgresql
 

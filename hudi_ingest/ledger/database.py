@@ -46,7 +46,7 @@ WRITES = "hudi_ingest_writes"
 _INODE = "hudi_ingest_inode"
 """In a connection's record: the file that it has opened."""
 _COMPILED = sa.util.LRUCache[Any, Any](500)
-"""Compiled statements of all SQLite databases, also for the processes that are forked from this one. Otherwise each run would compile them."""
+"""Compiled statements of all SQLite ledgers, also for the processes that are forked from this one. Otherwise each run would compile them."""
 _parents_pools: list[sa.Pool] = []
 """Pools of the parent in a forked process, which must not be collected: that would close its connections."""
 _SAME_TIME_SECONDS = 2.0
@@ -152,16 +152,6 @@ def _sqlite_engine(url: sa.URL, setting: str) -> sa.Engine:
     return _sqlite_file(path)
 
 
-def sqlite_engine(path: str, **options: Any) -> sa.Engine:
-    """Create an engine for a file whose statements are compiled once for all databases of this process and of those that are forked from
-    it. `options`: those of SQLAlchemy's create_engine."""
-    url = sa.URL.create("sqlite", database=path)
-    engine = sa.create_engine(url, execution_options={"compiled_cache": _COMPILED}, **options)
-    # SQLAlchemy keeps compiled statements by dialect, of which it makes one for each engine.
-    engine.dialect = _sqlite_dialect()
-    return engine
-
-
 @cache
 def _sqlite_dialect() -> sa.Dialect:
     engine = sa.create_engine("sqlite://")
@@ -174,7 +164,14 @@ def _sqlite_dialect() -> sa.Dialect:
 def _sqlite_file(path: Path) -> sa.Engine:
     """Keep one connection between calls: the last of all processes to close one writes the log back into the file, which takes longer than
     a commit."""
-    engine = sqlite_engine(str(path), pool_size=1, max_overflow=-1)
+    engine = sa.create_engine(
+        sa.URL.create("sqlite", database=str(path)),
+        execution_options={"compiled_cache": _COMPILED},
+        pool_size=1,
+        max_overflow=-1,
+    )
+    # SQLAlchemy keeps compiled statements by dialect, of which it makes one for each engine.
+    engine.dialect = _sqlite_dialect()
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:

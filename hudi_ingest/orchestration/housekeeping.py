@@ -58,6 +58,7 @@ from hudi_ingest.orchestration.pipeline_definitions import OwnDefinitions
 from hudi_ingest.orchestration.run_retention import (
     delete_runs,
     expired_runs,
+    is_job_of_ours,
     pipelines_of_runs,
     run_bytes,
     shorten_logs,
@@ -208,11 +209,10 @@ class Housekeeping:
                     if runs % _REPORTED_RUNS == 0:
                         report(f"{runs} of {counted(runs_expired, 'run')} deleted")
                 freed += shorten_logs(self.instance, self.own)
-            limits = Kept(since, 2 * self.settings.keep, LEAST)
-            all_events = Kept(ledger_since, sys.maxsize, 0)
+            limits = ((self.own, since, 2 * self.settings.keep, LEAST), (deleted, ledger_since, sys.maxsize, 0))
             events = sum(
-                delete_events(self.instance, own.assets, own.checks, kept, dry_run=dry_run)
-                for own, kept in ((self.own, limits), (deleted, all_events))
+                delete_events(self.instance, own.assets, own.checks, oldest, most, least, dry_run=dry_run)
+                for own, oldest, most, least in limits
             )
             report(f"{counted(events, 'event')} without a run expired")
             ticked_since = max(since, now - timedelta(days=_TICK_DAYS))
@@ -220,7 +220,7 @@ class Housekeeping:
                 delete_ticks(self.instance, own.instigators, ticked_since, self.location, dry_run=dry_run)
                 for own in (self.own, deleted)
             )
-            snapshots = delete_snapshots(self.instance, dry_run=dry_run)
+            snapshots = delete_snapshots(self.instance, is_job_of_ours, dry_run=dry_run)
             report(f"{counted(ticks, 'tick')} expired")
         transactions, requests = self._ledger(Kept(ledger_since, _TRANSACTIONS, LEAST), dry_run)
         for name in deleted.pipelines:

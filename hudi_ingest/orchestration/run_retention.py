@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from dagster import DagsterInstance, DagsterRunStatus, RunsFilter
 
@@ -123,6 +124,13 @@ def _is_ours_alone(instance: DagsterInstance, own: OwnDefinitions, run_id: str) 
     selected = run.asset_selection or frozenset()
     of_tables = run.job_name.startswith(ASSET_JOB) and bool(selected) and selected <= {*own.tables}
     return run.job_name in own.jobs or of_tables
+
+
+def is_job_of_ours(snapshot: Any) -> bool:
+    """Whether Dagster's snapshot of a job is of one of ours, or of assets with a table of ours among them."""
+    ops = {op.name for op in snapshot.node_defs_snapshot.op_def_snaps}
+    graphs = snapshot.node_defs_snapshot.graph_def_snaps if snapshot.name.startswith(ASSET_JOB) else ()
+    return bool(tags.OF_PIPELINES & snapshot.tags.keys()) or any(f"{graph.name}__begin" in ops for graph in graphs)
 
 
 def _kinds(own: OwnDefinitions) -> Iterator[tuple[str, str]]:

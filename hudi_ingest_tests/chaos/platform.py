@@ -191,7 +191,7 @@ class ClusterPlatform(Platform):
         )
         settings = yaml.safe_load(resources.files("hudi_ingest.local").joinpath("dagster.yaml").read_text())
         pooled = {
-            "module": "hudi_ingest.orchestration.embedded.postgres_storage",
+            "module": "hudi_ingest.orchestration.postgres_storage",
             "class": "PooledPostgresStorage",
             "config": {"postgres_url": ledger_url},
         }

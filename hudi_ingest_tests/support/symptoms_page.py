@@ -17,6 +17,8 @@ from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 
+from dagster import DagsterInvariantViolationError
+
 import hudi_ingest
 from hudi_ingest import exceptions
 from hudi_ingest.exceptions import IngestError, Transient
@@ -27,7 +29,7 @@ HOLE = "…"
 _MOST_VARIANTS = 24
 _ERRORS = {
     name: kind for name, kind in vars(exceptions).items() if isinstance(kind, type) and issubclass(kind, IngestError)
-}
+} | {"DagsterInvariantViolationError": DagsterInvariantViolationError}
 _PROBLEMS = {"ValueError", "PlacedProblems", "ProblemsFromTop", "SchemaProblem", "BadParameter"}
 """What settings, schemas and options raise: ConfigError lists their texts, a usage error quotes one."""
 _SHOWN = ("pipeline/", "records/", "transaction/columns/", "operations/", "cli/", "rest/")

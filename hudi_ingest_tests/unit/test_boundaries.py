@@ -23,8 +23,6 @@ ROOMS_WITH_TABLES = ("hudi/", "transaction/", "operations/")
 """Rooms that work on the files of tables, which may be in an object store; the others leave tables to them."""
 ROOM_OF_PRIVATE_NAMES = "orchestration/embedded/"
 """What replaces a part of a Dagster instance, starts one, or empties its databases: Dagster has no public names for these."""
-PRIVATE_NAMES_ELSEWHERE = {"orchestration/jobs/table_asset.py"}
-"""At most one module. It says in a comment which public way was tried."""
 FILE_MODULES = {"glob", "io", "os", "pathlib", "pyarrow.fs", "shutil", "tempfile"}
 
 
@@ -52,14 +50,9 @@ def _resets_the_context(name: str, node: ast.Attribute) -> bool:
     return name == "spark/session.py" and isinstance(node.ctx, ast.Store) and ast.unparse(node) == "SparkContext._jvm"
 
 
-def test_private_names_of_dagster_are_in_one_room_and_elsewhere_only_where_a_public_way_was_tried() -> None:
+def test_private_names_of_dagster_are_in_one_room() -> None:
     named = {name for name, tree in modules() if any(_private_names_of_dagster(tree))}
-    elsewhere = {name for name in named if not name.startswith(ROOM_OF_PRIVATE_NAMES)}
-    assert elsewhere == PRIVATE_NAMES_ELSEWHERE
-    assert len(elsewhere) <= 1
-    for name in elsewhere:
-        above = (PACKAGE / name).read_text(encoding="utf-8").partition("from dagster._")[0]
-        assert "\n# Tried: " in above, f"{name}: say above the import which public way was tried"
+    assert {name for name in named if not name.startswith(ROOM_OF_PRIVATE_NAMES)} == set()
 
 
 def _private_names_of_dagster(node: ast.AST) -> Iterator[str]:

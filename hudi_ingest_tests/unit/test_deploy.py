@@ -46,9 +46,9 @@ from hudi_ingest.home.folder import (
     Home,
 )
 from hudi_ingest.orchestration import code_server, tags
-from hudi_ingest.orchestration.embedded.postgres_storage import MOST, PooledPostgresStorage
 from hudi_ingest.orchestration.embedded.web_access import HOSTS_VARIABLE, hosts_from
 from hudi_ingest.orchestration.embedded.webserver import options_of
+from hudi_ingest.orchestration.postgres_storage import MOST, PooledPostgresStorage
 from hudi_ingest.orchestration.run_launcher import ForkingRunLauncher
 from hudi_ingest.pipeline.code_location import load_alert_settings, load_housekeeping_settings
 from hudi_ingest.pipeline.engine import load_engine_settings

@@ -27,9 +27,9 @@ from hudi_ingest.ledger.requests import TICK_NOTED_SECONDS, Wishes
 from hudi_ingest.operations.looks import AT_ONCE, Looks
 from hudi_ingest.orchestration.coordinator.look import PASSES, Look
 from hudi_ingest.orchestration.coordinator.memory import Memory, PipelineMemory
-from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.coordinator.quiet_ticks import moved, next_tick, quiet_reasons
 from hudi_ingest.orchestration.coordinator.topics import Found
+from hudi_ingest.orchestration.embedded.next_tick import NextTick
 from hudi_ingest.orchestration.reports.checks import BLIND_SECONDS
 from hudi_ingest.orchestration.switch import Switches, how_to_resume
 from hudi_ingest.pipeline.pipeline import COORDINATOR, Pipeline

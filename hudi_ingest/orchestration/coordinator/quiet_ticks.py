@@ -27,8 +27,8 @@ from hudi_ingest.ledger.requests import Wishes
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.orchestration import tags
 from hudi_ingest.orchestration.coordinator.memory import Idle, PipelineMemory
-from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.coordinator.runs import busy_text
+from hudi_ingest.orchestration.embedded.next_tick import NextTick
 
 WHOLE_SECONDS = 30.0
 """A pipeline gets a full look at least this often, unless it is an idle one of many."""

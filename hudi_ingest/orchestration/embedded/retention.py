@@ -8,7 +8,7 @@ or a team's own, and leaves other storages alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,9 +25,6 @@ from dagster._core.storage.event_log.schema import (
 from dagster._core.storage.runs import SqliteRunStorage, SqlRunStorage
 from dagster._core.storage.runs.schema import RunsTable, SnapshotsTable
 from dagster._core.storage.schedules import SqliteScheduleStorage
-
-from hudi_ingest.ledger import Kept
-from hudi_ingest.orchestration import tags
 
 EVENTS_AT_ONCE = 500
 """Rows in one transaction: a tick that reports meanwhile waits some milliseconds."""
@@ -48,46 +45,53 @@ def delete_events(
     instance: DagsterInstance,
     assets: Iterable[AssetKey],
     checks: Iterable[tuple[AssetKey, str]],
-    limits: Kept,
+    since: datetime,
+    most: int,
+    least: int,
     *,
     dry_run: bool,
 ) -> int:
     """Delete events of these assets and checks that need not be kept: evaluations of the checks, and observations, materializations and
-    freshness states of the assets that no run has reported. Events of runs go with their runs. Return how many there were; 0 if the
-    instance's storage is no SQL database of Dagster's own kinds."""
+    freshness states of the assets that no run has reported. Events of runs go with their runs. The `least` newest of each kind are kept,
+    and of the others those since `since` that are among the `most` newest. Return how many there were to delete; 0 if the instance's
+    storage is no SQL database of Dagster's own kinds."""
     storage = instance.event_log_storage
     if not isinstance(storage, SqlEventLogStorage):
         return 0
-    events = EventTables(storage)
+    events = EventTables(storage, since, most, least)
     deleted = 0
     for key in sorted(assets, key=str):
-        for expired in events.expired_of_asset(key, limits):
+        for expired in events.expired_of_asset(key):
             deleted += len(expired) if dry_run else events.delete_events(expired)
     for table, check in checks:
-        expired = events.expired_evaluations(table, check, limits)
+        expired = events.expired_evaluations(table, check)
         deleted += len(expired) if dry_run else events.delete_evaluations(expired)
     return deleted
 
 
 class EventTables:
-    """The tables of Dagster's event log. SQLite has an event without a run twice, in the index of all runs and in a database of its
-    own."""
+    """The tables of Dagster's event log, and which of their rows are kept. SQLite has an event without a run twice, in the index of all
+    runs and in a database of its own."""
 
-    def __init__(self, storage: SqlEventLogStorage) -> None:
+    def __init__(self, storage: SqlEventLogStorage, since: datetime, most: int, least: int) -> None:
         self._storage = storage
+        # Dagster stores UTC without a time zone.
+        self._since = since.astimezone(timezone.utc).replace(tzinfo=None)
+        self._most = most
+        self._least = least
 
-    def expired_of_asset(self, key: AssetKey, limits: Kept) -> Iterator[list[int]]:
+    def expired_of_asset(self, key: AssetKey) -> Iterator[list[int]]:
         """Yield the ids of the asset's expired events, kind by kind."""
         runless = (_EVENTS.asset_key == key.to_string(), _EVENTS.run_id == RUNLESS_RUN_ID)
         with self._index() as connection:
             kinds = connection.execute(sa.select(_EVENTS.dagster_event_type).where(*runless).distinct()).scalars().all()
         for kind in kinds:
-            yield self._expired(_EVENTS.id, _EVENTS.timestamp, (*runless, _EVENTS.dagster_event_type == kind), limits)
+            yield self._expired(_EVENTS.id, _EVENTS.timestamp, (*runless, _EVENTS.dagster_event_type == kind))
 
-    def expired_evaluations(self, table: AssetKey, check: str, limits: Kept) -> list[int]:
+    def expired_evaluations(self, table: AssetKey, check: str) -> list[int]:
         """Return the ids of the check's expired evaluations, also of those that runs have made."""
         of_check = (_EVALUATIONS.asset_key == table.to_string(), _EVALUATIONS.check_name == check)
-        return self._expired(_EVALUATIONS.id, _EVALUATIONS.evaluation_event_timestamp, of_check, limits)
+        return self._expired(_EVALUATIONS.id, _EVALUATIONS.evaluation_event_timestamp, of_check)
 
     def delete_events(self, ids: Sequence[int]) -> int:
         for batch in _batches(ids):
@@ -96,19 +100,10 @@ class EventTables:
 
     def delete_evaluations(self, ids: Sequence[int]) -> int:
         for batch in _batches(ids):
+            evaluated = sa.select(_EVALUATIONS.evaluation_event_storage_id).where(_EVALUATIONS.id.in_(batch))
+            runless = sa.select(_EVENTS.id).where(_EVENTS.run_id == RUNLESS_RUN_ID, _EVENTS.id.in_(evaluated))
             with self._index() as connection:
-                reported = (
-                    connection.execute(
-                        sa.select(_EVENTS.id).where(
-                            _EVENTS.run_id == RUNLESS_RUN_ID,
-                            _EVENTS.id.in_(
-                                sa.select(_EVALUATIONS.evaluation_event_storage_id).where(_EVALUATIONS.id.in_(batch))
-                            ),
-                        )
-                    )
-                    .scalars()
-                    .all()
-                )
+                reported = [*connection.execute(runless).scalars()]
             # The evaluations last: they name the events, and this may be interrupted.
             self._delete_batch(reported)
             with self._index() as connection:
@@ -120,21 +115,18 @@ class EventTables:
         row_id: sa.Column[int],
         reported_at: sa.Column[datetime],
         which: Sequence[sa.ColumnElement[bool]],
-        limits: Kept,
     ) -> list[int]:
         """Rows are ranked by id, as Dagster does to find the newest."""
-        # Dagster stores UTC without a time zone.
-        since = limits.since.astimezone(timezone.utc).replace(tzinfo=None)
         with self._index() as connection:
             newest_first = sa.select(row_id).where(*which).order_by(row_id.desc())
             kept: list[sa.ColumnElement[bool]] = []
-            if limits.least:
-                least = connection.execute(newest_first.offset(limits.least - 1).limit(1)).scalar()
+            if self._least:
+                least = connection.execute(newest_first.offset(self._least - 1).limit(1)).scalar()
                 if least is None:
                     return []
                 kept = [row_id < least]
-            most = connection.execute(newest_first.offset(limits.most - 1).limit(1)).scalar()
-            expired = sa.or_(reported_at < since, *([row_id < most] if most is not None else []))
+            most = connection.execute(newest_first.offset(self._most - 1).limit(1)).scalar()
+            expired = sa.or_(reported_at < self._since, *([row_id < most] if most is not None else []))
             return [*connection.execute(sa.select(row_id).where(*which, *kept, expired)).scalars()]
 
     def _delete_batch(self, ids: Sequence[int]) -> None:
@@ -170,7 +162,8 @@ def delete_ticks(
     of the sensors and schedules; any if it is None."""
     deleted = 0
     for state in instance.all_instigator_state():
-        if state.instigator_name not in instigators or location not in (None, _location(state)):
+        where = state.origin.repository_origin.code_location_origin.location_name
+        if state.instigator_name not in instigators or location not in (None, where):
             continue
         origin, selector = state.instigator_origin_id, state.selector_id
         for tick in _ticks(instance, origin, selector, since):
@@ -180,11 +173,6 @@ def delete_ticks(
         if not dry_run:
             instance.purge_ticks(origin, selector, since.timestamp())
     return deleted
-
-
-def _location(state: Any) -> str:
-    name: str = state.origin.repository_origin.code_location_origin.location_name
-    return name
 
 
 def _ticks(instance: DagsterInstance, origin: str, selector: str, before: datetime) -> Iterator[Any]:
@@ -198,14 +186,15 @@ def _ticks(instance: DagsterInstance, origin: str, selector: str, before: dateti
         until = ticks[-1].timestamp
 
 
-def delete_snapshots(instance: DagsterInstance, *, dry_run: bool) -> int:
-    """Delete snapshots of our jobs that no run has any more, and return how many there were: each change of a pipeline file, each topic
-    of a template and each upgrade leaves some. Returns 0 if the instance's storage is no SQL database of Dagster's own kinds."""
+def delete_snapshots(instance: DagsterInstance, is_ours: Callable[[Any], bool], *, dry_run: bool) -> int:
+    """Delete snapshots of jobs that no run has any more, and return how many there were: each change of a definition leaves some.
+    `is_ours`: whether the job of such a snapshot is one of those. Returns 0 if the instance's storage is no SQL database of Dagster's own
+    kinds."""
     storage = instance.run_storage
     if not isinstance(storage, SqlRunStorage):
         return 0
     unused = {found: storage.get_job_snapshot(found) for found in _unused_snapshots(storage)}
-    ours = {found: snapshot for found, snapshot in unused.items() if _is_ours(snapshot)}
+    ours = {found: snapshot for found, snapshot in unused.items() if is_ours(snapshot)}
     of_all_assets = [found for found, snapshot in ours.items() if _is_of_all_assets(snapshot)]
     # The newest is likely that of the current definitions, from which the next run takes its part.
     kept = {*of_all_assets[:1], *(_whole_jobs_of_runs(storage) if len(of_all_assets) > 1 else ())}
@@ -231,13 +220,6 @@ def _has_run(snapshot_id: sa.ColumnElement[str]) -> sa.Exists:
     return sa.exists().where(RunsTable.c.snapshot_id == snapshot_id)
 
 
-def _is_ours(snapshot: Any) -> bool:
-    """Whether it is of a job of ours, or of assets with a table of ours among them."""
-    ops = {op.name for op in snapshot.node_defs_snapshot.op_def_snaps}
-    graphs = snapshot.node_defs_snapshot.graph_def_snaps if snapshot.name.startswith(ASSET_JOB) else ()
-    return bool(tags.OF_PIPELINES & snapshot.tags.keys()) or any(f"{graph.name}__begin" in ops for graph in graphs)
-
-
 def _is_of_all_assets(snapshot: Any) -> bool:
     return snapshot.name.startswith(ASSET_JOB) and snapshot.lineage_snapshot is None
 
@@ -261,19 +243,14 @@ def _plans_of(storage: SqlRunStorage, jobs: Collection[str]) -> list[str]:
 
 
 def _delete_snapshots(storage: SqlRunStorage, jobs: Collection[str], plans: Collection[str]) -> None:
+    unused = _SNAPSHOTS.snapshot_id.in_([*jobs, *plans])
     with storage.connect() as connection:
-        rows: list[dict[str, Any]] = [
-            dict(row)
-            for row in connection.execute(
-                sa.select(SnapshotsTable).where(_SNAPSHOTS.snapshot_id.in_([*jobs, *plans]))
-            ).mappings()
-        ]
-        connection.execute(SnapshotsTable.delete().where(_SNAPSHOTS.snapshot_id.in_([*jobs, *plans])))
+        rows = [{**row} for row in connection.execute(sa.select(SnapshotsTable).where(unused)).mappings()]
+        connection.execute(SnapshotsTable.delete().where(unused))
     # A run that was made meanwhile may have found its snapshot, and so not have added it again.
+    of_runs = sa.select(RunsTable.c.snapshot_id).where(RunsTable.c.snapshot_id.in_(jobs))
     with storage.connect() as connection:
-        used = {
-            *connection.execute(sa.select(RunsTable.c.snapshot_id).where(RunsTable.c.snapshot_id.in_(jobs))).scalars()
-        }
+        used = {*connection.execute(of_runs).scalars()}
     if used:
         with storage.connect() as connection:
             connection.execute(SnapshotsTable.insert(), [row for row in rows if row["snapshot_id"] in {*used, *plans}])

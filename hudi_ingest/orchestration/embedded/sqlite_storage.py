@@ -42,10 +42,11 @@ from dagster._core.storage.runs import SqliteRunStorage
 from dagster._core.storage.schedules import SqliteScheduleStorage
 from dagster._core.storage.sql import get_alembic_config
 
-from hudi_ingest.ledger.database import sqlite_engine
 from hudi_ingest.orchestration.embedded import once
 
 _BUSY_SECONDS = 30
+_COMPILED = sa.util.LRUCache[Any, Any](500)
+"""Compiled statements of all databases, also for the processes that are forked from this one. Otherwise each run would compile them."""
 _DATABASES = ("schedules/schedules.db", "history/runs.db", "history/runs/index.db")
 _INDEXED_EVENTS = frozenset({*ASSET_EVENTS, *ASSET_CHECK_EVENTS, *EVENT_TYPE_TO_PIPELINE_RUN_STATUS})
 """Types of events that Dagster also keeps beside the log of their run."""
@@ -82,13 +83,28 @@ class _Engines:
             engine.dispose()
 
     def _new(self, path: str) -> sa.Engine:
-        engine = sqlite_engine(path, max_overflow=-1, connect_args={"timeout": _BUSY_SECONDS})
+        engine = sa.create_engine(
+            sa.URL.create("sqlite", database=path),
+            execution_options={"compiled_cache": _COMPILED},
+            max_overflow=-1,
+            connect_args={"timeout": _BUSY_SECONDS},
+        )
+        # SQLAlchemy keeps compiled statements by dialect, of which it makes one for each engine.
+        engine.dialect = _dialect()
 
         @sa.event.listens_for(engine, "connect")
         def prepare(connection: sqlite3.Connection, _record: object) -> None:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
 
         return engine
+
+
+@cache
+def _dialect() -> sa.Dialect:
+    engine = sa.create_engine("sqlite://")
+    with engine.connect():
+        # It knows SQLite's version from the first connection on.
+        return engine.dialect
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dagster import Field, StringSource
+from dagster import DagsterInvariantViolationError, Field, StringSource
 from dagster._core.execution.compute_logs import redirect_to_file
 from dagster._core.storage.compute_log_manager import CapturedLogContext, ComputeIOType
 from dagster._core.storage.local_compute_log_manager import IO_TYPE_EXTENSION, LocalComputeLogManager
 
-from hudi_ingest.exceptions import EnvironmentProblem
-
 
 class FileComputeLogManager(LocalComputeLogManager):
     """Files below `base_dir`, by default `$DAGSTER_HOME/storage`, laid out like those of Dagster's own manager. Raises
-    EnvironmentProblem if neither is set."""
+    DagsterInvariantViolationError if neither is set."""
 
     @classmethod
     def config_type(cls) -> dict[str, Any]:
@@ -34,7 +32,7 @@ class FileComputeLogManager(LocalComputeLogManager):
         home = os.environ.get("DAGSTER_HOME")
         folder = config_value.get("base_dir") or (home and str(Path(home, "storage")))
         if not folder:
-            raise EnvironmentProblem(
+            raise DagsterInvariantViolationError(
                 "compute_logs has no base_dir and DAGSTER_HOME is not set, so there is no place for the ops' output; set either."
             )
         return cls(base_dir=folder, inst_data=inst_data)

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from dagster import (
     AssetsDefinition,
     AssetSpec,
-    DependencyDefinition,
     DynamicOut,
     DynamicOutput,
     FreshnessPolicy,
@@ -27,11 +26,8 @@ from dagster import (
     Out,
     Output,
     OutputMapping,
+    graph,
 )
-
-# Tried: the decorator `graph` and `collect()` on what a dynamic op returns. It traces a function for each pipeline, and has no public form
-# that is made once.
-from dagster._core.definitions.dependency import DynamicCollectDependencyDefinition, IDependencyDefinition
 
 from hudi_ingest.exceptions import (
     ConfigError,
@@ -161,16 +157,12 @@ def mapping_keys(groups: Sequence[Sequence[Slice]]) -> list[str]:
 def _transaction_graph(
     pipeline: Pipeline, io_manager_key: str, inputs: Sequence[str], description: str | None
 ) -> GraphDefinition:
-    begin, write, commit = _ops(pipeline, io_manager_key, inputs)
+    ops = dict(zip(_GIVEN, _ops(pipeline, io_manager_key, inputs), strict=True))
     return GraphDefinition(
         pipeline.name,
         description=description,
-        node_defs=[begin, write, commit],
-        dependencies={
-            NodeInvocation(begin.name, BEGIN): {},
-            NodeInvocation(write.name, WRITE): _WRITE_FROM,
-            NodeInvocation(commit.name, COMMIT): _COMMIT_FROM,
-        },
+        node_defs=[*ops.values()],
+        dependencies={NodeInvocation(op.name, name): _GIVEN[name] for name, op in ops.items()},
         input_mappings=[
             InputMapping(graph_input_name=upstream, mapped_node_name=BEGIN, mapped_node_input_name=upstream)
             for upstream in inputs
@@ -183,18 +175,28 @@ _BEGIN_CONFIG = BeginConfig.to_config_schema()
 _UPSTREAM = In(Nothing)
 _WRITE_INS = {"transaction": In(dict), "slices": In(list)}
 _COMMIT_INS = {"transaction": In(dict), "reports": In(list)}
-_OPENED = DependencyDefinition(BEGIN, "transaction")
-_WRITE_FROM: Mapping[str, IDependencyDefinition] = {
-    "transaction": _OPENED,
-    "slices": DependencyDefinition(BEGIN, "slices"),
-}
-_COMMIT_FROM: Mapping[str, IDependencyDefinition] = {
-    "transaction": _OPENED,
-    "reports": DynamicCollectDependencyDefinition(WRITE, "result"),
-}
 # There is no output value, so no IO manager adds a path of its own to the table's metadata. A retry commits nothing, and
 # materializes nothing, if none of its dead letters can become a row.
 _COMMIT_OUT = {"result": Out(Nothing, is_required=False)}
+
+
+def _outline() -> GraphDefinition:
+    """Return the graph of any transaction, of ops that are never executed. Traced once, not for each of hundreds of pipelines."""
+    begin = OpDefinition(lambda *_: None, BEGIN, outs={"transaction": Out(dict), "slices": DynamicOut(list)})
+    write = OpDefinition(lambda *_: None, WRITE, ins=_WRITE_INS, outs={"result": Out(list)})
+    commit = OpDefinition(lambda *_: None, COMMIT, ins=_COMMIT_INS, outs=_COMMIT_OUT)
+
+    @graph
+    def transaction() -> None:
+        opened, slices = begin()
+        reports = slices.map(lambda group: write(transaction=opened, slices=group)).collect()
+        commit(transaction=opened, reports=reports)
+
+    return transaction
+
+
+_GIVEN = {node.alias or node.name: inputs for node, inputs in _outline().dependencies.items()}
+"""The outputs that each op is given, by its name in the graph and the name of its input."""
 
 
 @cache

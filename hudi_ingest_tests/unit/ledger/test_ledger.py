@@ -48,7 +48,7 @@ from hudi_ingest.exceptions import (
     TransactionInFlight,
     Transient,
 )
-from hudi_ingest.ledger import AttemptState, Ledger, locks, migrations
+from hudi_ingest.ledger import AttemptState, Ledger, database, locks, migrations
 from hudi_ingest.ledger.database import Database
 from hudi_ingest.ledger.locks import _look
 from hudi_ingest.ledger.owner import Owner, is_dead, is_of_this_host, living_process
@@ -877,6 +877,14 @@ class TestOpening:
                 return begin(ledger)
 
         assert [each.result() for each in at_once(6, make)] == [1] * 6
+
+    def test_a_statement_is_compiled_once_for_all_sqlite_files(self, tmp_path: Path) -> None:
+        first, second = (Ledger.open(f"sqlite:///{tmp_path / name}.db") for name in ("first", "second"))
+        begin(first)
+        compiled = {*database._COMPILED}
+        begin(second)
+        assert compiled
+        assert {*database._COMPILED} == compiled
 
     def test_processes_may_do_so_at_once(self, url: str) -> None:
         assert in_processes(3, open_in_process, url) == ["1", "1", "1"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hudi_ingest.orchestration.coordinator.next_tick import NextTick
+from hudi_ingest.orchestration.embedded.next_tick import NextTick
 
 TIMES = st.floats(min_value=0, allow_nan=False)
 

@@ -35,8 +35,8 @@ from dagster._daemon.sensor import execute_sensor_iteration
 from dagster._daemon.types import DaemonHeartbeat
 
 from hudi_ingest.exceptions import EnvironmentProblem
-from hudi_ingest.orchestration.embedded import postgres_storage
-from hudi_ingest.orchestration.embedded.postgres_storage import (
+from hudi_ingest.orchestration import postgres_storage
+from hudi_ingest.orchestration.postgres_storage import (
     PooledEventLogStorage,
     PooledRunStorage,
     PooledScheduleStorage,

@@ -22,7 +22,6 @@ from dagster._core.scheduler.instigation import InstigatorState, InstigatorStatu
 from dagster._daemon import sensor as dagster_sensors
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from hudi_ingest.orchestration.coordinator.next_tick import NextTick
 from hudi_ingest.orchestration.embedded.daemon import __main__ as run_queue
 from hudi_ingest.orchestration.embedded.daemon.__main__ import (
     EndedRuns,
@@ -32,6 +31,7 @@ from hudi_ingest.orchestration.embedded.daemon.__main__ import (
     must_wait,
     sensor_loop_seconds,
 )
+from hudi_ingest.orchestration.embedded.next_tick import NextTick
 
 QUEUE = "QUEUED_RUN_COORDINATOR"
 

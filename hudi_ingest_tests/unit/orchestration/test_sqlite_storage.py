@@ -26,7 +26,7 @@ from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventL
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._core.storage.schedules.sqlite.sqlite_schedule_storage import SqliteScheduleStorage
 
-from hudi_ingest.ledger import database
+from hudi_ingest.orchestration.embedded import retention, sqlite_storage
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickEventLogStorage, QuickRunStorage, close_run_logs
 
 CONFIG = "storage: {custom: {module: hudi_ingest.orchestration.embedded.sqlite_storage, class: QuickSqliteStorage}}\n"
@@ -176,10 +176,10 @@ def test_a_statement_is_compiled_once_for_all_databases(tmp_path: Path) -> None:
         assert [entry.user_message for entry in storage.get_logs_for_run(name)] == ["hello"]
 
     store("first")
-    compiled = {*database._COMPILED}
+    compiled = {*sqlite_storage._COMPILED}
     store("second")
     assert compiled
-    assert {*database._COMPILED} == compiled
+    assert {*sqlite_storage._COMPILED} == compiled
 
 
 def test_only_the_first_query_for_runs_lists_the_columns(home: Path) -> None:
@@ -276,8 +276,6 @@ def test_a_change_to_a_run_is_noticed_once_whoever_makes_it(home: Path) -> None:
 def test_the_names_that_we_share_with_dagster_are_those_that_it_uses() -> None:
     from dagster._core.instance import RUNLESS_RUN_ID
     from dagster._core.storage.event_log.sqlite.sqlite_event_log import INDEX_SHARD_NAME
-
-    from hudi_ingest.orchestration.embedded import retention, sqlite_storage
 
     assert retention.RUNLESS_RUN_ID == RUNLESS_RUN_ID
     assert retention.INDEX_SHARD_NAME == sqlite_storage._INDEX_SHARD_NAME == INDEX_SHARD_NAME

@@ -103,7 +103,7 @@ def test_a_ledger_on_postgresql_names_the_extra_of_its_driver(monkeypatch: pytes
 
 
 def test_the_storage_of_dagster_on_postgresql_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = "hudi_ingest.orchestration.embedded.postgres_storage"
+    name = "hudi_ingest.orchestration.postgres_storage"
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "dagster_postgres", None)
     with pytest.raises(EnvironmentProblem, match=rf"{name} needs dagster_postgres(.|\n)*hudi-ingest\[postgres\]"):

@@ -1,7 +1,7 @@
 """Runs Dagster's daemons until SIGTERM or SIGINT; the one that takes runs from the queue does so as soon as one is submitted or has
 ended. Dagster's own checks once a second at best, so a small transaction waited for half a second on average, and so did the next run
 after each that ended. The one that evaluates sensors looks for due ones as often as the shortest interval needs, and lets a
-coordinator tick when its next transaction is due.
+sensor tick at the time that its cursor names (`next_tick.py`).
 
 In a package of its own, because a process that multiprocessing starts imports its parent's main module, unless that is a
 `__main__`: each run would import Dagster's daemons.
@@ -20,8 +20,7 @@ from threading import Event
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import dagster._daemon.sensor
-from dagster import DagsterInstance, QueuedRunCoordinator, RunsFilter
+from dagster import DagsterInstance, DagsterRunStatus, QueuedRunCoordinator, RunsFilter
 from dagster._core.remote_representation.code_location import GrpcServerCodeLocation
 from dagster._core.scheduler.instigation import InstigatorState, SensorInstigatorData
 from dagster._core.workspace.context import IWorkspaceProcessContext
@@ -31,20 +30,22 @@ from dagster._daemon import (
     QueuedRunCoordinatorDaemon,
     SensorDaemon,
     daemon_controller_from_instance,
+    sensor,
 )
 from dagster._daemon.controller import create_daemons_from_instance
 from dagster._daemon.daemon import DaemonIterator, SpanMarker
 from dagster._utils.interrupts import capture_interrupts, setup_interrupt_handlers
 
-from hudi_ingest.orchestration.coordinator.next_tick import NextTick
+from hudi_ingest.orchestration.embedded.next_tick import NextTick
 from hudi_ingest.orchestration.embedded.sqlite_storage import QuickRunStorage
-from hudi_ingest.orchestration.tags import ACTIVE
 
+_ENDED = {DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED}
+_ACTIVE = [status for status in DagsterRunStatus if status not in _ENDED]
 _LOG_LEVEL = "warning"
 _LOOK_SECONDS = 0.02
 _LOOKS_BEFORE_HEARTBEAT = 10
-_SENSOR_LOOP_SECONDS: float = dagster._daemon.sensor.MIN_INTERVAL_LOOP_TIME
-_IS_UNDER_MIN_INTERVAL = dagster._daemon.sensor.is_under_min_interval
+_SENSOR_LOOP_SECONDS: float = sensor.MIN_INTERVAL_LOOP_TIME
+_IS_UNDER_MIN_INTERVAL = sensor.is_under_min_interval
 _LOOKS_AN_INTERVAL = 8
 _LOOKING_SHARE = 0.05
 _GET_JOB = GrpcServerCodeLocation.get_job
@@ -98,7 +99,7 @@ class EndedRuns:
     def read(self) -> None:
         """Read which runs are active, in the loop's thread: a connection of SQLite's serves one."""
         if self._changed():
-            self._active = frozenset(self._instance.get_run_ids(RunsFilter(statuses=ACTIVE)))
+            self._active = frozenset(self._instance.get_run_ids(RunsFilter(statuses=_ACTIVE)))
             forgotten = time.time() - _ENDED_SECONDS
             self._ended = {
                 each: at for each, at in [*self._ended.items()] if at > forgotten and each not in self._active
@@ -109,13 +110,13 @@ class EndedRuns:
         return math.inf if run_id in self._active else self._ended.setdefault(run_id, time.time())
 
 
-def must_wait(ended: EndedRuns, state: InstigatorState, *sensor: Any) -> bool:
+def must_wait(ended: EndedRuns, state: InstigatorState, *more: Any) -> bool:
     """Whether the sensor's minimum interval has not passed, and nothing that its cursor names has become due."""
     data = state.instigator_data
     if not isinstance(data, SensorInstigatorData) or (next_tick := NextTick.of(data.cursor)) is None:
-        return _IS_UNDER_MIN_INTERVAL(state, *sensor)
+        return _IS_UNDER_MIN_INTERVAL(state, *more)
     ticked = max(data.last_tick_start_timestamp or 0.0, data.last_tick_timestamp or 0.0)
-    return not next_tick.is_due(ticked, time.time(), ended.ended_at) and _IS_UNDER_MIN_INTERVAL(state, *sensor)
+    return not next_tick.is_due(ticked, time.time(), ended.ended_at) and _IS_UNDER_MIN_INTERVAL(state, *more)
 
 
 def kept_jobs() -> Callable[[GrpcServerCodeLocation, Any], Any]:
@@ -148,15 +149,15 @@ class _Pause(Event):
 
 
 class PromptSensors(SensorDaemon):
-    """Dagster's sensors, of which those with an interval below five seconds are not late either, and coordinators tick also when a
-    transaction is due."""
+    """Dagster's sensors, of which those with an interval below five seconds are not late either, and some tick also when their cursor says
+    so."""
 
     def core_loop(
         self, workspace_process_context: IWorkspaceProcessContext[Any], shutdown_event: Event
     ) -> DaemonIterator:
         began = time.thread_time()
         ended = EndedRuns(workspace_process_context.instance, _changes(workspace_process_context.instance))
-        dagster._daemon.sensor.is_under_min_interval = partial(must_wait, ended)
+        sensor.is_under_min_interval = partial(must_wait, ended)
         GrpcServerCodeLocation.get_job = kept_jobs()  # type: ignore[method-assign,assignment]
         pause = _Pause(shutdown_event)
         for event in super().core_loop(workspace_process_context, pause):
@@ -178,7 +179,7 @@ def _sensor_intervals(context: IWorkspaceProcessContext[Any]) -> Iterable[int]:
     for entry in context.create_request_context().get_code_location_entries().values():
         if entry.code_location is not None:
             for repository in entry.code_location.get_repositories().values():
-                yield from (sensor.min_interval_seconds for sensor in repository.get_sensors())
+                yield from (each.min_interval_seconds for each in repository.get_sensors())
 
 
 def daemons(instance: DagsterInstance) -> Iterable[DagsterDaemon[Any]]:

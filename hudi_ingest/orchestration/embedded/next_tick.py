@@ -1,5 +1,5 @@
-"""When a coordinator has to tick next. Its cursor says so to the embedded stack's daemon; Dagster's own goes by the sensor's minimum
-interval alone."""
+"""When a sensor has to tick next. Its cursor says so to this folder's daemon; Dagster's own goes by the sensor's minimum interval
+alone."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PREFIX = "hudi_ingest next tick "
 
 @dataclass(frozen=True, slots=True)
 class NextTick:
-    """When, in seconds since 1970, transactions of a sensor's pipelines are `due`, or infinity; `runs`: by the run that is at work for a
-    pipeline, when the transaction after it is due."""
+    """When, in seconds since 1970, the next tick is `due`, or infinity; `runs`: by the id of a run, when the tick that follows its end is
+    due."""
 
     due: float = math.inf
     runs: Mapping[str, float] = field(default_factory=dict)
 
     def is_due(self, ticked: float, now: float, ended_at: Callable[[str], float]) -> bool:
-        """Whether a transaction has become due since the sensor `ticked`. `ended_at`: when a run ended, infinity if it has not."""
+        """Whether a tick has become due since the sensor `ticked`. `ended_at`: when a run ended, infinity if it has not."""
         due = [self.due, *(max(due, ended_at(run_id)) for run_id, due in self.runs.items())]
         return any(ticked < each <= now for each in due)
 
@@ -30,8 +30,7 @@ class NextTick:
 
     @classmethod
     def of(cls, cursor: str | None) -> NextTick | None:
-        """Read a sensor's cursor; None if it is not a coordinator's, or if somebody has set it to something else: the next tick sets it
-        anew."""
+        """Read a sensor's cursor; None if it says something else."""
         if cursor is None or not cursor.startswith(_PREFIX):
             return None
         try:

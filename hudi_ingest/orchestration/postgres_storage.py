@@ -8,7 +8,7 @@ In dagster.yaml, with the settings of Dagster's own storage:
 
     storage:
       custom:
-        module: hudi_ingest.orchestration.embedded.postgres_storage
+        module: hudi_ingest.orchestration.postgres_storage
         class: PooledPostgresStorage
         config:
           postgres_url: postgresql+psycopg2://dagster@postgres/dagster
