@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from hudi_ingest.exceptions import IngestError, KafkaUnreachable, TopicMissing
 from hudi_ingest.kafka.admin_clients import Silence, clients_of_this_process, settings_of
@@ -118,18 +118,14 @@ def _snapshot(
 def answering_cluster(source: KafkaSource) -> Iterator[KafkaCluster]:
     """Yield a `kept_cluster`; but if no broker accepted a connection a moment ago, or another thread is trying again, this raises
     the same KafkaUnreachable at once."""
-    settings = settings_of(source)
-    _require_turn(settings, source)
+    settings, known = settings_of(source), clients_of_this_process()
+    # The others wait no longer than this one's question may take.
+    silence = known.silence(settings, source.request_timeout_seconds + _ASK_AGAIN_SECONDS)
+    if silence is not None:
+        raise KafkaUnreachable(silence.text, servers=source.bootstrap_servers)
     with kept_cluster(source) as cluster:
         try:
             yield cluster
         finally:
-            text, known = cluster.silence, clients_of_this_process()
+            text = cluster.silence
             known.note_silence(settings, Silence(text, time.monotonic() + _ASK_AGAIN_SECONDS) if text else None)
-
-
-def _require_turn(settings: tuple[Any, ...], source: KafkaSource) -> None:
-    # The others wait no longer than this one's question may take.
-    silence = clients_of_this_process().silence(settings, source.request_timeout_seconds + _ASK_AGAIN_SECONDS)
-    if silence is not None:
-        raise KafkaUnreachable(silence.text, servers=source.bootstrap_servers)

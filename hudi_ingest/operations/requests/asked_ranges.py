@@ -135,9 +135,9 @@ def selected_slices(pipeline: Pipeline, selection: Selection) -> tuple[tuple[Sli
 
     Raises EmptyRange, NothingToDo, RangeRefused, KafkaUnreachable, KafkaRefused, TableUnreachable.
     """
-    observation = look_at(pipeline).whole()
+    observation = look_at(pipeline)
     if selection.read_by is not None:
-        return of_transaction(observation, selection.read_by), observation
+        return of_transaction(observation, selection.read_by), observation.whole()
     situation = observation.situation
     if selection.from_time is not None:
         return in_time(pipeline, situation, selection.from_time, selection.to_time), observation

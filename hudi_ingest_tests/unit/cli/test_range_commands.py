@@ -43,7 +43,7 @@ def test_wrong_use_is_told_and_nothing_is_asked_of_a_broker(
     def nobody(pipeline: object) -> None:
         raise LookupError("a broker is asked")
 
-    monkeypatch.setattr("hudi_ingest.operations.requests.asked_ranges.observe", nobody)
+    monkeypatch.setattr("hudi_ingest.operations.requests.asked_ranges.look_at", nobody)
     result = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, [command, str(path), *options.split()])
     assert result.exit_code == 2, result.output
     assert WRONG[options] in " ".join(result.output.replace("│", "").split())
