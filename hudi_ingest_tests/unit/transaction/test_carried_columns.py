@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
+from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import MET_PROPERTY, RECENT_PROPERTY, RECORD_PROPERTY, Timeline
 from hudi_ingest.model.checkpoint import Checkpoint
 from hudi_ingest.model.offsets import TopicPartition
@@ -51,7 +51,7 @@ def propose(write: Write, monkeypatch: pytest.MonkeyPatch) -> Propose:
         monkeypatch.setattr(Timeline, "schema", lambda self: columns)
         monkeypatch.setattr(Timeline, "properties", lambda self: found)
         checkpoint = Checkpoint(1, "t", {TopicPartition("orders", 0): committed})
-        monkeypatch.setattr(PipelineTable, "committed", lambda self: CommittedState(True, checkpoint))
+        monkeypatch.setattr(topic_sample, "committed_state", lambda *_: CommittedState(True, checkpoint))
         pipeline = load(write, source__envelope="connect", table__schema="infer", **settings)
         return proposed_schema(pipeline, Timeline("/data/orders"))
 
