@@ -190,8 +190,8 @@ def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
             published = publish_iceberg(pipeline)
             result |= {"iceberg": published.to_dict()}
             texts.append(
-                f"{published.base_path} is in Iceberg's {published.table} up to {published.instant} ({published.seconds:.1f} s; "
-                f"{counted(published.snapshots, 'new snapshot')})"
+                f"{pipeline.table.base_path} is in Iceberg's {published.table} up to {published.newest.instant} "
+                f"({counted(published.made, 'new snapshot')})"
             )
     print_result(as_json, result, "\n".join(texts))
 

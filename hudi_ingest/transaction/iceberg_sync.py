@@ -5,25 +5,21 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hudi_ingest.exceptions import CatalogNotSynced, IngestError, NothingToDo
 from hudi_ingest.exceptions.problems import counted
 from hudi_ingest.home.folder import Home
-from hudi_ingest.hudi.iceberg.waiting import due_commits
+from hudi_ingest.hudi.iceberg.steps import Publication, due_commits
 from hudi_ingest.hudi.services.catalog_state import CatalogState, read_state, write_state
 from hudi_ingest.hudi.storage.paths import ICEBERG_STATE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.pipeline.pipeline import Pipeline
-
-if TYPE_CHECKING:
-    from hudi_ingest.hudi.iceberg.publisher import Publication
 
 _logger = logging.getLogger(__name__)
 
@@ -62,7 +58,9 @@ class IcebergSync:
         takes. Raises CatalogNotSynced, TableUnreachable."""
         storage, place = self.table.storage, self.table.pipeline.iceberg_table
         try:
-            publication: Publication | None = within(seconds, f"Iceberg table {place}", lambda: self._publish(reports, at_once))
+            publication: Publication | None = within(
+                seconds, f"Iceberg table {place}", lambda: self._publish(reports, at_once)
+            )
         except IngestError as error:
             state = read_state(storage, ICEBERG_STATE)
             write_state(storage, state.failed(str(error), datetime.now(timezone.utc)), ICEBERG_STATE)
@@ -72,6 +70,19 @@ class IcebergSync:
             state = CatalogState(catalog=place, instant=newest.instant, completed_at=newest.completed_at.isoformat())
             write_state(storage, state, ICEBERG_STATE)
         return publication
+
+    def newest_text(self) -> str:
+        """Ask the catalog, and say what it has. Raises CatalogNotSynced."""
+        from hudi_ingest.hudi.iceberg.publisher import IcebergPublisher
+
+        iceberg, name = self.table.pipeline.table.iceberg, self.table.pipeline.iceberg_table
+        seconds = iceberg.timeout_seconds if iceberg is not None else None
+        newest = within(seconds, f"Iceberg table {name}", IcebergPublisher(self.table, self.home).newest)
+        return (
+            f"{name} has the commit {newest.instant}"
+            if newest
+            else f"its catalog answers; the next commit makes {name}"
+        )
 
     def _publish(self, reports: Iterable[SliceReport], at_once: bool) -> Publication | None:
         # Imported here, because it is an extra, and slow.
@@ -112,43 +123,17 @@ def within(seconds: float | None, place: str, call: Callable[[], Any]) -> Any:
     return outcome["result"]
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """The outcome of a publication by hand: the snapshots that were made, and the instant that the newest is of."""
-
-    pipeline: str
-    base_path: str
-    table: str
-    snapshots: int
-    instant: str
-    snapshot_id: int
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def publish_iceberg(pipeline: Pipeline, *, home: Home | None = None) -> PublishedTable:
+def publish_iceberg(pipeline: Pipeline, *, home: Home | None = None) -> Publication:
     """Publish the table's commits to its Iceberg catalog now, without Spark.
 
     Raises NothingToDo if the pipeline has no `table.iceberg` or the table no commit; CatalogNotSynced, TableUnreachable.
 
-        publish_iceberg(load_pipeline(Path("pipelines/orders.yaml"))).snapshot_id
+        publish_iceberg(load_pipeline(Path("pipelines/orders.yaml"))).newest.snapshot_id
     """
     if pipeline.table.iceberg is None:
         raise NothingToDo(pipeline.name, "its file has no table.iceberg")
-    began = time.monotonic()
     table = PipelineTable(pipeline)
     publication = IcebergSync(table, home or Home.from_environment()).publish() if table.timeline.exists() else None
     if publication is None:
         raise NothingToDo(pipeline.name, f"the table at {pipeline.table.base_path} has no commit yet")
-    newest = publication.newest
-    return PublishedTable(
-        pipeline.name,
-        pipeline.table.base_path,
-        pipeline.iceberg_table,
-        publication.made,
-        newest.instant,
-        newest.snapshot_id,
-        round(time.monotonic() - began, 3),
-    )
+    return publication

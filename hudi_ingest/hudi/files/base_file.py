@@ -26,6 +26,7 @@ from hudi_ingest.hudi.files.partition_split import (
     split_rows,
     with_column,
 )
+from hudi_ingest.hudi.iceberg.field_ids import with_field_ids
 from hudi_ingest.hudi.iceberg.statistics import column_statistics
 from hudi_ingest.hudi.storage.paths import marker_path, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
@@ -298,7 +299,7 @@ def parquet_writer(stream: IO[bytes], schema: pa.Schema, first_rows: pa.Table, c
     repeating = {column.name for column in schema if _repeats(column, first_rows)}
     writer = pq.ParquetWriter(
         stream,
-        schema,
+        with_field_ids(schema),
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
         use_dictionary=[leaf for column in schema if column.name in repeating for leaf in _leaves(column)],

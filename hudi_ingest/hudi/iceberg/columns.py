@@ -10,51 +10,22 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    ListType,
-    LongType,
-    MapType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, PrimitiveType
 
 from hudi_ingest.exceptions.problems import SchemaProblem
 from hudi_ingest.hudi.files.base_file import META_COLUMNS
-from hudi_ingest.hudi.iceberg.field_ids import field_id, paths_of
+from hudi_ingest.hudi.iceberg.field_ids import field_id, paths_of, with_field_ids
 from hudi_ingest.model.report import ColumnStatistics
-from hudi_ingest.records.schema.columns import BINARY, TIMESTAMP, TIMESTAMP_NTZ, ddl_type
+from hudi_ingest.records.schema.columns import ddl_type
 
 UNPARTITIONED, PARTITIONED = 0, 1
 """Ids of the table's two partition specs: a file whose rows have several values of a partition column is in none of Iceberg's partitions."""
-_TYPES: Mapping[pa.DataType, IcebergType] = {
-    pa.bool_(): BooleanType(),
-    pa.int32(): IntegerType(),
-    pa.int64(): LongType(),
-    pa.float32(): FloatType(),
-    pa.float64(): DoubleType(),
-    pa.string(): StringType(),
-    BINARY: BinaryType(),
-    pa.date32(): DateType(),
-    TIMESTAMP: TimestamptzType(),
-    TIMESTAMP_NTZ: TimestampType(),
-}
 _WIDENED = (("int", "long"), ("float", "double"))
 """What Iceberg lets a column become, besides a decimal with more digits."""
 
@@ -62,36 +33,11 @@ _WIDENED = (("int", "long"), ("float", "double"))
 def iceberg_schema(columns: pa.Schema, number: int = 0) -> Schema:
     """Return the schema `number` for a table's columns, which are without Hudi's own, as `columns_of` gives them. Raises SchemaProblem if
     two columns share an id."""
-    ids = Counter({path: field_id(path) for path in (*paths_of(columns), *META_COLUMNS)})
-    shared = {number for number, count in Counter(ids.values()).items() if count > 1}
-    if twins := sorted(path for path, number in ids.items() if number in shared):
+    ids = {path: field_id(path) for path in (*paths_of(columns), *META_COLUMNS)}
+    counts = Counter(ids.values())
+    if twins := sorted(path for path, number in ids.items() if counts[number] > 1):
         raise SchemaProblem([f"{' and '.join(twins)} have the same id in Iceberg, by chance: rename one"])
-    return Schema(*(_field(column, "") for column in columns), schema_id=number)
-
-
-def _field(field: pa.Field, above: str) -> NestedField:
-    path = f"{above}{field.name}"
-    return NestedField(field_id(path), field.name, _type(field.type, path), required=not field.nullable)
-
-
-def _type(kind: pa.DataType, path: str) -> IcebergType:
-    if pa.types.is_struct(kind):
-        return StructType(*(_field(member, f"{path}.") for member in kind))
-    if pa.types.is_list(kind):
-        below = f"{path}.element"
-        return ListType(field_id(below), _type(kind.value_type, below), not kind.value_field.nullable)
-    if pa.types.is_map(kind):
-        key, value = f"{path}.key", f"{path}.value"
-        return MapType(
-            field_id(key),
-            _type(kind.key_type, key),
-            field_id(value),
-            _type(kind.item_type, value),
-            not kind.item_field.nullable,
-        )
-    if pa.types.is_decimal(kind):
-        return DecimalType(kind.precision, kind.scale)
-    return _TYPES[kind]
+    return Schema(*pyarrow_to_schema(with_field_ids(columns)).fields, schema_id=number)
 
 
 def name_mapping(schema: Schema, known: str = "") -> str:

@@ -28,6 +28,22 @@ def paths_of(fields: Iterator[pa.Field] | pa.Schema, above: str = "") -> Iterato
         yield from _paths_in(field.type, path)
 
 
+def with_field_ids(schema: pa.Schema) -> pa.Schema:
+    """Return the columns, which may be Hudi's own, with their ids for Parquet's writer."""
+    return pa.schema([_with_ids(column, column.name) for column in schema])
+
+
+def _with_ids(field: pa.Field, path: str) -> pa.Field:
+    kind = field.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_with_ids(member, f"{path}.{member.name}") for member in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_with_ids(kind.value_field, f"{path}.element"))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_with_ids(kind.key_field, f"{path}.key"), _with_ids(kind.item_field, f"{path}.value"))
+    return field.with_type(kind).with_metadata({"PARQUET:field_id": str(field_id(path))})
+
+
 def _paths_in(kind: pa.DataType, path: str) -> Iterator[str]:
     if pa.types.is_struct(kind):
         yield from paths_of(iter(kind), f"{path}.")

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -47,7 +47,16 @@ from hudi_ingest.hudi.iceberg.columns import (
 )
 from hudi_ingest.hudi.iceberg.producers import Append, Overwrite, expire
 from hudi_ingest.hudi.iceberg.statistics import column_statistics
-from hudi_ingest.hudi.iceberg.steps import Change, Known, Published, archive_since, expired, next_steps
+from hudi_ingest.hudi.iceberg.steps import (
+    Change,
+    Known,
+    Publication,
+    Published,
+    archive_since,
+    complete_with,
+    expired,
+    next_steps,
+)
 from hudi_ingest.hudi.storage.paths import ICEBERG
 from hudi_ingest.hudi.storage.s3_access import iceberg_options
 from hudi_ingest.hudi.storage.storage import reaching
@@ -77,14 +86,6 @@ _FIXED = {
 }
 _TRIES = 5
 """A publisher that loses so often has others that do the work."""
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What Iceberg has after a call: the newest snapshot, and how many this call has made."""
-
-    newest: Published
-    made: int
 
 
 class IcebergPublisher:
@@ -122,7 +123,7 @@ class IcebergPublisher:
                 keyed = self._pipeline.table.is_keyed
                 steps = next_steps(chain, known, self._pipeline.transaction_key, keyed, at_once)
                 if not steps:
-                    return Publication(chain[0], made)
+                    return Publication(self._pipeline.iceberg_table, chain[0], made)
                 columns = self._table.timeline.schema()
                 try:
                     if steps.back_to is not None:
@@ -131,7 +132,7 @@ class IcebergPublisher:
                         self._publish(iceberg, change, known, columns, reported)
                         made += 1
                         reach("iceberg_published")
-                    return Publication(self._chain(iceberg)[0], made)
+                    return Publication(self._pipeline.iceberg_table, self._chain(iceberg)[0], made)
                 except CommitFailedException:
                     _logger.info("%s: another publisher was faster", self.place)
         raise CatalogNotSynced(
@@ -139,10 +140,10 @@ class IcebergPublisher:
         )
 
     def newest(self) -> Published | None:
-        """Read the newest snapshot. Raises CatalogNotSynced."""
+        """Read the newest snapshot; None if there is none, or no Iceberg table yet. Raises CatalogNotSynced."""
         with self._explained():
-            chain = self._chain(self._open())
-        return chain[0] if chain else None
+            found = self._found(open_catalog(self._table, self._home))
+            return next(iter(self._chain(found)), None) if found else None
 
     def table(self) -> Table:
         """Open the Iceberg table, which is made if there is none. Raises CatalogNotSynced."""
@@ -159,12 +160,9 @@ class IcebergPublisher:
             return tuple(archived_commits(self._table.storage, since))
 
     def _open(self) -> Table:
-        iceberg = self._pipeline.table.iceberg
-        assert iceberg is not None, "only for tables with Iceberg metadata"
         catalog = open_catalog(self._table, self._home)
-        try:
-            found = catalog.load_table(self._pipeline.iceberg_table)
-        except NoSuchTableError:
+        found = self._found(catalog)
+        if found is None:
             try:
                 self._create(catalog)
             except Exception:
@@ -172,15 +170,22 @@ class IcebergPublisher:
                 if not catalog.table_exists(self._pipeline.iceberg_table):
                     raise
             found = catalog.load_table(self._pipeline.iceberg_table)
+        if any(found.metadata.properties.get(name) != value for name, value in _FIXED.items()):
+            with found.transaction() as changes:
+                changes.set_properties(_FIXED)
+        return found
+
+    def _found(self, catalog: Catalog) -> Table | None:
+        try:
+            found = catalog.load_table(self._pipeline.iceberg_table)
+        except NoSuchTableError:
+            return None
         owner = found.metadata.properties.get(_BASE_PATH)
         if owner != self._root:
             raise CatalogNotSynced(
                 f"{self.place} is another table{f', of {owner}' if owner else ', not made by hudi-ingest'}. It is left alone. Set "
                 "table.iceberg.namespace or table.iceberg.table to a name that is free."
             )
-        if any(found.metadata.properties.get(name) != value for name, value in _FIXED.items()):
-            with found.transaction() as changes:
-                changes.set_properties(_FIXED)
         return found
 
     def _create(self, catalog: Catalog) -> None:
@@ -333,12 +338,7 @@ class IcebergPublisher:
 
     def _footer(self, path: str, columns: pa.Schema) -> pq.FileMetaData:
         footer = self._table.storage.parquet_footer(path)
-        try:
-            written = iceberg_schema(columns_of(footer.schema.to_arrow_schema()))
-        except KeyError as error:
-            raise CatalogNotSynced(
-                f"{self.place}: {path} has a column of type {error}, which Iceberg lacks. Remove `table.iceberg`."
-            ) from error
+        written = iceberg_schema(columns_of(footer.schema.to_arrow_schema()))
         if problems := widening_problems(written, iceberg_schema(columns)):
             text = refusal(self._pipeline.name, problems, columns)
             raise CatalogNotSynced(f"{self.place}: in {path}, {text}")
@@ -354,20 +354,9 @@ class IcebergPublisher:
             "hudi-ingest.commits": str(change.instants),
             **({WHOLE: "true"} if change.whole else {}),
         }
-        return summary | offsets_of(
-            self._carrier(commit, known), self._pipeline.checkpoint_key, self._pipeline.complete_key
-        )
-
-    def _carrier(self, commit: CommittedInstant, known: Known) -> CommittedInstant:
-        """The commit, or the newest before it that says what the table has of its topics."""
-        key, complete = self._pipeline.checkpoint_key, self._pipeline.complete_key
-        upto = (commit.completed_at, commit.instant)
-        carriers = [
-            each
-            for each in (*known.archived, *known.active)
-            if key in each.metadata and complete in each.metadata and (each.completed_at, each.instant) <= upto
-        ]
-        return max(carriers, key=lambda each: (each.completed_at, each.instant), default=commit)
+        pipeline = self._pipeline
+        through = complete_with(commit, known, pipeline.complete_key)
+        return summary | (offsets_of(through, pipeline.checkpoint_key, pipeline.complete_key) if through else {})
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -1,14 +1,16 @@
-"""The snapshots that Iceberg lacks, by the table's timeline and the snapshots that it has: pure."""
+"""The commits and snapshots that Iceberg lacks, by the table's timeline and what was published: pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
-from hudi_ingest.hudi.files.live_files import Group, group_of, is_log
-from hudi_ingest.hudi.iceberg.waiting import changes_files
+from hudi_ingest.hudi.files.live_files import Group, group_of, is_log, live_files
+from hudi_ingest.hudi.services.catalog_state import CatalogState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.pipeline.pipeline import Pipeline
 
 MOST_SNAPSHOTS = 10
 """With more commits to publish, one snapshot brings them all."""
@@ -23,6 +25,24 @@ class Published:
     completed_at: datetime
     oldest: str
     """The oldest instant on the active timeline then: what completed later and is archived now is looked for from here on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What an Iceberg table has after a publication: its newest snapshot, and how many were made."""
+
+    table: str
+    newest: Published
+    made: int
+
+    def to_dict(self) -> dict[str, Any]:
+        newest = self.newest
+        return {
+            "table": self.table,
+            "instant": newest.instant,
+            "snapshot_id": newest.snapshot_id,
+            "snapshots": self.made,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +152,49 @@ def _change(commits: Sequence[CommittedInstant], own_key: str, keyed: bool) -> C
     return Change(commits[-1], tuple(added), frozenset(replaced), len(commits))
 
 
+def complete_with(commit: CommittedInstant, known: Known, key: str) -> CommittedInstant | None:
+    """Return the newest commit that says under `key` how far it read, and of which base files have every row once `commit` is completed:
+    a keyed table's log files may wait for the next compaction. None if no known commit is."""
+    before = [each for each in (*known.archived, *known.active) if _order(each) <= _order(commit)]
+    live = live_files(before)
+    logs = [_order(each) for each in before if any(is_log(path) and path in live for path in each.files)]
+    told = [each for each in before if key in each.metadata and all(_order(each) < order for order in logs)]
+    return max(told, key=_order, default=None)
+
+
 def expired(chain: Iterable[Published], known: Known, keep: int) -> tuple[int, ...]:
     """Return the ids of the snapshots after which `keep` or more commits have completed: cleaning may delete files that they name."""
     times = sorted((_order(commit) for commit in known.active), reverse=True)
     horizon = times[keep - 1] if len(times) >= keep else None
     return tuple(each.snapshot_id for each in chain if horizon and (each.completed_at, each.instant) < horizon)
+
+
+def waiting_commits(
+    pipeline: Pipeline, state: CatalogState, commits: Sequence[CommittedInstant]
+) -> tuple[CommittedInstant, ...]:
+    """Return the commits that Iceberg does not have yet, newest first. `commits`: all on the active timeline, newest first.
+
+    All, if they are not what was published before: after a restore, or under another name.
+    """
+    if not commits:
+        return ()
+    instants = {commit.instant for commit in commits}
+    is_gone = state.instant not in instants and state.instant > min(instants)
+    later = commits if state.catalog != pipeline.iceberg_table or is_gone else state.unsynced(commits)
+    return tuple(commit for commit in later if changes_files(commit, pipeline.transaction_key, pipeline.table.is_keyed))
+
+
+def due_commits(
+    pipeline: Pipeline, state: CatalogState, commits: Sequence[CommittedInstant], now: datetime
+) -> tuple[CommittedInstant, ...]:
+    """Return the commits that wait, if `table.iceberg.every_seconds` have passed since the newest published one."""
+    every = pipeline.table.iceberg.every_seconds if pipeline.table.iceberg else 0
+    if state.completed_at and now - datetime.fromisoformat(state.completed_at) < timedelta(seconds=every):
+        return ()
+    return waiting_commits(pipeline, state, commits)
+
+
+def changes_files(commit: CommittedInstant, own_key: str, keyed: bool) -> bool:
+    """Whether the commit is a snapshot of Iceberg's: a keyed table's own commits only add log files, which its compactions make base files
+    of."""
+    return not keyed or own_key not in commit.metadata or bool(commit.replaced)

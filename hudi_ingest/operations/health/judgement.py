@@ -18,7 +18,7 @@ from hudi_ingest.hudi.files.read_amplification import (
     small_files_warning,
     why_due,
 )
-from hudi_ingest.hudi.iceberg.waiting import waiting_commits
+from hudi_ingest.hudi.iceberg.steps import waiting_commits
 from hudi_ingest.hudi.services.catalog_state import CatalogState
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant

@@ -36,7 +36,7 @@ from hudi_ingest.hudi.files.read_amplification import (
     read_amplification,
     why_due,
 )
-from hudi_ingest.hudi.iceberg.waiting import due_commits
+from hudi_ingest.hudi.iceberg.steps import due_commits
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.services.table_services import Clustering, Compaction
 from hudi_ingest.hudi.storage.paths import ICEBERG_STATE

@@ -118,3 +118,16 @@ def test_by_hand_without_a_table_or_the_section_there_is_nothing_to_do(tmp_path:
     pipeline = pipeline_named("orders", table__base_path=str(tmp_path / "orders"), table__iceberg={})
     with pytest.raises(NothingToDo, match="has no commit yet"):
         publish_iceberg(pipeline)
+
+
+def test_validate_asks_the_catalog_and_makes_nothing(tmp_path: Path) -> None:
+    model = IcebergModel(tmp_path)
+    sync = sync_of(model)
+    assert sync.newest_text() == "its catalog answers; the next commit makes default.orders"
+    commit = model.append()
+    assert sync.newest_text() == "its catalog answers; the next commit makes default.orders"
+    sync.publish()
+    assert sync.newest_text() == f"default.orders has the commit {commit.instant}"
+    away = IcebergModel(tmp_path, catalog={"uri": "http://127.0.0.1:9/api"})
+    with pytest.raises(CatalogNotSynced, match="check that its catalog is up"):
+        sync_of(away).newest_text()
