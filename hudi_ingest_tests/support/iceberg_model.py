@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.files.base_file import BaseFileWriter
@@ -17,15 +17,17 @@ from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.live_files import group_of, live_files
 from hudi_ingest.hudi.files.new_files import BaseFileLayout
 from hudi_ingest.hudi.iceberg.publisher import IcebergPublisher
-from hudi_ingest.hudi.storage.local import LocalStorage
+from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
+from hudi_ingest.pipeline.file import pipeline_from
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.ddl import parse_ddl
-from hudi_ingest_tests.support.pipeline_files import pipeline_named
+from hudi_ingest_tests.support.pipeline_files import document
 
 DDL = (
     "id string, dt string, n int, price decimal(12,2), big decimal(30,4), f float, d double, ok boolean, raw binary, day date, "
@@ -38,8 +40,8 @@ DAYS = ("2026-01-31", None, "", "a%b/c", "é ü", "x" * 40)
 class ModelTimeline(Timeline):
     """Commits of a test, oldest first. What is taken out of `commits` and not put into `archived` was rolled back."""
 
-    def __init__(self, base_path: str, columns: pa.Schema) -> None:
-        super().__init__(base_path)
+    def __init__(self, pipeline: Pipeline, columns: pa.Schema) -> None:
+        super().__init__(pipeline.table.base_path, pipeline.table.storage_options)
         self.commits: list[CommittedInstant] = []
         self.archived: list[CommittedInstant] = []
         self.saved: set[str] = set()
@@ -72,13 +74,16 @@ class ModelPublisher(IcebergPublisher):
 class IcebergModel:
     """An append table at `path`, its model and its publisher."""
 
-    def __init__(self, path: Path, ddl: str = DDL, partition_by: tuple[str, ...] = ("dt",), **iceberg: Any) -> None:
-        settings = {"table__base_path": str(path / "orders"), "table__schema": ddl, "table__iceberg": iceberg}
-        self.pipeline = pipeline_named("orders", **settings, table__partition_by=[*partition_by])
-        self.storage = LocalStorage(self.pipeline.table.base_path)
+    def __init__(self, path: Path, ddl: str = DDL, on_s3: Mapping[str, Any] | None = None, **iceberg: Any) -> None:
+        """`on_s3`: `base_path` and `storage` of a table that is not below `path`."""
+        place = {"base_path": str(path / "orders"), **(on_s3 or {})}
+        table = {**place, "schema": ddl, "iceberg": iceberg, "partition_by": ["dt"]}
+        content = document(**{f"table__{key}": value for key, value in table.items()})
+        self.pipeline = pipeline_from(content, Path(), "here", os.environ)
+        self.storage = storage_at(self.pipeline.table.base_path, self.pipeline.table.storage_options)
         kafka = [pa.field("_kafka_partition", pa.int32(), False), pa.field("_kafka_offset", pa.int64(), False)]
         self.kafka = kafka
-        self.timeline = ModelTimeline(self.storage.base_path, pa.schema([*parse_ddl(ddl), *kafka]))
+        self.timeline = ModelTimeline(self.pipeline, pa.schema([*parse_ddl(ddl), *kafka]))
         self.home = Home.from_environment({"HUDI_INGEST_HOME": str(path / "home")})
         self.publisher = self.another_publisher()
         self.rows: dict[str, list[dict[str, Any]]] = {}
@@ -115,8 +120,8 @@ class IcebergModel:
         files = [file for each in writer.files.values() for file in each]
         for file in files:
             self.reported[file.path] = file
-            found = pq.read_table(f"{self.storage.base_path}/{file.path}", partitioning=None).select(table.column_names)
-            self.rows[file.path] = found.to_pylist()
+            with self.storage.parquet_file(file.path) as found:
+                self.rows[file.path] = found.read(columns=table.column_names).select(table.column_names).to_pylist()
         return files
 
     def new_rows(self, count: int, days: Collection[str | None] = DAYS) -> list[dict[str, Any]]:
