@@ -45,6 +45,7 @@ from hudi_ingest.hudi.iceberg.columns import (
     refusal,
     widening_problems,
 )
+from hudi_ingest.hudi.iceberg.file_io import data_root, file_settings
 from hudi_ingest.hudi.iceberg.producers import Append, Overwrite, expire
 from hudi_ingest.hudi.iceberg.statistics import column_statistics
 from hudi_ingest.hudi.iceberg.steps import (
@@ -58,13 +59,11 @@ from hudi_ingest.hudi.iceberg.steps import (
     next_steps,
 )
 from hudi_ingest.hudi.storage.paths import ICEBERG
-from hudi_ingest.hudi.storage.s3_access import iceberg_options
 from hudi_ingest.hudi.storage.storage import reaching
 from hudi_ingest.hudi.timeline.archived_commits import archived_commits
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.model.report import BaseFile
-from hudi_ingest.model.storage_options import is_s3
 from hudi_ingest.records.schema.columns import columns_of
 
 _logger = logging.getLogger(__name__)
@@ -393,11 +392,6 @@ def offsets_of(commit: CommittedInstant, checkpoint_key: str, complete_key: str)
     }
 
 
-def data_root(base_path: str) -> str:
-    """Return the table's path as Iceberg's readers name it."""
-    return f"s3://{base_path.partition('://')[2]}" if is_s3(base_path) else f"file://{base_path}"
-
-
 def open_catalog(table: PipelineTable, home: Home) -> Catalog:
     """Open the catalog of the table's Iceberg metadata: by default a SQLite file of the home folder."""
     iceberg = table.pipeline.table.iceberg
@@ -408,4 +402,4 @@ def open_catalog(table: PipelineTable, home: Home) -> Catalog:
         settings = {"type": "sql", "uri": f"sqlite:///{home.root / 'iceberg.db'}"}
     name = settings.pop("name", "hudi_ingest")
     options = table.pipeline.table
-    return load_catalog(name, **{**iceberg_options(options.base_path, options.storage_options), **settings})
+    return load_catalog(name, **{**file_settings(options.base_path, options.storage_options), **settings})

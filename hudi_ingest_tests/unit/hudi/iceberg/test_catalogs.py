@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
+import botocore.session
 import pytest
 
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.model.offsets import Slice
+from hudi_ingest.model.report import SliceReport
+from hudi_ingest.transaction.iceberg_sync import IcebergSync
 from hudi_ingest_tests.support.iceberg_model import IcebergModel
 from hudi_ingest_tests.support.s3_table import S3Tables, s3_tables
 
@@ -51,7 +55,7 @@ def test_a_table_is_in_glue_as_athena_looks_for_it(tmp_path: Path, tables: S3Tab
         model.append()
         model.publisher.publish(model.reported)
     assert model.found() == model.expected()
-    client = boto3.client(
+    client = botocore.session.Session().create_client(
         "glue",
         endpoint_url=tables.options.endpoint,
         region_name="us-east-1",
@@ -61,3 +65,17 @@ def test_a_table_is_in_glue_as_athena_looks_for_it(tmp_path: Path, tables: S3Tab
     entry = client.get_table(DatabaseName="sales", Name="orders")["Table"]
     assert entry["Parameters"]["table_type"] == "ICEBERG"
     assert entry["Parameters"]["metadata_location"].startswith("s3://lake/")
+
+
+def test_a_commit_on_s3_is_published_in_six_requests(tmp_path: Path, tables: S3Tables) -> None:
+    model = IcebergModel(tmp_path, on_s3=on_s3(tables))
+    sync = IcebergSync(PipelineTable(model.pipeline, model.timeline), model.home)
+    for _ in range(3):
+        model.commit(model.new_rows(6, ("2026-01-31", "2026-02-01")))
+        commits = model.timeline.completed()
+        reports = [SliceReport(Slice("orders", 0, 0, 1), 0, files=tuple(model.reported.values()))]
+        tables.proxy.requests.clear()
+        assert sync.if_due(commits, reports)
+        asked = [(request.kind, request.key.rpartition("/")[2]) for request in tables.proxy.requests]
+    assert len(asked) <= 6, asked
+    assert model.found() == model.expected()
