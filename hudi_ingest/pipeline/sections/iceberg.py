@@ -55,7 +55,9 @@ class Iceberg(Model):
         extras.require("iceberg")
         kind = value["type"].get_secret_value() if "type" in value else None
         if kind is not None and kind not in _TYPES:
-            raise PlacedProblems([(("type",), f"not a kind of catalog that pyiceberg has; allowed: {', '.join(_TYPES)}")])
+            raise PlacedProblems(
+                [(("type",), f"not a kind of catalog that pyiceberg has; allowed: {', '.join(_TYPES)}")]
+            )
         if value and kind is None and "uri" not in value:
             raise ValueError("has neither `type` nor `uri`, which say what kind of catalog it is; add one")
         if kind in ("rest", "hive", "sql") and "uri" not in value:

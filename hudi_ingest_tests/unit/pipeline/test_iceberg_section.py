@@ -31,7 +31,10 @@ def test_logins_are_secrets(write: Write) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"catalog": {"type": "unity"}}, "table.iceberg.catalog.type: not a kind of catalog that pyiceberg has; allowed: rest, hive, glue"),
+        (
+            {"catalog": {"type": "unity"}},
+            "table.iceberg.catalog.type: not a kind of catalog that pyiceberg has; allowed: rest, hive, glue",
+        ),
         ({"catalog": {"warehouse": "x"}}, "table.iceberg.catalog: has neither `type` nor `uri`"),
         ({"catalog": {"type": "hive"}}, "table.iceberg.catalog.uri: missing; a catalog of type hive needs its address"),
         ({"catalog": {"uri": "h:9083"}}, "table.iceberg.catalog.uri: begins with 'h'; allowed: http://"),
