@@ -10,6 +10,7 @@ from functools import cached_property
 from hudi_ingest.exceptions import IngestError, KafkaRefused, KafkaUnreachable, TableMismatch, TableUnreachable
 from hudi_ingest.hudi.files.read_amplification import ReadAmplification, read_amplification
 from hudi_ingest.hudi.services.catalog_state import read_state
+from hudi_ingest.hudi.storage.paths import ICEBERG_STATE
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.kafka.shared_clusters import HeldOffsets
@@ -28,6 +29,7 @@ from hudi_ingest.operations.health.judgement import (
     expectations_met,
     files_large_enough,
     held_by_producers,
+    iceberg_up_to_date,
     lag_below_limit,
     not_fresh,
     nothing_late,
@@ -116,7 +118,7 @@ class Observation:
             offsets_honoured(self.pipeline, self.stopped),
             lag_below_limit(self.pipeline, waiting, self.paused),
             self._timely(waiting),
-            *filter(None, (self.on_catalog, self.on_compaction)),
+            *filter(None, (self.on_catalog, self.on_iceberg, self.on_compaction)),
         )
 
     def _timely(self, waiting: int) -> Finding:
@@ -145,6 +147,14 @@ class Observation:
         if self.pipeline.catalog is None:
             return None
         return catalog_synced(self.pipeline, read_state(self.table.storage), self.committed.commits, self.at)
+
+    @cached_property
+    def on_iceberg(self) -> Finding | None:
+        """The answer to the check of the Iceberg metadata, if the table has any. Raises TableUnreachable."""
+        if self.pipeline.table.iceberg is None:
+            return None
+        state = read_state(self.table.storage, ICEBERG_STATE)
+        return iceberg_up_to_date(self.pipeline, state, self.committed.commits, self.at)
 
     @cached_property
     def on_compaction(self) -> Finding | None:

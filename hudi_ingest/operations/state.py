@@ -97,6 +97,8 @@ class PipelineState:
     """Whether the table has and lists all that its commits, and the ledger, say."""
     catalog: Finding | None = None
     """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
+    iceberg: Finding | None = None
+    """Whether Iceberg's readers see the newest commits, None if the table has no Iceberg metadata."""
     compaction: Finding | None = None
     """Whether log files are compacted in time, None if the table is not keyed."""
     amplification: ReadAmplification | None = None
@@ -181,6 +183,7 @@ class PipelineState:
             "violations": self.violations,
             "table": _answered(self.table, "whole", self.table.figures if self.table else {}),
             "catalog": _answered(self.catalog, "synced", {}),
+            "iceberg": _answered(self.iceberg, "up_to_date", self.iceberg.figures if self.iceberg else {}),
             "compaction": _answered(self.compaction, "in_time", self.compaction.figures if self.compaction else {}),
             "schema_change": self.schema_change.to_dict() if self.schema_change else None,
             "partitions": [
@@ -262,6 +265,7 @@ def full_state(observation: Observation, ledger: Ledger) -> PipelineState:
         lag_seconds=observation.oldest_seconds if observation.observed else None,
         table=observation.on_table(lost),
         catalog=observation.on_catalog,
+        iceberg=observation.on_iceberg,
         compaction=observation.on_compaction,
         schema_change=noted_change(pipeline, ledger, table.timeline),
         dead=frozenset(

@@ -29,6 +29,7 @@ from hudi_ingest.pipeline.sections.record import needs_registry
 from hudi_ingest.records.schema.registered import KINDS
 from hudi_ingest.transaction.columns.decoding import format_problems, row_maker_of
 from hudi_ingest.transaction.columns.schema_change import proposed_schema, source_text
+from hudi_ingest.transaction.iceberg_sync import IcebergSync
 from hudi_ingest.transaction.table_preparation import require_writable_table
 
 
@@ -104,7 +105,7 @@ def cluster_warnings(home: Home, pipeline: Pipeline) -> list[str]:
 
 @dataclass(slots=True)
 class OnlineCheck:
-    """Findings, each line with the part that it is about: `kafka`, `schema`, `table` or `catalog`."""
+    """Findings, each line with the part that it is about: `kafka`, `schema`, `table`, `catalog` or `iceberg`."""
 
     problems: list[str] = field(default_factory=list)
     """Why the pipeline would stop now."""
@@ -221,6 +222,9 @@ def check_online(pipeline: Pipeline, ledger: Ledger | None = None) -> OnlineChec
             _check_schema(pipeline.reading(topics), timeline, check, note)
     if pipeline.catalog is not None:
         _check_catalog(pipeline.catalog.uris, check)
+    if pipeline.table.iceberg is not None:
+        with check.part("iceberg") as note:
+            note(IcebergSync(table, Home.from_environment()).newest_text())
     return check
 
 
