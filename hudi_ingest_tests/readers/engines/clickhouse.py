@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,9 +19,11 @@ def hudi(url: str, access_key: str, secret_key: str) -> Sequence[Mapping[str, An
     return _rows(f"select * from hudi('{url}', '{access_key}', '{secret_key}')")
 
 
-def iceberg(table: str, metadata: str) -> Sequence[Mapping[str, Any]]:
-    """Return the rows of an Iceberg table; `metadata`: its file, relative to the table's location."""
-    return _rows(f"select * from icebergLocal('{table}', settings iceberg_metadata_file_path = '{metadata}')")
+def iceberg(metadata: str) -> Sequence[Mapping[str, Any]]:
+    # It reads local files below the working directory only.
+    os.chdir("/")
+    location, _, file = metadata.removeprefix("file://").rpartition("/metadata/")
+    return _rows(f"select * from icebergLocal('{location}', settings iceberg_metadata_file_path = 'metadata/{file}')")
 
 
 def _rows(statement: str) -> Sequence[Mapping[str, Any]]:
