@@ -24,6 +24,8 @@ EXTRAS = {
         "protobuf>=6.31,<8",
         "ptars==0.0.25",
     ],
+    # 0.12 is the first that makes no second snapshot of a commit whose answer was lost; names of its own are used.
+    "iceberg": ["pyiceberg>=0.12,<0.13"],
     "lineage": ["openlineage-python>=1.30"],
     "metrics": ["opentelemetry-exporter-otlp-proto-http>=1.30", "opentelemetry-sdk>=1.30", "prometheus-client>=0.21"],
     "msk": ["aws-msk-iam-sasl-signer-python>=1.0.2"],

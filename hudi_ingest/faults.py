@@ -41,6 +41,10 @@ POINTS = {
     "group_told": "the consumer group has the offsets, the ledger does not",
     "ledger_told": "the ledger has the commit, and the orchestrator does not",
     "letters_copied": "the broker has acknowledged dead-letter copies, but the marker does not say so",
+    "iceberg_table_staged": "an Iceberg table is about to be made",
+    "iceberg_snapshot_staged": "an Iceberg snapshot's files are written, and its catalog does not have it",
+    "iceberg_published": "the Iceberg catalog has a snapshot, and nothing else knows",
+    "iceberg_went_back": "the Iceberg table shows an earlier snapshot again, after a restore",
     "abort_retired": "an abort has fenced its transaction, but rolled nothing back",
     "abort_rolled_back": "an abort has rolled the instant back, but the ledger still has it open",
 }

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -172,14 +172,28 @@ def services(
 
 @app.command("sync-catalog")
 def sync_catalog(name: PipelineName, as_json: AsJson = False) -> None:
-    """Sync the table to its catalog now, with all partitions. Commits do this automatically when something has changed."""
+    """Sync the table to its catalog now, with all partitions, and publish its commits to Iceberg, whichever it has. Commits do this
+    automatically when something has changed."""
+    from hudi_ingest.exceptions.problems import counted
     from hudi_ingest.transaction.catalog_sync import sync_catalog
+    from hudi_ingest.transaction.iceberg_sync import publish_iceberg
 
+    pipeline, texts = named_pipeline(name), []
+    result: dict[str, Any] = {}
     with ended_by_nothing_to_do(as_json), clock() as report:
-        synced = sync_catalog(named_pipeline(name), report=report)
-    known = f"before, {synced.lacked}" if synced.lacked else "it was up to date as far as is known"
-    text = f"{synced.base_path} is in sync with {synced.catalog} ({synced.seconds:.1f} s; {known})"
-    print_result(as_json, synced.to_dict(), text)
+        if pipeline.catalog is not None or pipeline.table.iceberg is None:
+            synced = sync_catalog(pipeline, report=report)
+            known = f"before, {synced.lacked}" if synced.lacked else "it was up to date as far as is known"
+            result |= synced.to_dict()
+            texts.append(f"{synced.base_path} is in sync with {synced.catalog} ({synced.seconds:.1f} s; {known})")
+        if pipeline.table.iceberg is not None:
+            published = publish_iceberg(pipeline)
+            result |= {"iceberg": published.to_dict()}
+            texts.append(
+                f"{published.base_path} is in Iceberg's {published.table} up to {published.instant} ({published.seconds:.1f} s; "
+                f"{counted(published.snapshots, 'new snapshot')})"
+            )
+    print_result(as_json, result, "\n".join(texts))
 
 
 @app.command()

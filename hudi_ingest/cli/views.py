@@ -59,7 +59,7 @@ def status_view(status: PipelineState) -> RenderableType:
     letters = [Text(f"pending dead letters: {status.dead_letters:,}")] if status.dead_letters else []
     broken = status.table if status.is_table_broken else None
     # Of a table that does not exist yet there is nothing to say.
-    found = (broken, status.catalog, status.compaction if status.sequence else None)
+    found = (broken, status.catalog, status.iceberg, status.compaction if status.sequence else None)
     findings = [Text(each.text, style="" if each.passed else "red") for each in found if each is not None]
     age = Text(age_text(status, datetime.now(timezone.utc)))
     unread = [Text(leaderless_text(status.leaderless), style="red")] if status.leaderless else []
@@ -99,6 +99,7 @@ def summary_view(states: Sequence[PipelineState], now: datetime) -> Table:
             *([counted(status.dead_letters, "dead letter")] if status.dead_letters else []),
             *(["a schema change"] if status.schema_change else []),
             *(["the catalog"] if status.catalog is not None and not status.catalog.passed else []),
+            *(["Iceberg"] if status.iceberg is not None and not status.iceberg.passed else []),
             *(["compaction"] if status.compaction is not None and not status.compaction.passed else []),
         ]
         behind, committed = status.lag_seconds if status.lag else None, status.last_committed_at

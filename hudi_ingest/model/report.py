@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hudi_ingest.exceptions.problems import listed, namesake
 from hudi_ingest.model.certificate import Certificate, Certified
@@ -80,6 +80,18 @@ class FieldsSeen:
         return None if fields is None else cls(tuple(fields["absent"]), tuple(fields["others"]), fields["matched"])
 
 
+class ColumnStatistics(NamedTuple):
+    """The statistics of one column of a data file. `path` has a dot before each member of a struct; the bounds are hexadecimal, in
+    Iceberg's single-value serialization, None if unknown or if all values are null."""
+
+    path: str
+    size_bytes: int
+    values: int
+    nulls: int | None
+    lower: str | None
+    upper: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class BaseFile:
     """One Hudi base file of a slice. `path` is relative to the table; `partition_path` is "" in an unpartitioned table."""
@@ -94,6 +106,12 @@ class BaseFile:
     """The lowest offset of its rows."""
     last_offset: int
     """The highest offset of its rows, inclusive."""
+    columns: tuple[ColumnStatistics, ...] = ()
+    """Empty unless the table has Iceberg metadata."""
+
+    @classmethod
+    def from_dict(cls, file: Mapping[str, Any]) -> BaseFile:
+        return cls(**{**file, "columns": tuple(ColumnStatistics(*column) for column in file.get("columns", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +248,11 @@ class SliceReport(Counts):
             **{
                 **report,
                 "slice": Slice(**report["slice"]),
-                "files": tuple(BaseFile(**file) for file in report["files"]),
+                "files": tuple(map(BaseFile.from_dict, report["files"])),
                 # Reports of older versions have none.
                 "letters": tuple(LetterFile(**file) for file in report.get("letters", ())),
                 "bad_records": tuple(BadRecordNote(**note) for note in report.get("bad_records", ())),
-                "copies": tuple(BaseFile(**file) for file in report.get("copies", ())),
+                "copies": tuple(map(BaseFile.from_dict, report.get("copies", ()))),
                 "log_files": tuple(LogFile(**file) for file in report.get("log_files", ())),
                 "fields": FieldsSeen.from_dict(report.get("fields")),
                 "times": TimesRead(**report.get("times", {})),

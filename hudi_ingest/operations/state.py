@@ -19,7 +19,7 @@ from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition
 from hudi_ingest.model.plan import OffsetLoss
 from hudi_ingest.model.report import Totals, violations_in
 from hudi_ingest.model.transaction import TransactionState
-from hudi_ingest.operations.health.judgement import compacted_in_time
+from hudi_ingest.operations.health.judgement import CATALOG_SYNCED, ICEBERG_UP_TO_DATE, compacted_in_time
 from hudi_ingest.operations.health.status import age_of_oldest, finding_on_table, findings_on_catalog
 from hudi_ingest.operations.observation import Observation, Timeout, look_at, see_all
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -99,6 +99,8 @@ class PipelineState:
     """Whether the table has and lists all that its commits, and the ledger, say."""
     catalog: Finding | None = None
     """Whether the catalog has the table's columns and partitions, None if the table has no catalog."""
+    iceberg: Finding | None = None
+    """Whether Iceberg's readers see the newest commits, None if the table has no Iceberg metadata."""
     compaction: Finding | None = None
     """Whether log files are compacted in time, None if the table is not keyed."""
     amplification: ReadAmplification | None = None
@@ -183,6 +185,7 @@ class PipelineState:
             "violations": self.violations,
             "table": _answered(self.table, "whole", self.table.figures if self.table else {}),
             "catalog": _answered(self.catalog, "synced", {}),
+            "iceberg": _answered(self.iceberg, "up_to_date", self.iceberg.figures if self.iceberg else {}),
             "compaction": _answered(self.compaction, "in_time", self.compaction.figures if self.compaction else {}),
             "schema_change": self.schema_change.to_dict() if self.schema_change else None,
             "partitions": [
@@ -261,12 +264,14 @@ def full_state(observation: Observation, ledger: Ledger) -> PipelineState:
         require_writable_table(pipeline, table, ledger)
     rows = _with_figures(observation, ledger.transactions.history(pipeline.name, HISTORY))
     lost = lost_commits(pipeline.table.base_path, committed, rows)
+    catalogs = {each.check: each for each in findings_on_catalog(pipeline, committed.commits, now, table)}
     return replace(
         table_state(observation),
         transactions=rows,
         lag_seconds=age_of_oldest(pipeline, observation.observed, now) if observation.observed else None,
         table=finding_on_table(table, committed, lost),
-        catalog=next(iter(findings_on_catalog(pipeline, committed.commits, now, table)), None),
+        catalog=catalogs.get(CATALOG_SYNCED),
+        iceberg=catalogs.get(ICEBERG_UP_TO_DATE),
         compaction=compacted_in_time(pipeline, committed.commits, now) if pipeline.table.is_keyed else None,
         schema_change=noted_change(pipeline, ledger, table.timeline),
         dead=frozenset(

@@ -20,6 +20,7 @@ from hudi_ingest.operations.health.judgement import (
     CATALOG_SYNCED,
     COMPACTED_IN_TIME,
     EXPECTATION,
+    ICEBERG_UP_TO_DATE,
     NOTHING_LATE,
     QUESTIONS,
 )
@@ -120,7 +121,7 @@ class OwnDefinitions:
     @property
     def checks(self) -> Iterator[tuple[AssetKey, str]]:
         """Each table with each check that it may have."""
-        checks = (*QUESTIONS, CATALOG_SYNCED, COMPACTED_IN_TIME, NOTHING_LATE)
+        checks = (*QUESTIONS, CATALOG_SYNCED, ICEBERG_UP_TO_DATE, COMPACTED_IN_TIME, NOTHING_LATE)
         yield from ((table, check) for table in self.tables for check in checks)
         yield from self.expectations
 

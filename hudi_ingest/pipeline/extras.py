@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "avro": ("fastavro",),
+    "iceberg": ("pyiceberg",),
     "lineage": ("openlineage",),
     "metrics": ("prometheus_client", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "msk": ("aws_msk_iam_sasl_signer",),

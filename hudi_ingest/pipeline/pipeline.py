@@ -460,6 +460,12 @@ class Pipeline(_Model):
         return f"{self.catalog_table} at {self.catalog.uris}" if self.catalog else ""
 
     @property
+    def iceberg_table(self) -> str:
+        """The full name of its Iceberg table, "" if it has none."""
+        iceberg = self.table.iceberg
+        return f"{iceberg.namespace}.{iceberg.table or self.name.lower()}" if iceberg else ""
+
+    @property
     def max_lag(self) -> int:
         """How many offsets may wait before the lag needs attention."""
         return self.asset.max_lag or 2 * self.transaction.max_records

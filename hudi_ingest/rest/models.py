@@ -192,6 +192,7 @@ class PipelineState(BaseModel):
         description="Whether the table has and lists all that its commits and the ledger say: `whole`, `text`.",
     )
     catalog: dict[str, Any] | None = None
+    iceberg: dict[str, Any] | None = None
     compaction: dict[str, Any] | None = None
     schema_change: dict[str, Any] | None = Field(
         default=None,

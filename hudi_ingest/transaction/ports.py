@@ -61,6 +61,9 @@ LetterCopier = Callable[[LettersHead | None], int]
 CatalogSyncer = Callable[[Sequence[CommittedInstant]], object]
 """Syncs the table to its catalog if these commits, newest first, bring something new to it; see catalog_sync.py."""
 
+IcebergSyncer = Callable[[Sequence[CommittedInstant], Sequence[SliceReport]], object]
+"""Publishes the table's commits, newest first, as Iceberg snapshots, with the newest one's reports; see iceberg_sync.py."""
+
 SliceWriter = Callable[[OpenTransaction, Sequence[Slice], dict[TopicPartition, int], int], tuple[SliceReport, ...]]
 """Writes slices: (transaction, slices, attempt of each partition, mean record bytes) → a report of each slice."""
 
@@ -94,6 +97,7 @@ class TransactionPorts:
     sync_catalog: CatalogSyncer
     note_step: Callable[[Mapping[str, object]], None]
     tell_lineage: LineageListener = unheard
+    publish_iceberg: IcebergSyncer = lambda commits, reports: None
 
     @property
     def timeline(self) -> Timeline:

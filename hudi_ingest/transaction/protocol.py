@@ -456,10 +456,10 @@ class TransactionProtocol(TransactionPorts):
     def _acknowledge(
         self, receipt: CommitReceipt, commits: Sequence[CommittedInstant], warnings: list[str], flushed: bool
     ) -> CommitReceipt:
-        """Acknowledge a durable commit to the consumer group, the ledger, the topic of dead letters and the catalog.
+        """Acknowledge a durable commit to the consumer group, the ledger, the topic of dead letters, the catalog and Iceberg.
 
         No failure here may turn a durable commit into a failed one: each commit sets all the group's offsets again, begin
-        corrects the ledger from the table, and missing copies and the catalog are made up for after the next commit. Appends to
+        corrects the ledger from the table, and missing copies, the catalog and Iceberg are made up for after the next commit. Appends to
         `warnings`. `commits`: all on the active timeline, newest first.
         """
         group = self.pipeline.group_id
@@ -491,6 +491,8 @@ class TransactionProtocol(TransactionPorts):
         warnings.append(_attempt(lambda: self.copy_letters(letters), "its dead letters are not copied yet"))
         # Last, because it may take the longest.
         warnings.append(_attempt(lambda: self.sync_catalog(commits), "its catalog does not have all of it yet"))
+        reports = receipt.reports
+        warnings.append(_attempt(lambda: self.publish_iceberg(commits, reports), "Iceberg does not have it yet"))
         return replace(receipt, warnings=tuple(filter(None, warnings)))
 
     def _require_rows_of_a_retry(self, plan: TransactionPlan, reports: Sequence[SliceReport]) -> None:

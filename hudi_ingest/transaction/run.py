@@ -33,6 +33,7 @@ from hudi_ingest.transaction.catalog_sync import CatalogSync
 from hudi_ingest.transaction.columns.schema_change import resolve_and_note
 from hudi_ingest.transaction.dead_letters.copies import LetterCopies
 from hudi_ingest.transaction.dead_letters.log import DeadLetterLog
+from hudi_ingest.transaction.iceberg_sync import IcebergSync
 from hudi_ingest.transaction.plan.arithmetic import left_out_text
 from hudi_ingest.transaction.plan.planning import confirmed_marks, losses_now, plan_now
 from hudi_ingest.transaction.ports import CatalogSyncer, listener_of
@@ -69,6 +70,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: 
         sync_catalog=catalog_syncer(pipeline, table, spark),
         note_step=partial(note_step, home),
         tell_lineage=listener_of(pipeline),
+        publish_iceberg=IcebergSync(table, home).if_due,
     )
 
 

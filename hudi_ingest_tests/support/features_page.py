@@ -55,6 +55,7 @@ FEATURES: Mapping[str, Mapping[str, str]] = {
         "s25": "What docs/readers.md says of an engine is what it reads.",
         "s17": "A table says through which time it is complete, and never too early.",
         "s22": "An audit by the certificates in the commits finds rows that were lost, doubled or altered.",
+        "s24": "Iceberg's readers see the same files, commit by commit, in any catalog of pyiceberg's.",
         "x6": "Tables of Hudi Streamer, the Hudi Kafka Connect sink and Structured Streaming are continued at their offsets.",
     },
     "Records": {

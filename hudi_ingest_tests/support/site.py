@@ -34,6 +34,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Deploy": (
         "docs/object-stores.md",
         "docs/catalogs.md",
+        "docs/iceberg.md",
         "docs/readers.md",
         "docs/cluster.md",
         "deploy/README.md",

@@ -26,6 +26,7 @@ from hudi_ingest.hudi.files.partition_split import (
     split_rows,
     with_column,
 )
+from hudi_ingest.hudi.iceberg.statistics import column_statistics
 from hudi_ingest.hudi.storage.paths import marker_path, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import TopicPartition
@@ -229,7 +230,10 @@ class BaseFileWriter(DiscardedOnError):
         file.writer.close()
         size = self._new_files.close(file.path)
         del self._open[path]
-        closed = BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset)
+        columns = (
+            column_statistics(file.writer.writer.metadata, self._layout.partition_by) if self._layout.statistics else ()
+        )
+        closed = BaseFile(path, file.file_id, file.path, file.rows, size, file.first_offset, file.last_offset, columns)
         self._new_files.report(file.source, closed)
 
     def _with_keys(self, source: RowSource, rows: pa.Table) -> pa.Table:

@@ -51,6 +51,8 @@ class BaseFileLayout(FileLayout):
     """Generation of each topic whose offsets have started over; see TopicVersion."""
     record_key: tuple[str, ...] = ()
     """Columns that form the record key; empty if it is made of topic, partition and offset."""
+    statistics: bool = False
+    """Whether the reports have the statistics of the files' columns."""
 
 
 RECORD = "_hudi_ingest_record"

@@ -14,6 +14,7 @@ from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.base_file import ROW_GROUP_ROWS, parquet_writer
 from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence
+from hudi_ingest.hudi.iceberg.statistics import column_statistics
 from hudi_ingest.hudi.storage.paths import marker_path, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
 from hudi_ingest.model.offsets import Ranges, Slice, TopicPartition, union
@@ -130,6 +131,7 @@ def copy_other_rows(
                         count += part.num_rows
                     fence.require_open(source)
                 size = stream.tell()
+                columns = column_statistics(writer.writer.metadata, layout.partition_by) if layout.statistics else ()
             # Closing may take long: see BaseFileWriter.
             fence.require_open(source)
             if count != old.kept:
@@ -139,7 +141,7 @@ def copy_other_rows(
             with suppress(OSError):
                 storage.delete(path)
             raise
-    return BaseFile(folder, file_id, path, count, size, first_offset, first_offset)
+    return BaseFile(folder, file_id, path, count, size, first_offset, first_offset, columns)
 
 
 def _renamed(rows: pa.Table, name: str) -> pa.Table:

@@ -120,20 +120,20 @@ def partitions_of(commit: CommittedInstant) -> Iterable[str]:
     return {path.rpartition("/")[0]: None for path in commit.files}
 
 
-def read_state(storage: TableStorage) -> CatalogState:
+def read_state(storage: TableStorage, path: str = CATALOG_STATE) -> CatalogState:
     """Read what the catalog is known to have. A damaged file counts as none. Raises TableUnreachable."""
-    with reaching(storage, f"read {CATALOG_STATE}"):
+    with reaching(storage, f"read {path}"):
         try:
-            return CatalogState.from_json(storage.read(CATALOG_STATE).decode())
+            return CatalogState.from_json(storage.read(path).decode())
         except (FileNotFoundError, ValueError, TypeError, KeyError):
             # It only saves syncs, and the next one writes it anew.
             return CatalogState()
 
 
-def write_state(storage: TableStorage, state: CatalogState) -> None:
+def write_state(storage: TableStorage, state: CatalogState, path: str = CATALOG_STATE) -> None:
     """Raises TableUnreachable."""
-    with reaching(storage, f"write {CATALOG_STATE}"):
-        storage.replace(CATALOG_STATE, state.to_json().encode())
+    with reaching(storage, f"write {path}"):
+        storage.replace(path, state.to_json().encode())
 
 
 def _schema_of(commits: Sequence[CommittedInstant]) -> str:

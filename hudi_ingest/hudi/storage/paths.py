@@ -15,6 +15,8 @@ INSTANT_FILE = re.compile(r"(?P<requested>\d+)(?:_(?P<completed>\d+))?\.(?P<rest
 """The name of a timeline's file: `<requested>_<completed>.<action>`, or `<requested>.<action>.<state>` while the instant is pending,
 where the inflight file of a commit has no action. Must match the whole name, because Hudi writes a file as `<name>.<UUID>` before it
 gives it its name, and one that was killed between the two has changed no state."""
+ICEBERG = f"{HOODIE}/iceberg"
+"""Iceberg's metadata of the table. Not above the data: engines that drop an Iceberg table, or look for its orphans, delete below it."""
 MARKERS = f"{HOODIE}/.temp"
 HEARTBEATS = f"{HOODIE}/.heartbeat"
 PRIMARY = f"{HOODIE}/hoodie.properties"
@@ -30,6 +32,7 @@ APPROVED_CHANGE = f"{OWN_FILES}/approved_schema_change"
 CUT_LOGS = f"{OWN_FILES}/cut_logs.json"
 """Lists the Kafka partitions whose log was cut, until a person accepts the loss."""
 CATALOG_STATE = f"{OWN_FILES}/catalog.json"
+ICEBERG_STATE = f"{OWN_FILES}/iceberg.json"
 PUT_ASIDE = f"{OWN_FILES}/put_aside"
 """Damaged instants that were taken off the timeline, kept as evidence."""
 DEAD_LETTERS = f"{OWN_FILES}/dead_letters"

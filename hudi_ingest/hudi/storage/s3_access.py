@@ -92,6 +92,23 @@ def hudi_rs_options(base_path: str, options: StorageOptions) -> Mapping[str, str
     }
 
 
+def iceberg_options(base_path: str, options: StorageOptions) -> Mapping[str, str]:
+    """Return pyiceberg's options for the files of a table's metadata: none for a local path. They hold the login. Raises StoreError."""
+    if not is_s3(base_path):
+        return {}
+    credentials = credentials_of(options)
+    return {
+        "s3.endpoint": _endpoint(options, credentials),
+        "s3.region": _region(options),
+        "s3.access-key-id": credentials.access_key,
+        "s3.secret-access-key": credentials.secret_key,
+        **({"s3.session-token": credentials.session_token} if credentials.session_token else {}),
+        "s3.force-virtual-addressing": str(not options.path_style).lower(),
+        "s3.connect-timeout": str(CONNECT_SECONDS),
+        "s3.request-timeout": str(REQUEST_SECONDS),
+    }
+
+
 def _resolved(key: str, options: StorageOptions) -> str:
     reference = dict(options.secrets)[key]
     try:

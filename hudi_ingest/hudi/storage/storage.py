@@ -19,8 +19,9 @@ from hudi_ingest.exceptions import TableUnreachable
 from hudi_ingest.hudi.storage.paths import HOODIE, PRIMARY, PRIMARY_CHECKSUM, partition_metadata_path
 from hudi_ingest.model.storage_options import StorageOptions
 
-_NOT_KEPT = {".temp", ".heartbeat"}
-"""Markers and heartbeats may be lost: no committed transaction needs them, and the sweep deletes the files of the others."""
+_NOT_KEPT = {".temp", ".heartbeat", "iceberg"}
+"""Markers and heartbeats may be lost: no committed transaction needs them, and the sweep deletes the files of the others. Iceberg's metadata
+is made again."""
 UNKNOWN_TIME = datetime.max.replace(tzinfo=timezone.utc)
 """Time of a file for which the storage has none: it never counts as old."""
 

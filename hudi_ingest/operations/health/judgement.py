@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from hudi_ingest.exceptions.problems import counted, listed
+from hudi_ingest.exceptions.problems import counted, duration_text, listed
 from hudi_ingest.hudi.files.live_files import hidden_text
 from hudi_ingest.hudi.files.read_amplification import (
     DAY_SECONDS,
@@ -18,6 +18,7 @@ from hudi_ingest.hudi.files.read_amplification import (
     small_files_warning,
     why_due,
 )
+from hudi_ingest.hudi.iceberg.waiting import waiting_commits
 from hudi_ingest.hudi.services.catalog_state import CatalogState
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
@@ -42,6 +43,7 @@ ACCOUNTING_HOLDS = "accounting_holds"
 FILES_LARGE_ENOUGH = "files_large_enough"
 DEAD_LETTERS = "dead_letters"
 CATALOG_SYNCED = "catalog_synced"
+ICEBERG_UP_TO_DATE = "iceberg_up_to_date"
 COMPACTED_IN_TIME = "compacted_in_time"
 NOTHING_LATE = "nothing_late"
 EXPECTATION = "expect_"
@@ -63,6 +65,7 @@ QUESTIONS = {
 CATALOG_QUESTION = (
     "Fails while the catalog does not have the table's newest columns and partitions, a minute after their commit."
 )
+ICEBERG_QUESTION = "Fails while Iceberg's readers lack a commit of two minutes ago (plus `table.iceberg.every_seconds`), or a try failed."
 COMPACTION_QUESTION = (
     "Fails while uncompacted changes exceed a limit of table.compaction twice over: queries become slower and slower."
 )
@@ -86,6 +89,7 @@ def questions(pipeline: Pipeline) -> dict[str, str]:
     return {
         **QUESTIONS,
         **({CATALOG_SYNCED: CATALOG_QUESTION} if pipeline.catalog else {}),
+        **({ICEBERG_UP_TO_DATE: ICEBERG_QUESTION} if pipeline.table.iceberg else {}),
         **({COMPACTED_IN_TIME: COMPACTION_QUESTION} if pipeline.table.is_keyed else {}),
         **({NOTHING_LATE: LATE_QUESTION} if pipeline.declares_complete else {}),
         **{
@@ -457,6 +461,37 @@ def catalog_synced(
     recent = age <= CATALOG_SECONDS
     text = f"{place} is not up to date: {news}. {'It is being synced.' if recent else retry}"
     return answer(pipeline.name, CATALOG_SYNCED, recent, text, figures)
+
+
+def iceberg_up_to_date(
+    pipeline: Pipeline, state: CatalogState, commits: Sequence[CommittedInstant], now: datetime
+) -> Finding:
+    """Check that Iceberg's readers see the newest commits. `state`: what was published last; `commits`: all on the active timeline, newest
+    first."""
+    place, failure = pipeline.iceberg_table, state.failure
+    waiting = waiting_commits(pipeline, state, commits)
+    behind = max(0.0, (now - waiting[-1].completed_at).total_seconds()) if waiting else 0.0
+    figures: dict[str, int | float | str] = {
+        "Iceberg table": place,
+        "instant": state.instant,
+        "commits behind": len(waiting),
+        "seconds behind": round(behind),
+        "failed publications in a row": failure.tries if failure else 0,
+    }
+    if not waiting:
+        text = (
+            f"Iceberg table {place} has every commit." if commits else f"{place} gets the table with its first commit."
+        )
+        return answer(pipeline.name, ICEBERG_UP_TO_DATE, True, text, figures)
+    text = f"Iceberg table {place} is {counted(len(waiting), 'commit')} behind, {duration_text(behind)}."
+    if failure is not None:
+        text += (
+            f" The last try, at {failure.at[:19]} UTC, failed: {failure.error} It is retried automatically; `hudi-ingest sync-catalog "
+            f"{pipeline.name}` tries at once. The Hudi table has all commits."
+        )
+        return answer(pipeline.name, ICEBERG_UP_TO_DATE, False, text, figures)
+    every = pipeline.table.iceberg.every_seconds if pipeline.table.iceberg else 0
+    return answer(pipeline.name, ICEBERG_UP_TO_DATE, behind <= every + 2 * CATALOG_SECONDS, text, figures)
 
 
 def compacted_in_time(pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime) -> Finding:

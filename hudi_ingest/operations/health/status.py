@@ -12,6 +12,7 @@ from hudi_ingest.exceptions import (
     TableUnreachable,
 )
 from hudi_ingest.hudi.services.catalog_state import read_state
+from hudi_ingest.hudi.storage.paths import ICEBERG_STATE
 from hudi_ingest.hudi.timeline.pipeline_table import CommittedState, PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.ledger import TransactionRow
@@ -26,6 +27,7 @@ from hudi_ingest.operations.health.judgement import (
     expectations_met,
     files_large_enough,
     held_by_producers,
+    iceberg_up_to_date,
     lag_below_limit,
     not_fresh,
     nothing_late,
@@ -79,10 +81,16 @@ def findings_now(
 def findings_on_catalog(
     pipeline: Pipeline, commits: Sequence[CommittedInstant], now: datetime, table: PipelineTable | None = None
 ) -> list[Finding]:
-    """Evaluate the check of the catalog, if the table has one. `table`: the caller's, if it has opened it. Raises TableUnreachable."""
-    if pipeline.catalog is None:
+    """Evaluate the checks of the catalog and of Iceberg, if the table has them. `table`: the caller's, if it has opened it. Raises
+    TableUnreachable."""
+    if pipeline.catalog is None and pipeline.table.iceberg is None:
         return []
-    return [catalog_synced(pipeline, read_state((table or PipelineTable(pipeline)).storage), commits, now)]
+    storage, found = (table or PipelineTable(pipeline)).storage, []
+    if pipeline.catalog is not None:
+        found.append(catalog_synced(pipeline, read_state(storage), commits, now))
+    if pipeline.table.iceberg is not None:
+        found.append(iceberg_up_to_date(pipeline, read_state(storage, ICEBERG_STATE), commits, now))
+    return found
 
 
 def age_of_oldest(pipeline: Pipeline, situation: Situation, now: datetime) -> float | None:

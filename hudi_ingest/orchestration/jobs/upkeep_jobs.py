@@ -36,8 +36,10 @@ from hudi_ingest.hudi.files.read_amplification import (
     read_amplification,
     why_due,
 )
+from hudi_ingest.hudi.iceberg.waiting import due_commits
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.services.table_services import Clustering, Compaction
+from hudi_ingest.hudi.storage.paths import ICEBERG_STATE
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.ledger import Ledger
 from hudi_ingest.operations.upkeep.partition_ttl import TtlResult, ttl_for
@@ -52,6 +54,7 @@ from hudi_ingest.orchestration.jobs.resources import LEDGER, SPARK
 from hudi_ingest.orchestration.jobs.run_config import NO_RUN_RETRIES
 from hudi_ingest.orchestration.reports.materialization import metadata_table
 from hudi_ingest.pipeline.pipeline import Pipeline
+from hudi_ingest.transaction.iceberg_sync import IcebergSync
 from hudi_ingest.transaction.plan.planning import leased_until_of
 from hudi_ingest.transaction.run import catalog_syncer
 
@@ -68,7 +71,7 @@ def _has_ttl(pipeline: Pipeline) -> bool:
 
 
 def _has_catalog(pipeline: Pipeline) -> bool:
-    return pipeline.catalog is not None
+    return pipeline.catalog is not None or pipeline.table.iceberg is not None
 
 
 class ServicesConfig(Config):
@@ -409,8 +412,12 @@ TTL = MaintenanceJob(
 
 def _sync(context: OpExecutionContext, pipeline: Pipeline, config: NoConfig) -> Output[None]:
     table = PipelineTable(pipeline)
-    spark = getattr(context.resources, SPARK).spark_session
-    news = catalog_syncer(pipeline, table, spark)(table.timeline.completed())
+    commits = table.timeline.completed()
+    news: object = IcebergSync(table, Home.from_environment()).if_due(commits)
+    if pipeline.catalog is not None:
+        # Only now, because Iceberg needs no Spark.
+        spark = getattr(context.resources, SPARK).spark_session
+        news = catalog_syncer(pipeline, table, spark)(commits) or news
     context.log.info(f"synced: {news}" if news else "nothing to sync, or the last try was a moment ago")
     return Output(None)
 
@@ -426,12 +433,20 @@ def catalog_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) ->
     if runs := instance.get_runs(tags.active_runs([pipeline]), limit=1):
         return SkipReason(f"run {runs[0].run_id[:8]} works on a transaction, which syncs it with its commit")
     table = PipelineTable(pipeline)
-    state = read_state(table.storage)
-    news = state.news(pipeline.catalog_place, table.timeline.completed() if table.timeline.exists() else ())
-    if not news:
+    commits = table.timeline.completed() if table.timeline.exists() else ()
+    lacks = []
+    if pipeline.catalog is not None:
+        state = read_state(table.storage)
+        lacks.append((state, state.news(pipeline.catalog_place, commits)))
+    if pipeline.table.iceberg is not None:
+        state = read_state(table.storage, ICEBERG_STATE)
+        due = due_commits(pipeline, state, commits, now)
+        lacks.append((state, f"Iceberg lacks {counted(len(due), 'commit')}" if due else ""))
+    behind = [(state, news) for state, news in lacks if news]
+    if not behind:
         return SkipReason("its catalog has all of its table")
-    if not state.may_try(now):
-        return SkipReason(f"its catalog is behind ({news}), but a sync failed a moment ago")
+    if not any(state.may_try(now) for state, _ in behind):
+        return SkipReason(f"its catalog is behind ({behind[0][1]}), but a sync failed a moment ago")
     # Dagster never reuses a run key, and a run may die before it can note that it failed.
     return RunRequest(run_key=f"{pipeline.name}-catalog-{int(now.timestamp()) // _SECONDS_A_KEY}")
 

@@ -13,6 +13,7 @@ from hudi_ingest.exceptions.problems import Place, PlacedProblems, describe, quo
 from hudi_ingest.model.storage_options import S3_SCHEME, StorageOptions, is_s3
 from hudi_ingest.pipeline import extras
 from hudi_ingest.pipeline.hudi_options import option_problems
+from hudi_ingest.pipeline.sections.iceberg import Iceberg
 from hudi_ingest.pipeline.sections.storage import Lock, Storage, local_path, normal_path
 from hudi_ingest.pipeline.sections.table_parts import (
     KEY_TYPES_TEXT,
@@ -183,6 +184,9 @@ class Table(_Model):
     """Further options of every client of Hudi that writes the table: transactions, compaction, clustering, cleaning, rollbacks. For
     example `{hoodie.metadata.compact.max.delta.commits: 5}`. Only those of a list are taken, see below: Hudi ignores names that it does
     not know, hudi-ingest sets many itself, and some would open the engine to others. Values are treated as secrets."""
+
+    iceberg: Iceberg | None = None
+    """Iceberg metadata beside Hudi's, for engines that read Iceberg only."""
 
     storage: Storage | None = None
     """How to reach the object store of an `s3a://` table."""

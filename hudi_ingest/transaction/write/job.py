@@ -233,6 +233,7 @@ def _base_file_layout(pipeline: Pipeline, transaction: OpenTransaction) -> BaseF
         target_file_bytes=pipeline.table.target_file_bytes,
         generations=transaction.plan.generations,
         record_key=transaction.schema.record_key,
+        statistics=pipeline.table.iceberg is not None,
     )
 
 
