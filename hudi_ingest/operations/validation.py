@@ -104,7 +104,7 @@ def cluster_warnings(home: Home, pipeline: Pipeline) -> list[str]:
 
 def _table_warnings(pipeline: Pipeline, master: str | None) -> tuple[str | None, ...]:
     local = local_table_warning(pipeline.table.base_path, master) if master else None
-    return local, pipeline.catalog.readers_warning if pipeline.catalog else None
+    return local, pipeline.catalog.readers_warning if pipeline.catalog and not pipeline.table.iceberg else None
 
 
 @dataclass(slots=True)

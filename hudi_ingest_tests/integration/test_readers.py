@@ -8,21 +8,29 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hudi_ingest.home.folder import HOME_VARIABLE
 from hudi_ingest.hudi.storage.s3_access import client_of
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.records.hudi_keys import escape
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.catalog_sync import sync_catalog
 from hudi_ingest_tests.lab.spark_servers import MetastoreSettings, start_metastore
-from hudi_ingest_tests.readers.engines import duckdb, hudi_rs, polars, spark
+from hudi_ingest_tests.readers.engines import duckdb, hudi_rs, polars, pyiceberg, spark
 from hudi_ingest_tests.readers.engines.trino import Trino, trino_server
-from hudi_ingest_tests.readers.environments import CLICKHOUSE, DAFT, TRINO, ReaderFailed
+from hudi_ingest_tests.readers.environments import (
+    CLICKHOUSE,
+    DAFT,
+    DUCKDB_ICEBERG,
+    SPARK_ICEBERG,
+    TRINO,
+    Environment,
+    ReaderFailed,
+)
 from hudi_ingest_tests.readers.rows import lines
 from hudi_ingest_tests.readers.tables import ReadTable, write_append_table, write_keyed_table
 from hudi_ingest_tests.support.ground import fresh_ground
@@ -30,6 +38,14 @@ from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.s3_table import BUCKET, SECRET, s3_tables
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where Iceberg's catalog is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_VARIABLE, str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +67,7 @@ def table(request: pytest.FixtureRequest) -> ReadTable:
 
 
 @pytest.mark.tier(1)
-@pytest.mark.parametrize("engine", [hudi_rs, polars, duckdb])
+@pytest.mark.parametrize("engine", [hudi_rs, polars, duckdb], ids=["hudi_rs", "polars", "duckdb"])
 def test_s25_what_reads_through_hudi_rs_reads_every_row(table: ReadTable, engine: Any) -> None:
     found = engine.hudi(table.path)
     same_rows(found if isinstance(found, list) else found.to_pylist(), table.rows)
@@ -72,6 +88,49 @@ def test_s25_the_parquet_files_alone_are_not_the_table(append: ReadTable, keyed:
     assert lines(duckdb.parquet_files(keyed.path)) == list(keyed.in_base_files)
 
 
+@pytest.mark.tier(1)
+def test_s25_polars_reads_every_row_of_iceberg(table: ReadTable) -> None:
+    same_rows(polars.iceberg(table.iceberg), table.in_base_files)
+
+
+@pytest.mark.tier(1)
+def test_s25_pyiceberg_has_empty_lists_of_structs_where_there_are_none(table: ReadTable) -> None:
+    def as_pyiceberg_has_it(row: dict[str, Any]) -> None:
+        row["lines"] = row["lines"] or []
+
+    same_rows(pyiceberg.iceberg(table.iceberg), changed(table.in_base_files, as_pyiceberg_has_it))
+
+
+@pytest.mark.parametrize("environment", [DUCKDB_ICEBERG, SPARK_ICEBERG], ids=lambda each: each.name)
+def test_other_readers_of_iceberg_read_every_row_of_base_files(table: ReadTable, environment: Environment) -> None:
+    environment.require()
+    jars = [str(environment.folder / artifact.file_name) for artifact in environment.artifacts]
+    assert environment.run(*jars, table.iceberg) == list(table.in_base_files)
+
+
+def test_clickhouse_has_empty_lists_of_iceberg_where_there_are_none(table: ReadTable) -> None:
+    CLICKHOUSE.require()
+    assert CLICKHOUSE.run("iceberg", table.iceberg) == changed(table.in_base_files, as_clickhouse_has_it)
+
+
+def as_clickhouse_has_it(row: dict[str, Any]) -> None:
+    for name in ("tags", "counts", "lines"):
+        row[name] = row[name] or []
+    customer = row["customer"] or dict.fromkeys(("name", "addresses", "extra"))
+    row["customer"] = {**customer, "addresses": customer["addresses"] or [], "extra": customer["extra"] or []}
+
+
+def test_daft_refuses_files_without_ids_of_columns(table: ReadTable) -> None:
+    DAFT.require()
+    with pytest.raises(ReaderFailed, match="carries no parquet field IDs"):
+        DAFT.run("iceberg", table.iceberg)
+
+
+def test_trino_reads_every_row_of_iceberg(trino: Trino, append: ReadTable, keyed: ReadTable) -> None:
+    for name, table in (("append", append), ("keyed", keyed)):
+        same_rows(trino.iceberg(name, table.iceberg), table.in_base_files)
+
+
 def test_daft_refuses_both_tables(append: ReadTable, keyed: ReadTable) -> None:
     DAFT.require()
     for table, words in ((append, "Only support table version 5 and 6"), (keyed, "Only support COPY_ON_WRITE table")):
@@ -80,15 +139,22 @@ def test_daft_refuses_both_tables(append: ReadTable, keyed: ReadTable) -> None:
 
 
 def test_clickhouse_reads_other_rows_without_an_error(append: ReadTable, keyed: ReadTable) -> None:
-    """It takes files that a clustering replaced, the columns of one of them, and of all that have the same name the newest only."""
+    """It takes files that a clustering replaced, or that no commit names, the columns of one of them, and of equal names the newest only."""
     CLICKHOUSE.require()
     with s3_tables() as store:
         found = {}
         for name, table in (("append", append), ("keyed", keyed)):
-            upload(Path(table.path), client_of(store.options), name)
+            client = client_of(store.options)
+            upload(Path(table.path), client, name)
+            if table is append:
+                # As an attempt leaves it that died.
+                late = next(Path(table.path, "dt=2026-01-01").rglob("*.parquet")).read_bytes()
+                client.put_object(
+                    Bucket=BUCKET, Key=f"{name}/dt=2026-01-01/f0000000-0-0_0-0-0_20260101000000000.parquet", Body=late
+                )
             printed = CLICKHOUSE.run("hudi", f"{store.options.endpoint}/{BUCKET}/{name}/", "key", SECRET)
             found[name] = [json.loads(line) for line in printed]
-    assert len(found["append"]) == len(append.rows) + 2
+    assert len(found["append"]) == len(append.rows) + 2 + 1
     assert all("note" not in row for row in found["append"])
     # A keyed table's files have the same names in all its partitions.
     assert len(found["keyed"]) < len(keyed.in_base_files)
@@ -114,7 +180,7 @@ def trino(append: ReadTable, keyed: ReadTable, tmp_path_factory: pytest.TempPath
 def test_trino_reads_base_files_once_the_table_has_an_archive(
     trino: Trino, append: ReadTable, keyed: ReadTable
 ) -> None:
-    """Its Hudi is 1.0.2: it takes the archive's empty folder for none, cuts times to milliseconds, and has partition values as folders do."""
+    """Its Hudi is 1.0.2: it takes the archive's empty folder for none, has times without their zone, and partition values as folders do."""
     views = {"append": append.rows, **dict.fromkeys(("keyed", "keyed_ro", "keyed_rt"), keyed.in_base_files)}
     for name in views:
         with pytest.raises(ReaderFailed, match="Could not load archived commit timeline"):
@@ -127,10 +193,9 @@ def test_trino_reads_base_files_once_the_table_has_an_archive(
 
 
 def as_trino_has_it(row: dict[str, Any]) -> None:
-    if row["at"] is not None:
-        rounded = datetime.fromisoformat(row["at"]["time"]).replace(tzinfo=None) + timedelta(microseconds=500)
-        time = rounded.replace(microsecond=rounded.microsecond // 1000 * 1000)
-        row["at"] = {"time": f"{time.isoformat()} nowhere"}
+    for place, name in [(row, "at"), *((line, "at") for line in row["lines"] or ())]:
+        if place[name] is not None:
+            place[name] = {"time": place[name]["time"].replace("+00:00", " nowhere")}
     for name in ("dt", "place"):
         row[name] = "\\N" if row[name] is None else escape(row[name])
 

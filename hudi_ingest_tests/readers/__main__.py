@@ -6,5 +6,10 @@ import sys
 
 from hudi_ingest_tests.readers.environments import ALL
 
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
 for each in ALL:
-    each.prepare(lambda line: sys.stderr.write(f"{line}\n") and None)
+    each.prepare(_say)

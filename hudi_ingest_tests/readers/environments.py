@@ -42,7 +42,8 @@ class Artifact:
     @classmethod
     def parse(cls, line: str) -> Artifact:
         coordinates, sha256 = line.split()
-        return cls(*coordinates.split(":"), sha256)
+        organisation, module, version, extension = coordinates.split(":")
+        return cls(organisation, module, version, extension, sha256)
 
     @property
     def file_name(self) -> str:

@@ -15,21 +15,25 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
+from hudi_ingest.hudi.iceberg.publisher import IcebergPublisher
+from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.spark.session import current_session
+from hudi_ingest.transaction.iceberg_sync import publish_iceberg
 from hudi_ingest_tests.readers.rows import Map, lines
 from hudi_ingest_tests.support.ground import Ground, make_pipeline
 
 _COLUMNS = """
   id string not null, small int, big bigint, ratio float, exact double, ok boolean, price decimal(12,2), amount decimal(38,10), day date,
   at timestamp, raw binary, tags array<string>, counts map<string, bigint>,
+  lines array<struct<sku: string, at: timestamp>>,
   customer struct<name: string, addresses: array<struct<zip: string, since: date>>, extra: map<string, array<int>>>,
   dt string, place string
 """
 _WIDER = _COLUMNS.replace("small int", "small long") + ", note string"
-_SETTINGS: Mapping[str, Any] = {"partition_by": ["dt", "place"], "kafka_columns": ["topic"]}
+_SETTINGS: Mapping[str, Any] = {"partition_by": ["dt", "place"], "kafka_columns": ["topic"], "iceberg": {}}
 _FULL: Mapping[str, Any] = {
     "small": -7,
     "big": 2**62,
@@ -43,6 +47,7 @@ _FULL: Mapping[str, Any] = {
     "raw": b"\x00\xff",
     "tags": ["a", None, "ü🙂"],
     "counts": Map(x=1, y=None),
+    "lines": [{"sku": "s", "at": datetime(2026, 1, 31, 10, 0, 0, 5, tzinfo=timezone.utc)}],
     "customer": {
         "name": "Ada",
         "addresses": [{"zip": "1", "since": date(2020, 1, 1)}, {"zip": None, "since": None}],
@@ -76,6 +81,11 @@ class ReadTable:
     @property
     def path(self) -> str:
         return self.ground.base_path
+
+    @property
+    def iceberg(self) -> str:
+        """Where the newest Iceberg metadata is, as file:///….metadata.json."""
+        return str(IcebergPublisher(PipelineTable(self.pipeline()), self.ground.home).table().metadata_location)
 
     def pipeline(self, **blocks: Any) -> Pipeline:
         """Return the table's pipeline with further blocks in its file."""
@@ -116,6 +126,7 @@ def write_keyed_table(ground: Ground) -> ReadTable:
     services = services_for(pipeline, ground.ledger, current_session(ground.home), ground.home)
     assert services.run(compact=True, clean=False, report=lambda line: None).compactions
     compacted = tuple(lines(sent.newest()))
+    publish_iceberg(pipeline, home=ground.home)
     sent.send(_row("full-0", {**_FULL, "tags": [], "customer": None}, "2026-02-28", "plain"))
     sent.send({"id": "full-2", "dt": "2026-02-28", "place": "50% ü/x", "gone": True})
     sent.send(_row("late", _FULL, "2026-01-01", "a:b"))

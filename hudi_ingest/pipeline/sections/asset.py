@@ -188,5 +188,6 @@ class Catalog(Model):
             return None
         return (
             "catalog.location_scheme s3 is for Athena and EMR, but no Athena reads table version 9, which hudi-ingest writes, nor does an EMR "
-            "whose Hudi is older than 1.1. Read the table with Spark and Hudi 1.1 or later; docs/readers.md lists what each engine reads."
+            "whose Hudi is older than 1.1. Set table.iceberg with a catalog that they know, such as Glue, or read the table with Spark and Hudi "
+            "1.1 or later; docs/readers.md lists what each engine reads."
         )

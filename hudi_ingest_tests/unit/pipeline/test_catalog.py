@@ -54,15 +54,20 @@ def test_catalogs_that_are_refused(write: Write, change: dict[str, Any], expecte
     assert expected in str(refused.value)
 
 
-def test_validate_warns_of_a_catalog_whose_engines_cannot_read_the_table(write: Write, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "more", "warned"),
+    [("s3", {}, True), ("s3", {"table__iceberg": {"catalog": {"type": "glue"}}}, False), ("s3a", {}, False)],
+)
+def test_validate_warns_of_a_catalog_whose_engines_cannot_read_the_table(
+    write: Write, tmp_path: Path, scheme: str, more: dict[str, Any], warned: bool
+) -> None:
     home = Home(root=tmp_path, pipelines=tmp_path, ledger_url=f"sqlite:///{tmp_path}/ledger.db")
-    for scheme, warned in (("s3", True), ("s3a", False)):
-        changes = {"table__base_path": "s3a://lake/orders", "catalog": {**HMS, "location_scheme": scheme}}
-        path = write(yaml.safe_dump(document(**changes)))
-        for warnings in (
-            check_files(home, [path], online=False).warnings,
-            validate_text(home, path, path.read_text()).warnings,
-        ):
-            found = [warning for warning in warnings if "catalog.location_scheme s3 is for Athena and EMR" in warning]
-            assert len(found) == warned, warnings
-            assert all("Read the table with Spark and Hudi 1.1 or later" in warning for warning in found)
+    catalog = {**HMS, "location_scheme": scheme}
+    path = write(yaml.safe_dump(document(table__base_path="s3a://lake/orders", catalog=catalog, **more)))
+    for warnings in (
+        check_files(home, [path], online=False).warnings,
+        validate_text(home, path, path.read_text()).warnings,
+    ):
+        found = [warning for warning in warnings if "catalog.location_scheme s3 is for Athena and EMR" in warning]
+        assert len(found) == warned, warnings
+        assert all("Set table.iceberg with a catalog that they know" in warning for warning in found)
