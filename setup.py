@@ -119,6 +119,8 @@ setup(
             "mypy",
             # Generates the client that tests the REST API.
             "openapi-generator-cli>=7",
+            # Reads tables in hudi_ingest_tests/readers.
+            "polars>=2",
             # Parses the expressions of alert rules and dashboards.
             "promql-parser>=0.11",
             "pytest",

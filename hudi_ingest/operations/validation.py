@@ -97,10 +97,15 @@ def validate_text(home: Home, path: Path, text: str, keep_name: str | None = Non
 
 
 def cluster_warnings(home: Home, pipeline: Pipeline) -> list[str]:
-    """Warn of an untried cluster manager, and of a table that executors may not reach. Raises ConfigError if engine.yaml is
-    broken."""
+    """Warn of an untried cluster manager, of a table that executors may not reach, and of engines that cannot read it. Raises ConfigError
+    if engine.yaml is broken."""
     master = load_engine_settings(home).master
-    return [*filter(None, (untried_master_warning(master), local_table_warning(pipeline.table.base_path, master)))]
+    return [*filter(None, (untried_master_warning(master), *_table_warnings(pipeline, master)))]
+
+
+def _table_warnings(pipeline: Pipeline, master: str | None) -> tuple[str | None, ...]:
+    local = local_table_warning(pipeline.table.base_path, master) if master else None
+    return local, pipeline.catalog.readers_warning if pipeline.catalog and not pipeline.table.iceberg else None
 
 
 @dataclass(slots=True)
@@ -174,8 +179,8 @@ def check_files(
                 require_valid(pipeline, where)
                 if not online:
                     require_own_local_table(pipeline, where)
-            local = [local_table_warning(pipeline.table.base_path, master) for pipeline in pipelines if master]
-            found.warnings += (f"{file}: warning: {warning}" for warning in local if warning)
+            warnings = (warning for pipeline in pipelines for warning in _table_warnings(pipeline, master))
+            found.warnings += (f"{file}: warning: {warning}" for warning in warnings if warning)
             if online:
                 with Ledger.open(home.ledger_url) as ledger:
                     found.online[where] = check_all_online(pipelines, ledger)

@@ -1,7 +1,7 @@
 """Fetch the pinned jars of Spark and Kafka from Maven Central into a cache folder, with the Ivy bundled in PySpark.
 
-`jars.lock` names every jar, with its sha256 and size; nothing else is ever fetched. To pin other versions, edit
-`ROOTS` and run `python -m hudi_ingest.spark.jars --lock`, which resolves them again and rewrites the lock.
+`jars.lock` names every jar, with its sha256 and size; nothing else is ever fetched. To pin other versions, edit `ROOTS` and run
+`python -m hudi_ingest.spark.jars --lock`, which resolves them again and rewrites the lock. HUDI_INGEST_JARS_LOCK names another lock.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ class Roots:
     transitive: bool
 
 
+HUDI_VERSION = "1.2.0"
 ROOTS: Mapping[str, Roots] = {
     # PySpark already includes their other dependencies.
     "spark": Roots(
         (
-            "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",
+            f"org.apache.hudi:hudi-spark3.5-bundle_2.12:{HUDI_VERSION}",
             # Commits small transactions; the bundle lacks it, but has what it needs.
-            "org.apache.hudi:hudi-java-client:1.2.0",
+            f"org.apache.hudi:hudi-java-client:{HUDI_VERSION}",
             "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.7",
             "org.apache.spark:spark-avro_2.12:3.5.7",
             "org.apache.spark:spark-token-provider-kafka-0-10_2.12:3.5.7",
@@ -127,8 +128,20 @@ def parse_lock(text: str) -> tuple[Jar, ...]:
 
 
 def lock_text() -> str:
-    """Read the lock bundled with this package."""
-    return importlib.resources.files("hudi_ingest.spark").joinpath("jars.lock").read_text(encoding="utf-8")
+    """Read the lock that HUDI_INGEST_JARS_LOCK names, or the one bundled with this package. Raises EnvironmentProblem."""
+    own = os.environ.get("HUDI_INGEST_JARS_LOCK")
+    if not own:
+        return importlib.resources.files("hudi_ingest.spark").joinpath("jars.lock").read_text(encoding="utf-8")
+    try:
+        text = Path(own).expanduser().read_text(encoding="utf-8")
+        if missing := ROOTS.keys() - {jar.jar_set for jar in parse_lock(text)}:
+            raise ValueError(f"it has no jars of {', '.join(sorted(missing))}")
+    except (OSError, ValueError) as error:
+        raise EnvironmentProblem(
+            f"HUDI_INGEST_JARS_LOCK names {own}, which is no lock of jars ({error}); begin with a copy of jars.lock in the folder of "
+            "hudi_ingest.spark, or unset the variable."
+        ) from error
+    return text
 
 
 def cache_root(environment: Mapping[str, str]) -> Path:

@@ -52,6 +52,7 @@ FEATURES: Mapping[str, Mapping[str, str]] = {
         "s11": "Options of Hudi and Spark are passed on, and those that would break a promise are refused by name.",
         "s12": "Old partitions are deleted after a time, and a savepoint brings them back.",
         "s13": "Spark and hudi-rs read the same values of every type.",
+        "s25": "What docs/readers.md says of an engine is what it reads.",
         "s17": "A table says through which time it is complete, and never too early.",
         "s22": "An audit by the certificates in the commits finds rows that were lost, doubled or altered.",
         "s24": "Iceberg's readers see the same files, commit by commit, in any catalog of pyiceberg's.",

@@ -35,6 +35,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "docs/object-stores.md",
         "docs/catalogs.md",
         "docs/iceberg.md",
+        "docs/readers.md",
         "docs/cluster.md",
         "deploy/README.md",
         "deploy/kubernetes/README.md",

@@ -10,11 +10,15 @@ import json
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from hudi_ingest.spark.jars import lock_text, parse_lock
 
 TIERS = (1, 2, 3)
 SECONDS_IN_TIER_1 = 10.0
@@ -85,6 +89,17 @@ def _file_of(nodeid: str) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", type=int, choices=TIERS, help="run the tests of this tier only")
     parser.addoption("--record-durations", action="store_true", help=f"keep how long files took, in {DURATIONS.name}")
+
+
+def pytest_report_header() -> str:
+    """The versions that the tests ran with, so that a log says what it has shown."""
+    packages = ("pyspark", "hudi", "dagster", "pyarrow", "duckdb", "polars", "confluent-kafka", "sqlalchemy")
+    jars = {jar.module: jar.version for jar in parse_lock(lock_text())}
+    named = {"Hudi": jars["hudi-java-client"], "Kafka": jars["kafka_2.13"]}
+    for name in packages:
+        with suppress(metadata.PackageNotFoundError):
+            named[name] = metadata.version(name)
+    return f"versions: {', '.join(f'{name} {version}' for name, version in named.items())}"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -180,3 +180,14 @@ class Catalog(Model):
             )
         hosts = broker_addresses(",".join(address.removeprefix(_SCHEME) for address in addresses), "metastore")
         return ",".join(f"{_SCHEME}{host}" for host in hosts.split(","))
+
+    @property
+    def readers_warning(self) -> str | None:
+        """What the engines that the catalog is for cannot read; None if there is nothing to warn of."""
+        if self.location_scheme != "s3":
+            return None
+        return (
+            "catalog.location_scheme s3 is for Athena and EMR, but no Athena reads table version 9, which hudi-ingest writes, nor does an EMR "
+            "whose Hudi is older than 1.1. Set table.iceberg with a catalog that they know, such as Glue, or read the table with Spark and Hudi "
+            "1.1 or later; docs/readers.md lists what each engine reads."
+        )

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hudi_ingest.exceptions import ConfigError
+from hudi_ingest.home.folder import Home
+from hudi_ingest.operations.validation import check_files, validate_text
 from hudi_ingest.pipeline.folder import catalog_table_of_both
-from hudi_ingest_tests.support.pipeline_files import Write, load
+from hudi_ingest_tests.support.pipeline_files import Write, document, load
 
 HMS = {"type": "hms", "uris": "thrift://h:9083"}
 
@@ -48,3 +52,22 @@ def test_catalogs_that_are_refused(write: Write, change: dict[str, Any], expecte
     with pytest.raises(ConfigError) as refused:
         load(write, catalog={**HMS, **change})
     assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "more", "warned"),
+    [("s3", {}, True), ("s3", {"table__iceberg": {"catalog": {"type": "glue"}}}, False), ("s3a", {}, False)],
+)
+def test_validate_warns_of_a_catalog_whose_engines_cannot_read_the_table(
+    write: Write, tmp_path: Path, scheme: str, more: dict[str, Any], warned: bool
+) -> None:
+    home = Home(root=tmp_path, pipelines=tmp_path, ledger_url=f"sqlite:///{tmp_path}/ledger.db")
+    catalog = {**HMS, "location_scheme": scheme}
+    path = write(yaml.safe_dump(document(table__base_path="s3a://lake/orders", catalog=catalog, **more)))
+    for warnings in (
+        check_files(home, [path], online=False).warnings,
+        validate_text(home, path, path.read_text()).warnings,
+    ):
+        found = [warning for warning in warnings if "catalog.location_scheme s3 is for Athena and EMR" in warning]
+        assert len(found) == warned, warnings
+        assert all("Set table.iceberg with a catalog that they know" in warning for warning in found)

@@ -91,6 +91,34 @@ def test_the_lock_of_the_package_has_each_jar_once_and_every_root() -> None:
         assert set(roots.modules) <= {jar.coordinates for jar in found if jar.jar_set == name}
 
 
+def test_a_lock_of_ones_own_takes_the_place_of_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled = jars.lock_text()
+    file = tmp_path / "own.lock"
+    file.write_text(bundled.replace(f":{jars.HUDI_VERSION} ", ":9.9.9 "))
+    monkeypatch.setenv("HUDI_INGEST_JARS_LOCK", str(file))
+    hudi = {jar.version for jar in jars.parse_lock(jars.lock_text()) if jar.organisation == "org.apache.hudi"}
+    assert hudi == {"9.9.9"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "No such file"),
+        ("spark org.apache.hudi:hudi-java-client:9.9.9", "line 1 is not"),
+        ("\n", "it has no jars of connect, kafka, s3, spark"),
+    ],
+)
+def test_a_lock_of_ones_own_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, why: str
+) -> None:
+    file = tmp_path / "own.lock"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setenv("HUDI_INGEST_JARS_LOCK", str(file))
+    with pytest.raises(EnvironmentProblem, match=f"names {file}, which is no lock of jars .*{why}.*unset the variable"):
+        jars.lock_text()
+
+
 def test_a_lock_line_round_trips_and_remarks_are_skipped() -> None:
     text = f"# pinned\n\nspark org.a:one:1.0 {'0' * 64} 12\n"
     (jar,) = jars.parse_lock(text)
