@@ -229,7 +229,7 @@ def check_online(pipeline: Pipeline, ledger: Ledger | None = None) -> OnlineChec
         _check_catalog(pipeline.catalog.uris, check)
     if pipeline.table.iceberg is not None:
         with check.part("iceberg") as note:
-            note(IcebergSync(table, Home.from_environment()).newest_text())
+            note(IcebergSync(pipeline, timeline, Home.from_environment()).newest_text())
     return check
 
 

@@ -16,8 +16,7 @@ from hudi_ingest.home.folder import Home
 from hudi_ingest.hudi.iceberg.steps import Publication, due_commits
 from hudi_ingest.hudi.services.catalog_state import CatalogState, read_state, write_state
 from hudi_ingest.hudi.storage.paths import ICEBERG_STATE
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.pipeline.pipeline import Pipeline
 
@@ -28,7 +27,8 @@ _logger = logging.getLogger(__name__)
 class IcebergSync:
     """The Iceberg metadata of one pipeline's table."""
 
-    table: PipelineTable
+    pipeline: Pipeline
+    timeline: Timeline
     home: Home
 
     def if_due(
@@ -39,13 +39,12 @@ class IcebergSync:
         `reports`: of the newest commit, with the statistics of its files. After a failure nothing is tried for a while. Raises
         CatalogNotSynced, TableUnreachable.
         """
-        pipeline = self.table.pipeline
-        iceberg = pipeline.table.iceberg
+        iceberg = self.pipeline.table.iceberg
         if iceberg is None:
             return ""
         now = now or datetime.now(timezone.utc)
-        state = read_state(self.table.storage, ICEBERG_STATE)
-        due = due_commits(pipeline, state, commits, now)
+        state = read_state(self.timeline.storage, ICEBERG_STATE)
+        due = due_commits(self.pipeline, state, commits, now)
         if not due or not state.may_try(now):
             return ""
         self.publish(reports, at_once=bool(iceberg.every_seconds), seconds=iceberg.timeout_seconds)
@@ -56,7 +55,7 @@ class IcebergSync:
     ) -> Publication | None:
         """Publish whatever is known of Iceberg's state; None if the table has no commit. `seconds`: how long to wait, None for as long as it
         takes. Raises CatalogNotSynced, TableUnreachable."""
-        storage, place = self.table.storage, self.table.pipeline.iceberg_table
+        storage, place = self.timeline.storage, self.pipeline.iceberg_table
         try:
             publication: Publication | None = within(
                 seconds, f"Iceberg table {place}", lambda: self._publish(reports, at_once)
@@ -75,9 +74,11 @@ class IcebergSync:
         """Ask the catalog, and say what it has. Raises CatalogNotSynced."""
         from hudi_ingest.hudi.iceberg.publisher import IcebergPublisher
 
-        iceberg, name = self.table.pipeline.table.iceberg, self.table.pipeline.iceberg_table
+        iceberg, name = self.pipeline.table.iceberg, self.pipeline.iceberg_table
         seconds = iceberg.timeout_seconds if iceberg is not None else None
-        newest = within(seconds, f"Iceberg table {name}", IcebergPublisher(self.table, self.home).newest)
+        newest = within(
+            seconds, f"Iceberg table {name}", IcebergPublisher(self.pipeline, self.timeline, self.home).newest
+        )
         return (
             f"{name} has the commit {newest.instant}"
             if newest
@@ -89,7 +90,7 @@ class IcebergSync:
         from hudi_ingest.hudi.iceberg.publisher import IcebergPublisher
 
         reported = {file.path: file for report in reports for file in (*report.files, *report.copies)}
-        return IcebergPublisher(self.table, self.home).publish(reported, at_once)
+        return IcebergPublisher(self.pipeline, self.timeline, self.home).publish(reported, at_once)
 
 
 def within(seconds: float | None, place: str, call: Callable[[], Any]) -> Any:
@@ -132,8 +133,9 @@ def publish_iceberg(pipeline: Pipeline, *, home: Home | None = None) -> Publicat
     """
     if pipeline.table.iceberg is None:
         raise NothingToDo(pipeline.name, "its file has no table.iceberg")
-    table = PipelineTable(pipeline)
-    publication = IcebergSync(table, home or Home.from_environment()).publish() if table.timeline.exists() else None
+    timeline = Timeline.of(pipeline.table)
+    sync = IcebergSync(pipeline, timeline, home or Home.from_environment())
+    publication = sync.publish() if timeline.exists() else None
     if publication is None:
         raise NothingToDo(pipeline.name, f"the table at {pipeline.table.base_path} has no commit yet")
     return publication

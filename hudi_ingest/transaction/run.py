@@ -71,7 +71,7 @@ def protocol_for(pipeline: Pipeline, ledger: Ledger, spark: SparkSession, home: 
         sync_catalog=catalog_syncer(pipeline, table.timeline, spark),
         note_step=partial(note_step, home),
         tell_lineage=listener_of(pipeline),
-        publish_iceberg=IcebergSync(table, home).if_due,
+        publish_iceberg=IcebergSync(pipeline, table.timeline, home).if_due,
     )
 
 

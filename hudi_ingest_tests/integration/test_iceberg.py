@@ -13,6 +13,7 @@ from hudi_ingest.home.folder import HOME_VARIABLE
 from hudi_ingest.hudi.iceberg.publisher import INSTANT, IcebergPublisher
 from hudi_ingest.hudi.services.savepoints import HudiPartitions, HudiSavepoints
 from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.plan import TransactionKind
 from hudi_ingest.operations.upkeep.table_services import services_for
@@ -57,7 +58,7 @@ def record(number: int, dt: str | None) -> dict[str, Any]:
 
 
 def publisher(ground: Ground, pipeline: Pipeline) -> IcebergPublisher:
-    return IcebergPublisher(PipelineTable(pipeline), ground.home)
+    return IcebergPublisher(pipeline, Timeline.of(pipeline.table), ground.home)
 
 
 def require_equal(ground: Ground, pipeline: Pipeline) -> int:

@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from hudi_ingest.hudi.iceberg.publisher import IcebergPublisher
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
+from hudi_ingest.hudi.timeline.timeline import Timeline
 from hudi_ingest.local.broker import create_topic
 from hudi_ingest.operations.upkeep.table_services import services_for
 from hudi_ingest.pipeline.pipeline import Pipeline
@@ -85,7 +85,9 @@ class ReadTable:
     @property
     def iceberg(self) -> str:
         """Where the newest Iceberg metadata is, as file:///….metadata.json."""
-        return str(IcebergPublisher(PipelineTable(self.pipeline()), self.ground.home).table().metadata_location)
+        pipeline = self.pipeline()
+        publisher = IcebergPublisher(pipeline, Timeline.of(pipeline.table), self.ground.home)
+        return str(publisher.table().metadata_location)
 
     def pipeline(self, **blocks: Any) -> Pipeline:
         """Return the table's pipeline with further blocks in its file."""

@@ -20,7 +20,6 @@ from hudi_ingest.hudi.iceberg.publisher import IcebergPublisher
 from hudi_ingest.hudi.storage.open import storage_at
 from hudi_ingest.hudi.storage.paths import heartbeat_path
 from hudi_ingest.hudi.timeline.epoch import TableEpoch
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline, instant_time
 from hudi_ingest.model.offsets import TopicPartition
 from hudi_ingest.model.report import BaseFile
@@ -93,7 +92,7 @@ class IcebergModel:
         self.offset = 0
 
     def another_publisher(self) -> IcebergPublisher:
-        return ModelPublisher(PipelineTable(self.pipeline, self.timeline), self.home)
+        return ModelPublisher(self.pipeline, self.timeline, self.home)
 
     def tick(self) -> str:
         self.clock += 1

@@ -61,9 +61,9 @@ from hudi_ingest.hudi.iceberg.steps import (
 from hudi_ingest.hudi.storage.paths import ICEBERG
 from hudi_ingest.hudi.storage.storage import reaching
 from hudi_ingest.hudi.timeline.archived_commits import archived_commits
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
-from hudi_ingest.hudi.timeline.timeline import CommittedInstant
+from hudi_ingest.hudi.timeline.timeline import CommittedInstant, Timeline
 from hudi_ingest.model.report import BaseFile
+from hudi_ingest.pipeline.pipeline import Pipeline
 from hudi_ingest.records.schema.columns import columns_of
 
 _logger = logging.getLogger(__name__)
@@ -90,9 +90,9 @@ _TRIES = 5
 class IcebergPublisher:
     """The Iceberg metadata of one pipeline's table. Safe to use by several processes at once."""
 
-    def __init__(self, table: PipelineTable, home: Home | None = None) -> None:
-        self._table = table
-        self._pipeline = table.pipeline
+    def __init__(self, pipeline: Pipeline, timeline: Timeline, home: Home | None = None) -> None:
+        self._pipeline = pipeline
+        self._timeline = timeline
         self._home = home or Home.from_environment()
         self._root = data_root(self._pipeline.table.base_path)
 
@@ -123,7 +123,7 @@ class IcebergPublisher:
                 steps = next_steps(chain, known, self._pipeline.transaction_key, keyed, at_once)
                 if not steps:
                     return Publication(self._pipeline.iceberg_table, chain[0], made)
-                columns = self._table.timeline.schema()
+                columns = self._timeline.schema()
                 try:
                     if steps.back_to is not None:
                         self._go_back(iceberg, steps.back_to)
@@ -141,7 +141,7 @@ class IcebergPublisher:
     def newest(self) -> Published | None:
         """Read the newest snapshot; None if there is none, or no Iceberg table yet. Raises CatalogNotSynced."""
         with self._explained():
-            found = self._found(open_catalog(self._table, self._home))
+            found = self._found(open_catalog(self._pipeline, self._home))
             return next(iter(self._chain(found)), None) if found else None
 
     def table(self) -> Table:
@@ -150,16 +150,15 @@ class IcebergPublisher:
             return self._open()
 
     def _look(self) -> Known:
-        timeline = self._table.timeline
-        with timeline.held():
-            return Known(timeline.completed(), timeline.savepoints())
+        with self._timeline.held():
+            return Known(self._timeline.completed(), self._timeline.savepoints())
 
     def _archived(self, since: str) -> tuple[CommittedInstant, ...]:
-        with reaching(self._table.storage, "read archived commits"):
-            return tuple(archived_commits(self._table.storage, since))
+        with reaching(self._timeline.storage, "read archived commits"):
+            return tuple(archived_commits(self._timeline.storage, since))
 
     def _open(self) -> Table:
-        catalog = open_catalog(self._table, self._home)
+        catalog = open_catalog(self._pipeline, self._home)
         found = self._found(catalog)
         if found is None:
             try:
@@ -191,7 +190,7 @@ class IcebergPublisher:
         namespace, _, _ = self._pipeline.iceberg_table.rpartition(".")
         if not catalog.namespace_exists(namespace):
             catalog.create_namespace_if_not_exists(namespace)
-        columns = self._table.timeline.schema()
+        columns = self._timeline.schema()
         # Catalogs number the columns of a table that they create, but take the ids of a schema that is added.
         schema = iceberg_schema(columns, 1)
         creation = catalog.create_table_transaction(
@@ -267,7 +266,7 @@ class IcebergPublisher:
 
     def _differences(self, iceberg: Table, known: Known) -> tuple[tuple[str, ...], list[DataFile]]:
         """The files that the table lists and Iceberg lacks, and those that Iceberg has and the table does not list."""
-        listed = frozenset(self._table.timeline.base_file_paths())
+        listed = frozenset(self._timeline.base_file_paths())
         if {commit.instant for commit in self._look().active} != {commit.instant for commit in known.active}:
             raise CommitFailedException("the table changed while its files were listed")
         there = {self._path_of(task.file): task.file for task in iceberg.scan().plan_files()}
@@ -327,16 +326,16 @@ class IcebergPublisher:
             if file is None or not file.columns:
                 footer = self._footer(path, columns)
                 statistics = column_statistics(footer, self._pipeline.table.partition_columns)
-                file = BaseFile("", "", path, footer.num_rows, self._table.storage.size(path), 0, 0, statistics)
+                file = BaseFile("", "", path, footer.num_rows, self._timeline.storage.size(path), 0, 0, statistics)
             if not file.rows:
                 return None
             return data_file(f"{self._root}/{path}", file.size_bytes, file.rows, file.columns, fields, spec)
 
-        with reaching(self._table.storage, "read the statistics of base files"):
+        with reaching(self._timeline.storage, "read the statistics of base files"):
             return [file for file in ExecutorFactory.get_or_create().map(record, paths) if file is not None]
 
     def _footer(self, path: str, columns: pa.Schema) -> pq.FileMetaData:
-        footer = self._table.storage.parquet_footer(path)
+        footer = self._timeline.storage.parquet_footer(path)
         written = iceberg_schema(columns_of(footer.schema.to_arrow_schema()))
         if problems := widening_problems(written, iceberg_schema(columns)):
             text = refusal(self._pipeline.name, problems, columns)
@@ -392,14 +391,14 @@ def offsets_of(commit: CommittedInstant, checkpoint_key: str, complete_key: str)
     }
 
 
-def open_catalog(table: PipelineTable, home: Home) -> Catalog:
+def open_catalog(pipeline: Pipeline, home: Home) -> Catalog:
     """Open the catalog of the table's Iceberg metadata: by default a SQLite file of the home folder."""
-    iceberg = table.pipeline.table.iceberg
+    iceberg = pipeline.table.iceberg
     assert iceberg is not None, "only for tables with Iceberg metadata"
     settings = {name: secret.get_secret_value() for name, secret in iceberg.catalog.items()}
     if not settings:
         home.make()
         settings = {"type": "sql", "uri": f"sqlite:///{home.root / 'iceberg.db'}"}
     name = settings.pop("name", "hudi_ingest")
-    options = table.pipeline.table
+    options = pipeline.table
     return load_catalog(name, **{**file_settings(options.base_path, options.storage_options), **settings})

@@ -412,13 +412,13 @@ TTL = MaintenanceJob(
 
 
 def _sync(context: OpExecutionContext, pipeline: Pipeline, config: NoConfig) -> Output[None]:
-    table = PipelineTable(pipeline)
-    commits = table.timeline.completed()
-    news: object = IcebergSync(table, Home.from_environment()).if_due(commits)
+    timeline = Timeline.of(pipeline.table)
+    commits = timeline.completed()
+    news: object = IcebergSync(pipeline, timeline, Home.from_environment()).if_due(commits)
     if pipeline.catalog is not None:
         # Only now, because Iceberg needs no Spark.
         spark = getattr(context.resources, SPARK).spark_session
-        news = catalog_syncer(pipeline, table.timeline, spark)(commits) or news
+        news = catalog_syncer(pipeline, timeline, spark)(commits) or news
     context.log.info(f"synced: {news}" if news else "nothing to sync, or the last try was a moment ago")
     return Output(None)
 
@@ -433,14 +433,14 @@ def catalog_run(pipeline: Pipeline, instance: DagsterInstance, now: datetime) ->
         return SkipReason(f"run {active[0].dagster_run.run_id[:8]} is syncing it")
     if runs := instance.get_runs(tags.active_runs([pipeline]), limit=1):
         return SkipReason(f"run {runs[0].run_id[:8]} works on a transaction, which syncs it with its commit")
-    table = PipelineTable(pipeline)
-    commits = table.timeline.completed() if table.timeline.exists() else ()
+    timeline = Timeline.of(pipeline.table)
+    commits = timeline.completed() if timeline.exists() else ()
     lacks = []
     if pipeline.catalog is not None:
-        state = read_state(table.storage)
+        state = read_state(timeline.storage)
         lacks.append((state, state.news(pipeline.catalog_place, commits)))
     if pipeline.table.iceberg is not None:
-        state = read_state(table.storage, ICEBERG_STATE)
+        state = read_state(timeline.storage, ICEBERG_STATE)
         due = due_commits(pipeline, state, commits, now)
         lacks.append((state, f"Iceberg lacks {counted(len(due), 'commit')}" if due else ""))
     behind = [(state, news) for state, news in lacks if news]

@@ -15,7 +15,6 @@ from hudi_ingest.exceptions import CatalogNotSynced, NothingToDo
 from hudi_ingest.hudi.iceberg import publisher
 from hudi_ingest.hudi.services.catalog_state import read_state
 from hudi_ingest.hudi.storage.paths import ICEBERG_STATE
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.operations.health.judgement import iceberg_up_to_date
 from hudi_ingest.transaction.iceberg_sync import IcebergSync, publish_iceberg
 from hudi_ingest_tests.support.iceberg_model import IcebergModel
@@ -26,7 +25,7 @@ LATER = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
 
 def sync_of(model: IcebergModel) -> IcebergSync:
-    return IcebergSync(PipelineTable(model.pipeline, model.timeline), model.home)
+    return IcebergSync(model.pipeline, model.timeline, model.home)
 
 
 def finding(model: IcebergModel, now: datetime = LATER) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 import botocore.session
 import pytest
 
-from hudi_ingest.hudi.timeline.pipeline_table import PipelineTable
 from hudi_ingest.model.offsets import Slice
 from hudi_ingest.model.report import SliceReport
 from hudi_ingest.transaction.iceberg_sync import IcebergSync
@@ -69,7 +68,7 @@ def test_a_table_is_in_glue_as_athena_looks_for_it(tmp_path: Path, tables: S3Tab
 
 def test_a_commit_on_s3_is_published_in_six_requests(tmp_path: Path, tables: S3Tables) -> None:
     model = IcebergModel(tmp_path, on_s3=on_s3(tables))
-    sync = IcebergSync(PipelineTable(model.pipeline, model.timeline), model.home)
+    sync = IcebergSync(model.pipeline, model.timeline, model.home)
     for _ in range(3):
         model.commit(model.new_rows(6, ("2026-01-31", "2026-02-01")))
         commits = model.timeline.completed()
