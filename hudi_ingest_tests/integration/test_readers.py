@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from hudi_ingest.home.folder import HOME_VARIABLE
 from hudi_ingest.hudi.storage.s3_access import client_of
 from hudi_ingest.local.processes import free_port, stop
 from hudi_ingest.records.hudi_keys import escape
 from hudi_ingest.spark.session import current_session
 from hudi_ingest.transaction.catalog_sync import sync_catalog
 from hudi_ingest_tests.lab.spark_servers import MetastoreSettings, start_metastore
-from hudi_ingest_tests.readers.engines import duckdb, hudi_rs, polars, pyiceberg, spark
+from hudi_ingest_tests.readers.engines import duckdb, flink, hudi_rs, polars, pyiceberg, spark
 from hudi_ingest_tests.readers.engines.trino import Trino, trino_server
 from hudi_ingest_tests.readers.environments import (
     CLICKHOUSE,
     DAFT,
     DUCKDB_ICEBERG,
+    FLINK,
     SPARK_ICEBERG,
     TRINO,
     Environment,
@@ -38,14 +38,6 @@ from hudi_ingest_tests.support.java import QUICK, java_options
 from hudi_ingest_tests.support.s3_table import BUCKET, SECRET, s3_tables
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Where Iceberg's catalog is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(HOME_VARIABLE, str(tmp_path_factory.mktemp("home")))
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +98,11 @@ def test_other_readers_of_iceberg_read_every_row_of_base_files(table: ReadTable,
     environment.require()
     jars = [str(environment.folder / artifact.file_name) for artifact in environment.artifacts]
     assert environment.run(*jars, table.iceberg) == list(table.in_base_files)
+
+
+def test_flink_reads_every_row_of_iceberg(table: ReadTable) -> None:
+    FLINK.require()
+    same_rows(flink.iceberg(table.ground.home.root / "iceberg.db", table.ground.name), table.in_base_files)
 
 
 def test_clickhouse_has_empty_lists_of_iceberg_where_there_are_none(table: ReadTable) -> None:

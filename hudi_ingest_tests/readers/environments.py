@@ -165,6 +165,7 @@ def fetch(artifact: Artifact, folder: Path) -> Path:
 CLICKHOUSE = Environment("clickhouse")
 DAFT = Environment("daft")
 DUCKDB_ICEBERG = Environment("duckdb_iceberg")
+FLINK = Environment("flink")
 SPARK_ICEBERG = Environment("spark_iceberg")
 TRINO = Environment("trino")
-ALL = (CLICKHOUSE, DAFT, DUCKDB_ICEBERG, SPARK_ICEBERG, TRINO)
+ALL = (CLICKHOUSE, DAFT, DUCKDB_ICEBERG, FLINK, SPARK_ICEBERG, TRINO)

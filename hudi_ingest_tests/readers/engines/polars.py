@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ def hudi(path: str) -> Sequence[Mapping[str, Any]]:
 
 
 def iceberg(metadata: str) -> Sequence[Mapping[str, Any]]:
-    """Return the rows by polars' own reader of Parquet files; it lists them by pyiceberg."""
+    """Return the rows by polars' own reader of Parquet files; pyiceberg finds the files."""
+    os.environ["POLARS_ICEBERG_PLANNER"] = "pyiceberg"
     return _rows(polars.scan_iceberg(metadata, reader_override="native").collect())
 
 
