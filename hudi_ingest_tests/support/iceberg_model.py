@@ -65,7 +65,7 @@ class ModelPublisher(IcebergPublisher):
     """Reads the model's archive; see test_archived_commits.py for Hudi's."""
 
     def _archived(self, since: str) -> tuple[CommittedInstant, ...]:
-        timeline = self._table.timeline
+        timeline = self._timeline
         assert isinstance(timeline, ModelTimeline)
         return tuple(commit for commit in timeline.archived if commit.instant >= since)
 
