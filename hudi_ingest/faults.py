@@ -41,14 +41,17 @@ POINTS = {
     "group_told": "the consumer group has the offsets, the ledger does not",
     "ledger_told": "the ledger has the commit, and the orchestrator does not",
     "letters_copied": "the broker has acknowledged dead-letter copies, but the marker does not say so",
+    "abort_retired": "an abort has fenced its transaction, but rolled nothing back",
+    "abort_rolled_back": "an abort has rolled the instant back, but the ledger still has it open",
+}
+"""Every point of a transaction, with the state of things when a process reaches it."""
+PUBLICATION_POINTS = {
     "iceberg_table_staged": "an Iceberg table is about to be made",
     "iceberg_snapshot_staged": "an Iceberg snapshot's files are written, and its catalog does not have it",
     "iceberg_published": "the Iceberg catalog has a snapshot, and nothing else knows",
     "iceberg_went_back": "the Iceberg table shows an earlier snapshot again, after a restore",
-    "abort_retired": "an abort has fenced its transaction, but rolled nothing back",
-    "abort_rolled_back": "an abort has rolled the instant back, but the ledger still has it open",
 }
-"""Every point, with the state of things when a process reaches it."""
+"""Likewise of a publication to an Iceberg catalog, which follows a commit and cannot harm it."""
 
 
 class InjectedFault(Exception):
@@ -59,12 +62,12 @@ def reach(point: str) -> None:
     """Carry out the action armed for this point, if any.
 
     Actions: `raise` (InjectedFault), `full` (the OSError of a full disk), `kill` (SIGKILL), `stop` (SIGSTOP; SIGCONT
-    resumes the process). Raises KeyError for a point that is not in POINTS.
+    resumes the process). Raises KeyError for a point of neither kind.
     """
     folder = os.environ.get(VARIABLE)
     if folder is None:
         return
-    POINTS[point]
+    state = (POINTS | PUBLICATION_POINTS)[point]
     armed = Path(folder, f"{point}.armed")
     claimed = armed.with_suffix(f".taken-{os.getpid()}")
     try:
@@ -76,7 +79,7 @@ def reach(point: str) -> None:
     claimed.write_text(str(os.getpid()))
     claimed.rename(armed.with_suffix(".reached"))
     if action == "raise":
-        raise InjectedFault(f"injected at {point}: {POINTS[point]}")
+        raise InjectedFault(f"injected at {point}: {state}")
     if action == "full":
         raise OSError(errno.ENOSPC, f"injected at {point}: {os.strerror(errno.ENOSPC)}")
     signals = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}

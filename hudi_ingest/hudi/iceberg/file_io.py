@@ -3,13 +3,13 @@ survives a power cut before a catalog names it."""
 
 from __future__ import annotations
 
-import io
+import io  # files: none, bytes in memory
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import pyarrow.fs as pafs
+import pyarrow.fs as pafs  # files: the base files, for pyiceberg's own reader
 from pyiceberg.io import InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import Properties

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from pyiceberg.exceptions import CommitFailedException
 
 from hudi_ingest.exceptions import CatalogNotSynced
+from hudi_ingest.faults import PUBLICATION_POINTS, VARIABLE
 from hudi_ingest.hudi.iceberg.publisher import COMPLETED, INSTANT
 from hudi_ingest.hudi.timeline.timeline import CommittedInstant
 from hudi_ingest.records.schema.ddl import parse_ddl
@@ -39,6 +41,29 @@ def test_each_commit_is_a_snapshot_with_its_rows(tmp_path: Path) -> None:
         "10",
     ]
     assert iceberg.metadata.properties["gc.enabled"] == "false"
+
+
+@pytest.mark.parametrize("point", PUBLICATION_POINTS)
+def test_a_publication_that_ends_anywhere_is_made_up_for(
+    tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = tmp_path / "faults"
+    faults.mkdir()
+    monkeypatch.setenv(VARIABLE, str(faults))
+    model = IcebergModel(tmp_path)
+    (faults / f"{point}.armed").write_text("raise")
+    for restored in (False, True, False):
+        first = model.append()
+        model.append()
+        with suppress(CatalogNotSynced):
+            model.publisher.publish(model.reported)
+        if restored:
+            model.restore(first.instant)
+        for _ in range(2):
+            with suppress(CatalogNotSynced):
+                model.publisher.publish(model.reported)
+        assert model.found() == model.expected()
+    assert (faults / f"{point}.reached").exists()
 
 
 def test_files_are_skipped_by_partition_and_by_bounds_and_none_too_many(tmp_path: Path) -> None:
