@@ -282,7 +282,8 @@ def test_r10_a_run_is_ended_although_its_op_is_stopped(
     finally:
         if op.is_running():
             op.kill()
-    assert found(instance, run_id).status is ends_as
+    # Its process may report that it was interrupted after the coordinator's report.
+    assert found(instance, run_id).status in {ends_as, DagsterRunStatus.CANCELED}
     (endless,) = instance.get_run_step_stats(run_id, ["endless"])
     assert endless.status is StepEventStatus.FAILURE
 

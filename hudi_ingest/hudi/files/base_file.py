@@ -216,7 +216,7 @@ class BaseFileWriter(DiscardedOnError):
         name = f"{file_id}_{source.write_token}_{instant}.parquet"
         relative = path_in(path, name)
         stream = self._new_files.open(source, path, relative)
-        writer = parquet_writer(stream, file_schema(rows.schema), rows, self._layout.compression)
+        writer = parquet_writer(stream, with_field_ids(file_schema(rows.schema)), rows, self._layout.compression)
         file = self._open[path] = _OpenFile(
             source.source, file_id, relative, stream, writer, first_offset, first_offset
         )
@@ -295,11 +295,11 @@ def with_meta_columns(rows: pa.Table, instant: str, partition_path: str, file_na
 
 
 def parquet_writer(stream: IO[bytes], schema: pa.Schema, first_rows: pa.Table, compression: str) -> pq.ParquetWriter:
-    """Open a writer of a base file with these columns, including Hudi's. Encodings are chosen by its first rows."""
+    """Open a writer of a base file, or of a log file's block, with these columns, including Hudi's. Encodings are chosen by its first rows."""
     repeating = {column.name for column in schema if _repeats(column, first_rows)}
     writer = pq.ParquetWriter(
         stream,
-        with_field_ids(schema),
+        schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
         use_dictionary=[leaf for column in schema if column.name in repeating for leaf in _leaves(column)],

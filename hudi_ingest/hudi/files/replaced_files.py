@@ -14,6 +14,7 @@ from hudi_ingest.hudi.files import file_groups
 from hudi_ingest.hudi.files.base_file import ROW_GROUP_ROWS, parquet_writer
 from hudi_ingest.hudi.files.file_groups import RowSource
 from hudi_ingest.hudi.files.new_files import BaseFileLayout, Fence
+from hudi_ingest.hudi.iceberg.field_ids import with_field_ids
 from hudi_ingest.hudi.iceberg.statistics import column_statistics
 from hudi_ingest.hudi.storage.paths import marker_path, path_in
 from hudi_ingest.hudi.storage.storage import TableStorage
@@ -124,7 +125,9 @@ def copy_other_rows(
         storage.write(marker_path(layout.instant, path), b"")
         try:
             with storage.open_output(path) as stream:
-                with parquet_writer(stream, buffered[0].schema, buffered[0], layout.compression) as writer:
+                with parquet_writer(
+                    stream, with_field_ids(buffered[0].schema), buffered[0], layout.compression
+                ) as writer:
                     count = 0
                     for part in (*buffered, *kept):
                         writer.write_table(_renamed(part, name))
