@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hudi_ingest.local.dagster_api import query, selector
+from hudi_ingest.orchestration import tags
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,16 @@ def ticks(url: str, name: str, limit: int) -> list[Tick]:
         )
         for tick in state.get("ticks") or []
     ]
+
+
+def runs_of(url: str, pipeline: str) -> frozenset[str]:
+    """Return the ids of the pipeline's runs; empty while no webserver answers."""
+    data = query(
+        url,
+        "query($tags: [ExecutionTag!]) { runsOrError(filter: {tags: $tags}) { ... on Runs { results { id } } } }",
+        {"tags": [{"key": tags.PIPELINE, "value": pipeline}]},
+    )
+    return frozenset(run["id"] for run in ((data or {}).get("runsOrError") or {}).get("results") or [])
 
 
 @dataclass(frozen=True, slots=True)

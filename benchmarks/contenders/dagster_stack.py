@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.contenders import Outcome
-from benchmarks.contenders.dagster_runs import Tick, run_state, ticks
+from benchmarks.contenders.dagster_runs import Tick, run_state, runs_of, ticks
 from benchmarks.contenders.hudi_ingest_api import table_rows
 from hudi_ingest.exceptions import EnvironmentProblem
 from hudi_ingest.home.folder import Home
@@ -86,14 +87,16 @@ class DagsterStack:
 
     def _outcome(self, pipeline: Pipeline, committed: float, deadline: float, commit: int) -> Outcome:
         # The tick that launched it may be hundreds of ticks ago.
-        launched = [tick for tick in self.ticks(pipeline, _ALL_TICKS) if tick.run_ids]
-        began, run_id = sorted((tick.began, tick.run_ids[0]) for tick in launched)[commit - 1]
+        launched = [(tick.began, run_id) for tick in self.ticks(pipeline, _ALL_TICKS) for run_id in tick.run_ids]
+        began, run_id = sorted(launched)[commit - 1]
         at_rest = self._await_end(run_id, deadline)
         return Outcome(began, committed, table_rows(pipeline), at_rest)
 
     def ticks(self, pipeline: Pipeline, limit: int = _NEWEST_TICKS) -> list[Tick]:
-        """The pipeline's newest ticks, newest first."""
-        return ticks(self.stack.url, pipeline.coordinator, limit)
+        """The coordinator's newest ticks, newest first, each with the pipeline's own runs."""
+        own = runs_of(self.stack.url, pipeline.name)
+        found = ticks(self.stack.url, pipeline.coordinator, limit)
+        return [replace(tick, run_ids=tuple(run for run in tick.run_ids if run in own)) for tick in found]
 
     def _await_commits(self, pipelines: Sequence[Pipeline], deadline: float, commit: int) -> dict[str, float]:
         """Return when each pipeline's commit of this number became visible."""
