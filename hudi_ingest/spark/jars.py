@@ -278,7 +278,7 @@ def write_lock(path: Path, report: Callable[[str], None]) -> None:
 
 def _measured(jar_set: str, file: Path) -> Jar:
     organisation, module, version = file.parts[-4:-1]
-    jar = Jar(jar_set, organisation, module, version, _sha256(file), file.stat().st_size)
+    jar = Jar(jar_set, organisation, module, version, sha256_of(file), file.stat().st_size)
     if jar.file_name != file.name:
         raise ValueError(f"{file.name} of {jar.coordinates} is not named after its module and version")
     return jar
@@ -430,7 +430,7 @@ def _raise_not_fetched(coordinates: str, reason: str, root: Path, log: Path) -> 
 
 
 def _verify(file: Path, jar: Jar, ivy: Path) -> None:
-    sha256, size = _sha256(file), file.stat().st_size
+    sha256, size = sha256_of(file), file.stat().st_size
     if (sha256, size) == (jar.sha256, jar.size_bytes):
         return
     file.unlink()
@@ -486,7 +486,7 @@ def _fetched_bytes(ivy: Path, jar: Jar) -> int:
     return 0
 
 
-def _sha256(file: Path) -> str:
+def sha256_of(file: Path) -> str:
     digest = hashlib.sha256()
     with file.open("rb") as content:
         while block := content.read(1 << 20):

@@ -17,7 +17,7 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from hudi_ingest.spark.jars import pyspark_jars
+from hudi_ingest.spark.jars import pyspark_jars, sha256_of
 from hudi_ingest.spark.java import find_java
 
 ROOT = Path(__file__).parents[2]
@@ -127,14 +127,6 @@ class Environment:
         if found.returncode:
             raise ReaderFailed(found.stderr[-2000:])
         return found.stdout.splitlines()
-
-
-def sha256_of(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as content:
-        while block := content.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def fetch(artifact: Artifact, folder: Path) -> Path:
